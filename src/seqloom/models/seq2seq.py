@@ -1,0 +1,57 @@
+"""Sequence to sequence: P(y | x) = Π P(yₜ | y₍<t₎, x), with any encoder and any decoder that can look at a memory."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.embedding import Embedding, Output
+from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.state import State
+
+
+class Seq2Seq(nn.Module):
+    """m = encoder(embed(x));   logitsₜ = output(decoder(embed(y₁ … yₜ), m))   [E6, F1, F11]
+
+    `start` reads the source; from then on it is a language model whose state holds the memory. `shared` gives source and target one
+    table, which needs one vocabulary.
+    """
+
+    def __init__(
+        self,
+        source_vocabulary: int,
+        vocabulary: int,
+        dim: int,
+        encoder: Make[Layer],
+        decoder: Make[Layer],
+        embedding: Make[Embedding] = Embedding,
+        shared: bool = True,
+        tied: bool = True,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        need(not shared or source_vocabulary == vocabulary, "a shared embedding needs one vocabulary for source and target")
+        self.embedding = embedding(vocabulary, dim)
+        self.source_embedding = self.embedding if shared else embedding(source_vocabulary, dim)
+        self.encoder = encoder(dim)
+        self.decoder = decoder(dim, memory=self.encoder.dim)
+        need(self.decoder.causal, "a decoder needs a causal layer: one that reads left to right")
+        self.context, self.source_context = self.decoder.context, self.encoder.context
+        self.back = nn.Linear(self.decoder.dim, dim) if tied and self.decoder.dim != dim else None
+        self.output = Output(dim if tied else self.decoder.dim, vocabulary, self.embedding if tied else None)
+        self.dropout = Dropout(dropout)
+
+    def start(self, source: Tensor, mask: Tensor | None = None) -> State:
+        """The state before the first target token, once the source (B, S) is read."""
+        values, _ = self.encoder(self.dropout(self.source_embedding(source)), None, mask)
+        return self.decoder.start(len(source), Memory(values, mask))
+
+    def features(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → what the output layer reads, (B, T, D), and the state."""
+        h, state = self.decoder(self.dropout(self.embedding(ids)), state, mask)
+        return self.dropout(h if self.back is None else self.back(h)), state
+
+    def forward(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → logits (B, T, V) and the state."""
+        h, state = self.features(ids, state, mask)
+        return self.output(h), state

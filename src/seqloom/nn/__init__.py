@@ -1,0 +1,17 @@
+"""Equations: one part, one file, one docstring that states it. Knows nobody."""
+
+from seqloom.nn.attention import CrossAttention, Pooling, SelfAttention, attend
+from seqloom.nn.attentive import AttentiveRNN
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.embedding import Embedding, Output
+from seqloom.nn.fast import fast, plain
+from seqloom.nn.feedforward import FeedForward, Forward, SwiGLU
+from seqloom.nn.layer import Layer, Make, Memory
+from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
+from seqloom.nn.position import ALiBi, Concatenated, Learned, NoPosition, Position, Rotary, Sinusoidal
+from seqloom.nn.recurrent import LSTM, RNN, Cell
+from seqloom.nn.score import Additive, Dot, ScaledDot, Score
+from seqloom.nn.stack import Block, Transformer
+from seqloom.nn.state import State, detach, select
+
+__all__ = [name for name in dir() if not name.startswith("_")]

@@ -1,0 +1,43 @@
+"""Embedding and output: ids to vectors and back to logits."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.nn.fast import fast
+from seqloom.nn.layer import need
+
+
+class Embedding(nn.Module):
+    """x = W_e one-hot(s), which is row s of the table   [A2]. `scale` multiplies by √D (Vaswani et al.)."""
+
+    def __init__(self, vocabulary: int, dim: int, scale: bool = False):
+        super().__init__()
+        need(vocabulary > 0 and dim > 0, f"an embedding needs a vocabulary and a size, not {vocabulary} × {dim}")
+        self.table = nn.Parameter(torch.randn(vocabulary, dim) * (dim**-0.5 if scale else 0.02))
+        self.factor = math.sqrt(dim) if scale else 1.0
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if fast():
+            x = F.embedding(ids, self.table)
+        else:
+            x = F.one_hot(ids, len(self.table)).to(self.table.dtype) @ self.table
+        return x * self.factor if self.factor != 1 else x
+
+
+class Output(nn.Module):
+    """logits = E h   with E the embedding's own table where `tied` is given [E5, D-20], else logits = W h + b with a matrix of its own."""
+
+    def __init__(self, size: int, vocabulary: int, tied: Embedding | None = None):
+        super().__init__()
+        own = None if tied is not None else torch.randn(vocabulary, size) * 0.02
+        need(tied is None or tied.table.shape[1] == size, "a tied output needs the embedding's size")
+        self.table = tied.table if own is None else nn.Parameter(own)
+        self.bias = None if own is None else nn.Parameter(torch.zeros(vocabulary))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return F.linear(h, self.table, self.bias)  # (…, V)

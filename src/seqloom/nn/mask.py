@@ -1,0 +1,45 @@
+"""Masks: True is a real token, or a key that may be seen. And a softmax that never gives NaN."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def lengths(mask: Tensor) -> Tensor:
+    """How many real tokens each row has: (B, T) → (B,)."""
+    return mask.sum(1)
+
+
+def right_padded(mask: Tensor) -> bool:
+    """Whether every row is real tokens followed by padding."""
+    return bool((mask[:, 1:] <= mask[:, :-1]).all())
+
+
+def positions(mask: Tensor) -> Tensor:
+    """The place of each real token among the real tokens of its row; padding repeats the one before: (B, T) → (B, T)."""
+    return (mask.cumsum(1) - 1).clamp(min=0)
+
+
+def causal(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
+    """Query i of the last `queries` sees key j when j ≤ i  [F13]: (T, S)."""
+    return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
+
+
+def join(past: Tensor | None, past_length: int, mask: Tensor | None, batch: int, length: int, device: torch.device) -> Tensor | None:
+    """The mask of past and present positions together; None where all are real."""
+    if past is None and mask is None:
+        return None
+    if past is None:
+        past = torch.ones(batch, past_length, dtype=torch.bool, device=device)
+    if mask is None:
+        mask = torch.ones(batch, length, dtype=torch.bool, device=device)
+    return torch.cat([past, mask], 1) if past_length else mask
+
+
+def softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """α = exp(s) / Σ exp(s) over the visible keys; all zeros where none is visible."""
+    if visible is None:
+        return scores.softmax(-1)
+    weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
+    return torch.where(visible.any(-1, keepdim=True), weights, torch.zeros_like(weights))

@@ -1,0 +1,135 @@
+"""The Transformer: attention and feed-forward in blocks on a residual path, with one scheme of positions for all."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.nn import mask as masks
+from seqloom.nn.attention import CrossAttention, SelfAttention
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.feedforward import FeedForward, Forward
+from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.norm import LayerNorm, Norm
+from seqloom.nn.position import Position, Sinusoidal
+from seqloom.nn.score import ScaledDot, Score
+from seqloom.nn.state import State
+
+
+class Block(Layer):
+    """pre:  x ← x + f(norm(x));   post:  x ← norm(x + f(x))   for f = self-attention, cross-attention where there is a memory,
+    feed-forward   [G1, G2, G3, D-18]"""
+
+    def __init__(
+        self,
+        attention: SelfAttention,
+        cross: CrossAttention | None,
+        forward: Forward,
+        norm: Make[Norm],
+        order: Literal["pre", "post"],
+        dropout: float,
+    ):
+        super().__init__()
+        self.dim, self.causal, self.order = attention.dim, attention.causal, order
+        self.attention, self.cross, self.feedforward = attention, cross, forward
+        self.attention_norm, self.feedforward_norm = norm(self.dim), norm(self.dim)
+        self.cross_norm = norm(self.dim) if cross else None
+        self.dropout = Dropout(dropout)
+
+    def start(self, batch: int, memory: Memory | None = None) -> State:
+        return self.attention.start(batch), self.cross.start(batch, memory) if self.cross else None
+
+    def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        cache, looking = state or self.start(x.shape[0])
+        pre = self.order == "pre"
+        y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask)
+        x = self.add(x, y, self.attention_norm)
+        if self.cross:
+            y, looking = self.cross(self.cross_norm(x) if pre else x, looking, mask)
+            x = self.add(x, y, self.cross_norm)
+        x = self.add(x, self.feedforward(self.feedforward_norm(x) if pre else x), self.feedforward_norm)
+        return x, (cache, looking)
+
+    def add(self, x: Tensor, y: Tensor, norm: Norm) -> Tensor:
+        x = x + self.dropout(y)
+        return x if self.order == "pre" else norm(x)
+
+
+class Walked(NamedTuple):
+    """What a Transformer remembers: how many real tokens each row has seen (B,), and the states of its blocks."""
+
+    seen: Tensor
+    blocks: tuple
+
+
+class Transformer(Layer):
+    """Positions, then `layers` blocks; a last norm closes the pre-norm arrangement. With a memory it is a decoder, without causality an
+    encoder. Weights start as N(0, 0.02²), those that feed the residual path as N(0, 0.02²/2L)."""
+
+    def __init__(
+        self,
+        size: int,
+        layers: int = 6,
+        heads: int = 8,
+        position: Make[Position] = Sinusoidal,
+        norm: Make[Norm] = LayerNorm,
+        order: Literal["pre", "post"] = "pre",
+        feedforward: Make[Forward] = FeedForward,
+        score: Make[Score] = ScaledDot,
+        causal: bool = True,
+        bias: bool = True,
+        dropout: float = 0.0,
+        memory: int | None = None,
+    ):
+        super().__init__()
+        need(layers > 0, f"a Transformer needs at least one layer, not {layers}")
+        need(heads > 0 and size % heads == 0, f"size {size} cannot be divided into {heads} heads: choose heads that divide it")
+        self.position = position(size, heads)
+        self.dim, self.causal, self.context = self.position.dim, causal, self.position.context
+        self.blocks = nn.ModuleList(
+            Block(
+                SelfAttention(self.dim, heads, score, self.position, causal, bias),
+                CrossAttention(self.dim, memory, heads, score, bias) if memory else None,
+                feedforward(self.dim),
+                norm,
+                order,
+                dropout,
+            )
+            for _ in range(layers)
+        )
+        self.norm = norm(self.dim) if order == "pre" else None
+        self.dropout = Dropout(dropout)
+        for name, weight in self.named_parameters():
+            if weight.dim() == 2 and "position" not in name:
+                std = 0.02 / math.sqrt(2 * layers) if name.endswith("last.weight") else 0.02
+                nn.init.normal_(weight, std=std)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def start(self, batch: int, memory: Memory | None = None) -> Walked:
+        seen = torch.zeros(batch, dtype=torch.long, device=next(self.parameters()).device)
+        return Walked(seen, tuple(block.start(batch, memory) for block in self.blocks))
+
+    def forward(self, x: Tensor, state: Walked | None = None, mask: Tensor | None = None) -> tuple[Tensor, Walked]:
+        batch, length, _ = x.shape
+        places = walk(None if state is None else state.seen, mask, batch, length, x.device)
+        state = state or self.start(batch)
+        x = self.dropout(self.position.embed(x, places))
+        after = []
+        for block, before in zip(self.blocks, state.blocks, strict=True):
+            x, now = block(x, before, mask)
+            after.append(now)
+        seen = state.seen + (length if mask is None else masks.lengths(mask))
+        return x if self.norm is None else self.norm(x), Walked(seen, tuple(after))
+
+
+def walk(seen: Tensor | None, mask: Tensor | None, batch: int, length: int, device: torch.device) -> Tensor:
+    """The position of each token: (T,) where all rows agree at their real tokens, else (B, T)."""
+    level = seen is None or not batch or bool((seen == seen[0]).all())
+    if level and (mask is None or masks.right_padded(mask)):
+        return torch.arange(length, device=device) + (0 if seen is None or not batch else seen[0])
+    here = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
+    return masks.positions(here) + (0 if seen is None else seen[:, None])
