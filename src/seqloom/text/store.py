@@ -1,0 +1,248 @@
+"""The token store: a corpus as memory-mapped ids, built by streaming, once per content, so that it may be larger than memory.
+
+A store is a folder of the cache named by what it was made from: `store.json` and, per field, `N.tokens`, `N.offsets`, `N.bytes`.
+It is built beside its place and renamed into it, so a store that is there is whole. Old stores stay until the user deletes them.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+import platformdirs
+from tokenizers import Tokenizer
+
+from seqloom.text.corpus import Reader
+from seqloom.text.encode import Encoder
+from seqloom.text.pool import Pool, encode
+from seqloom.text.tokenizer import signature
+
+VERSION = 1
+BLOCK = 1 << 20  # characters encoded at a time
+ALONE = 8  # blocks encoded in this process before workers are worth their start
+STALE = 86400  # seconds after which an unfinished build is nobody's
+
+
+class Field(NamedTuple):
+    """Record i is `tokens[offsets[i]:offsets[i + 1]]`, written with `bytes[i + 1] - bytes[i]` bytes of UTF-8 (<eos> not counted)."""
+
+    tokens: np.ndarray  # (N,) uint16 or uint32
+    offsets: np.ndarray  # (n + 1,) int64, from 0 to N
+    bytes: np.ndarray  # (n + 1,) int64
+
+
+class Store:
+    """The ids of n records. `fields[k].tokens` is field k of all records in a row; `store[i]` is record i, one array per field."""
+
+    def __init__(self, fields: Sequence[Field], digest: str):
+        self.fields, self.digest = tuple(fields), digest
+
+    def __len__(self) -> int:
+        return len(self.fields[0].offsets) - 1
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, ...]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"no record {index} among {len(self)}")
+        index %= len(self)
+        return tuple(field.tokens[field.offsets[index] : field.offsets[index + 1]] for field in self.fields)
+
+    def split(self, fraction: float) -> tuple["Store", "Store"]:
+        """(all but the tail, the tail), the tail holding about `fraction` of the first field's ids and at least one record.
+
+        The ids are views; the tail's offsets are counted anew from 0, sixteen bytes of memory per record of it.
+        """
+        if not 0 < fraction < 1:
+            raise ValueError(f"a held-out fraction of {fraction} is not between 0 and 1; give for example 0.1")
+        if len(self) < 2:
+            raise ValueError("one record cannot be split; give a second file for validation, or a reader that cuts the text into lines")
+        offsets = self.fields[0].offsets
+        cut = int(np.searchsorted(offsets, np.int64(round(offsets[-1] * (1 - fraction)))))
+        cut = min(max(cut, 1), len(self) - 1)
+        return self._part(0, cut), self._part(cut, len(self))
+
+    def _part(self, start: int, stop: int) -> "Store":
+        def shifted(numbers: np.ndarray) -> np.ndarray:
+            part = numbers[start : stop + 1]
+            return part - part[0] if start else part
+
+        fields = [Field(tokens[offsets[start] : offsets[stop]], shifted(offsets), shifted(sizes)) for tokens, offsets, sizes in self.fields]
+        return Store(fields, hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest())
+
+
+def build(
+    reader: Reader,
+    tokenizer: Tokenizer | Sequence[Tokenizer],
+    folder: Path | None = None,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Store:
+    """The store of `reader`'s records, all text: read from the cache `folder` if it is there, else built with `workers` processes.
+
+    Give one tokenizer for all fields, or a sequence with one for each. `progress` is told the bytes of text done since it was last told.
+    """
+    tokenizers = [tokenizer] if isinstance(tokenizer, Tokenizer) else list(tokenizer)
+    folder = Path(folder or platformdirs.user_cache_dir("seqloom"))
+    name = " ".join([str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers)])
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    place = folder / digest[:32]
+    try:
+        if (store := _open(place, digest)) is not None:
+            return store
+        folder.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
+        with tempfile.TemporaryDirectory(prefix=".building-", dir=folder, ignore_cleanup_errors=True) as temporary:
+            _write(Path(temporary), reader, tokenizers, _workers(workers), progress or (lambda size: None), digest)
+            _publish(Path(temporary), place, digest)
+    except OSError as error:
+        raise ValueError(f"{folder}: cannot keep the tokenized text there: {(error.strerror or str(error)).lower()}; "
+                         "free some space, or choose another folder") from error
+    store = _open(place, digest)
+    if store is None:
+        raise ValueError(f"{place}: the store is gone or damaged as soon as it was written; choose another folder")
+    return store
+
+
+def _workers(workers: int | None) -> int:
+    if workers is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers < 1:
+        raise ValueError(f"{workers} workers cannot tokenize; give 1 or more")
+    return workers
+
+
+def _open(place: Path, digest: str) -> Store | None:
+    """The store at `place`, or None where there is none, or one whose files are not as long as they should be."""
+    try:
+        notes = json.loads((place / "store.json").read_text(encoding="utf-8"))
+        if notes["digest"] != digest:
+            return None
+        records, fields = notes["records"] + 1, []
+        for index, field in enumerate(notes["fields"]):
+            shapes = ((field["dtype"], field["tokens"]), ("int64", records), ("int64", records))
+            fields.append(Field(*(_map(place / f"{index}.{name}", *shape) for name, shape in zip(Field._fields, shapes, strict=True))))
+        return Store(fields, digest)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _map(path: Path, dtype: str, count: int) -> np.ndarray:
+    if path.stat().st_size != count * np.dtype(dtype).itemsize:
+        raise ValueError(f"{path}: damaged")
+    return np.memmap(path, dtype, "r") if count else np.empty(0, dtype)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what builds left that were killed long ago."""
+    for left in folder.glob(".building-*"):
+        try:
+            newest = max(path.stat().st_mtime for path in [left, *left.iterdir()])
+        except OSError:
+            continue
+        if time.time() - newest > STALE:
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _publish(temporary: Path, place: Path, digest: str) -> None:
+    """Rename the finished folder into its place, unless another process has put the same there meanwhile."""
+    for _ in range(3):
+        try:
+            os.rename(temporary, place)
+            temporary.mkdir()  # for TemporaryDirectory to remove
+            return
+        except OSError:
+            if _open(place, digest) is not None:
+                return
+            if not place.exists():
+                raise
+            os.rename(place, tempfile.mkdtemp(prefix=".building-damaged-", dir=place.parent))
+
+
+class _Output:
+    """The three growing files of one field."""
+
+    def __init__(self, folder: Path, index: int):
+        self.files: list[BinaryIO] = [(folder / f"{index}.{name}").open("wb") for name in Field._fields]
+        self.ids = self.size = self.records = 0
+        for file in self.files[1:]:
+            file.write(np.int64(0).tobytes())
+
+    def add(self, tokens: bytes, counts: np.ndarray, sizes: np.ndarray) -> int:
+        offsets, bytes_ = self.ids + np.cumsum(counts), self.size + np.cumsum(sizes)
+        for file, data in zip(self.files, (tokens, offsets.tobytes(), bytes_.tobytes()), strict=True):
+            file.write(data)
+        done = int(bytes_[-1]) - self.size
+        self.ids, self.size, self.records = int(offsets[-1]), int(bytes_[-1]), self.records + len(counts)
+        return done
+
+    def close(self) -> None:
+        for file in self.files:
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
+
+
+def _write(folder: Path, reader: Reader, tokenizers: list[Tokenizer], workers: int, progress: Callable[[int], None], digest: str) -> None:
+    outputs: list[_Output] = []
+    encoders: list[Encoder] = []
+    pool: Pool | None = None
+    waiting: deque = deque()
+    try:
+        for number, block in enumerate(_blocks(reader)):
+            if not outputs:
+                encoders = _encoders(tokenizers, len(block), reader.ends)
+                outputs = [_Output(folder, index) for index in range(len(block))]
+            if number == ALONE and workers > 1:
+                pool = Pool([encoder.tokenizer for encoder in encoders], reader.ends, workers)
+            for index, records in enumerate(block):
+                if pool is None:
+                    progress(outputs[index].add(*encode(encoders[index], records)))
+                else:
+                    waiting.append((outputs[index], pool.submit(index, records)))
+            while len(waiting) > 2 * workers:
+                output, future = waiting.popleft()
+                progress(output.add(*future.result()))
+        for output, future in waiting:
+            progress(output.add(*future.result()))
+    finally:
+        if pool is not None:
+            pool.close()
+        for output in outputs:
+            output.close()
+    if not outputs:
+        raise ValueError(f"{', '.join(map(str, reader.paths))}: no record in it; give a file with text")
+    notes = {"digest": digest, "records": outputs[0].records,
+             "fields": [{"dtype": encoder.dtype.name, "tokens": output.ids} for encoder, output in zip(encoders, outputs, strict=True)]}
+    with (folder / "store.json").open("w", encoding="utf-8") as file:
+        json.dump(notes, file)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _encoders(tokenizers: list[Tokenizer], fields: int, ends: bool) -> list[Encoder]:
+    if len(tokenizers) not in (1, fields):
+        raise ValueError(f"{len(tokenizers)} tokenizers for records of {fields} fields; give one for all, or one for each")
+    return [Encoder(tokenizer, ends) for tokenizer in (tokenizers if len(tokenizers) > 1 else tokenizers * fields)]
+
+
+def _blocks(reader: Reader) -> Iterator[list[list[str]]]:
+    """Per block of about 1 MB: for each field, its texts."""
+    block: list[tuple[str, ...]] = []
+    size = 0
+    for record in reader:
+        for text in record:
+            if not isinstance(text, str):
+                raise ValueError(f"{type(reader).__name__} gives a {type(text).__name__}, and a store holds only text; use another reader")
+            size += len(text)
+        block.append(record)
+        if size >= BLOCK or len(block) >= BLOCK:
+            yield [list(texts) for texts in zip(*block, strict=True)]
+            block, size = [], 0
+    if block:
+        yield [list(texts) for texts in zip(*block, strict=True)]

@@ -1,0 +1,238 @@
+"""Tokenizers: text ↔ ids (A15), each a `tokenizers.Tokenizer` that fits one `tokenizer.json`.
+
+Each part learns from a stream of texts: `BPE(texts, size=8000)`. Ids 0–4 are always `<pad> <unk> <bos> <eos> <mask>` (A16).
+They are plain entries of the vocabulary that no text can spell: a line holding "<eos>" becomes the letters of "<eos>"; only for `Words`
+is a written `<unk>` the unknown word, because prepared corpora write it so.
+
+Left out: templates that add <bos> or <eos> by themselves. Who makes a sequence puts them there, so ids are the text and nothing else.
+"""
+
+import hashlib
+import json
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
+PAD, UNK, BOS, EOS, MASK = range(5)
+SAMPLE = 100_000_000  # characters a tokenizer learns from
+
+# Oniguruma's and Rust's idea of white space; Python's \s has four control characters more.
+SPACE = r" \t-\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+
+# A word with the space before it, a number, or punctuation: pieces never cross a word boundary. Marks (\p{M}) belong to
+# their letters, or scripts such as Devanagari would fall apart. Text between brackets never forms one piece with them,
+# which is why "<eos>" cannot be learnt as a piece.
+PATTERN = (
+    r"'(?:s|t|re|ve|m|ll|d)(?![\p{L}\p{M}])| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
+)
+BYTES = pre_tokenizers.Sequence(
+    [pre_tokenizers.Split(Regex(PATTERN), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+)
+LITERALS = normalizers.Replace(Regex(r"(?<!\S)<(?:pad|bos|eos|mask)>(?!\S)"), "<unk>")
+
+
+def Characters(texts: Iterable[str]) -> Tokenizer:
+    """One token per character (Unicode code point) seen in `texts`, all of which are read; others become <unk>. Lossless."""
+    seen: set[str] = set()
+    for text in _some(texts):
+        seen.update(text)
+    vocabulary = {token: index for index, token in enumerate([*SPECIALS, *sorted(seen)])}
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", fuse_unk=False))
+    tokenizer.decoder = decoders.Fuse()
+    return tokenizer
+
+
+def Words(texts: Iterable[str], size: int | None = None, lowercase: bool = False) -> Tokenizer:
+    """Words between white space, for text that is already tokenised: the `size` most frequent, or all of them.
+
+    Learns from the first 100 million characters. A written `<unk>` is UNK; decoding joins words with one space.
+    """
+    if size is not None:
+        _check(size, len(SPECIALS) + 1, "the special tokens and one word")
+    tokenizer = Tokenizer(models.WordLevel({}, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), LITERALS]) if lowercase else LITERALS
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    counts: Counter[str] = Counter()
+    split = re.compile(f"[^{SPACE}]+").findall
+    for text in _sample(texts):
+        counts.update(split(tokenizer.normalizer.normalize_str(text)))
+    counts.pop("<unk>", None)
+    words = sorted(counts, key=lambda word: (-counts[word], word))[: None if size is None else size - len(SPECIALS)]
+    if not words:
+        raise ValueError("the text holds no word: it is all white space; give a text with words")
+    tokenizer.model = models.WordLevel({token: index for index, token in enumerate([*SPECIALS, *words])}, unk_token="<unk>")
+    return tokenizer
+
+
+def BPE(texts: Iterable[str], size: int = 8000) -> Tokenizer:
+    """Byte-pair encoding over bytes: any text, newlines included, comes back exactly; pieces stay inside words (A15).
+
+    Learns from the first 100 million characters.
+    """
+    return _bytes(models.BPE(), texts, size, trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=list(SPECIALS), initial_alphabet=_alphabet(size), show_progress=False))
+
+
+def Unigram(texts: Iterable[str], size: int = 8000) -> Tokenizer:
+    """The unigram language model over bytes: the likeliest pieces; any text comes back exactly. Pieces stay inside words (A15).
+
+    Learns from the first 100 million characters.
+    """
+    return _bytes(models.Unigram(), texts, size, trainers.UnigramTrainer(
+        vocab_size=size, special_tokens=list(SPECIALS), unk_token="<unk>", initial_alphabet=_alphabet(size), show_progress=False))
+
+
+def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -> Tokenizer:
+    """BERT's subwords: white space is dropped, punctuation stands alone, `##` marks a piece inside a word (A15).
+
+    Learns from the first 100 million characters. A word with a character never seen is <unk>.
+    """
+    _check(size, len(SPECIALS) + 1, "the special tokens and one character")
+    tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return _learn(tokenizer, texts, size, trainers.WordPieceTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=list(SPECIALS), show_progress=False))
+
+
+def File(texts: Iterable[str], path: str) -> Tokenizer:
+    """The tokenizer of the tokenizer.json at `path`; nothing is learnt from `texts`.
+
+    A file that does not begin with our special tokens gets them: its own ids move up by five.
+    """
+    tokenizer = load(path)
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if [tokenizer.id_to_token(index) for index in range(len(SPECIALS))] == list(SPECIALS):
+        return tokenizer
+    taken = [token for token in SPECIALS if tokenizer.token_to_id(token) is not None]
+    if taken:
+        raise ValueError(f"{path}: {taken[0]} has id {tokenizer.token_to_id(taken[0])}, but {' '.join(SPECIALS)} must be ids 0 to 4; "
+                         "rename it in the file, or leave it out")
+    return _parse(json.dumps(_moved(json.loads(tokenizer.to_str()))), path)
+
+
+def save(tokenizer: Tokenizer, path: str | Path) -> None:
+    """Write `tokenizer` as JSON, whole or not at all."""
+    path = Path(path)
+    try:
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(tokenizer.to_str(pretty=True))
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(name, 0o644)
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ValueError(f"{path}: cannot save the tokenizer: {error.strerror}; choose a folder that can be written") from error
+
+
+def load(path: str | Path) -> Tokenizer:
+    """The tokenizer saved at `path`; a file that is none is a ValueError."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot read a tokenizer: {getattr(error, 'strerror', error)}; give a tokenizer.json") from error
+    return _parse(text, path)
+
+
+def signature(tokenizer: Tokenizer) -> str:
+    """Sixteen hexadecimal digits that name exactly this tokenizer."""
+    return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
+
+
+def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
+    """The text of `ids`, without special tokens."""
+    hidden = {index for index, token in enumerate(SPECIALS) if tokenizer.id_to_token(index) == token}
+    numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    return tokenizer.decode([index for index in numbers if index not in hidden], skip_special_tokens=True)
+
+
+def _alphabet(size: int) -> list[str]:
+    _check(size, len(SPECIALS) + 256, "the special tokens and the 256 bytes")
+    return sorted(pre_tokenizers.ByteLevel.alphabet())
+
+
+def _check(size: int, least: int, what: str) -> None:
+    if size < least:
+        raise ValueError(f"size {size} is too small: {what} alone are {least}; give size {least} or more")
+
+
+def _some(texts: Iterable[str]) -> Iterator[str]:
+    """`texts`, of which at least one is not empty."""
+    stream = iter(texts)
+    for first in stream:
+        if first:
+            return chain([first], stream)
+    raise ValueError("there is no text to learn a tokenizer from: the corpus is empty; give a text")
+
+
+def _sample(texts: Iterable[str]) -> Iterator[str]:
+    def head(stream: Iterator[str]) -> Iterator[str]:
+        left = SAMPLE
+        for text in stream:
+            yield text[:left]
+            left -= len(text)
+            if left <= 0:
+                return
+
+    return head(_some(texts))
+
+
+def _bytes(model: models.Model, texts: Iterable[str], size: int, trainer: trainers.Trainer) -> Tokenizer:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = BYTES
+    tokenizer.decoder = decoders.ByteLevel()
+    return _learn(tokenizer, texts, size, trainer)
+
+
+def _learn(tokenizer: Tokenizer, texts: Iterable[str], size: int, trainer: trainers.Trainer) -> Tokenizer:
+    tokenizer.train_from_iterator(_sample(texts), trainer)
+    count = tokenizer.get_vocab_size()
+    if count > size:
+        raise ValueError(f"size {size} is too small: the special tokens and the characters of the text alone are {count}; "
+                         f"give size {count} or more, or use BPE, whose alphabet is the 256 bytes")
+    # Training registers the special tokens as added tokens, which are searched for in every text: forget that.
+    parts = json.loads(tokenizer.to_str())
+    return Tokenizer.from_str(json.dumps(parts | {"added_tokens": []}))
+
+
+def _parse(text: str, path: str | Path) -> Tokenizer:
+    # A crafted file raises PanicException, which is a BaseException, when read or only when used: so use it once.
+    try:
+        tokenizer = Tokenizer.from_str(text)
+        tokenizer.decode(tokenizer.encode("Hello, <wörld>\n 1").ids)
+        top = max(tokenizer.get_vocab().values(), default=-1)
+        count = tokenizer.get_vocab_size()
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise ValueError(f"{path}: not a tokenizer.json of the tokenizers library ({error}); give another file") from None
+    if top != count - 1:
+        raise ValueError(f"{path}: {count} tokens but the highest id is {top}; number them 0 to {count - 1}")
+    return tokenizer
+
+
+def _moved(parts: dict) -> dict:
+    """The JSON of a foreign tokenizer with every id five higher and our special tokens before them."""
+    model, more = parts["model"], len(SPECIALS)
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = dict(zip(SPECIALS, range(more), strict=True)) | {token: index + more for token, index in model["vocab"].items()}
+    else:
+        model["vocab"] = [[token, 0.0] for token in SPECIALS] + model["vocab"]
+        model["unk_id"] = None if model["unk_id"] is None else model["unk_id"] + more
+    for token in parts["added_tokens"]:
+        token["id"] += more
+    return parts | {"post_processor": None}
