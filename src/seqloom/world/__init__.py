@@ -1,0 +1,19 @@
+"""The built-in world: a seeded scene grammar that writes English, its French, tags, antecedents and senses, with exact probabilities."""
+
+from .scene import (
+    SHOWCASE,
+    Entropy,
+    Scene,
+    describe,
+    entropy,
+    log_probability,
+    scene,
+    scenes,
+    translate,
+    translation_log_probability,
+    translations,
+)
+from .write import write
+
+__all__ = ["SHOWCASE", "Entropy", "Scene", "describe", "entropy", "log_probability", "scene", "scenes", "translate", "translation_log_probability",
+           "translations", "write"]

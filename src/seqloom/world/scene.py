@@ -1,0 +1,157 @@
+"""Scenes: drawn from the grammar as a pure function of (seed, index), with the exact log-probability of what they say."""
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import NamedTuple
+
+from .draw import GOLDEN, MASK, mix, start
+from .french import compose, spell
+from .grammar import GRAMMAR
+from .parse import Derivation, fix_articles, join, parse
+from .pcfg import Rule, Terminal, style_logs
+
+
+class Scene(NamedTuple):
+    """One sentence in two languages and what is true of it; log-probabilities are in nats."""
+
+    english: str
+    french: str
+    words: tuple[str, ...]  # lower case but for names; n't and the full stop are words
+    tags: tuple[str, ...]  # universal parts of speech
+    antecedent: tuple[int, int] | None  # the places of "it" and of the noun it means
+    bank: str | None  # "river" or "money"
+    english_logp: float  # log p(english)
+    french_logp: float  # log p(french | english)
+
+
+class Entropy(NamedTuple):
+    """The floor no model can beat, exactly: means per sentence, in nats."""
+
+    english: float
+    french: float  # of the French, given the English
+    words: float  # mean number of English words per sentence, the full stop included
+
+
+STYLE_LOGS = {rule: style_logs(rule) for rule in GRAMMAR if rule.styles}
+STYLE_TABLES = {rule: [i for i, (weight, _) in enumerate(rule.styles) for _ in range(weight)] for rule in STYLE_LOGS}
+LIKELIEST = {rule: logs.index(max(logs)) for rule, logs in STYLE_LOGS.items()}
+
+
+def scene(seed: int, index: int) -> Scene:
+    """The scene at a place of the endless list that belongs to a seed."""
+    state = start(seed, index)
+    tables = GRAMMAR.tables
+
+    def choose(symbol: str) -> Rule:
+        nonlocal state
+        state = (state + GOLDEN) & MASK
+        table = tables[symbol]
+        return table[mix(state) * len(table) >> 64]
+
+    def style(rule: Rule) -> int:
+        nonlocal state
+        state = (state + GOLDEN) & MASK
+        options = STYLE_TABLES[rule]
+        return options[mix(state) * len(options) >> 64]
+
+    return write_out(choose, style)
+
+
+def describe(english: str) -> Scene:
+    """The scene of a sentence of the language, with its most probable French: tags, antecedent, sense and probabilities."""
+    rules = iter(understood(english))
+    return write_out(lambda symbol: next(rules), lambda rule: LIKELIEST[rule])
+
+
+def write_out(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene:
+    """Expand the start symbol with the rules that `choose` gives, leftmost first, and the French styles that `style` gives."""
+    words: list[str] = []
+    tags: list[str] = []
+    nouns: list[int] = []
+    derivation: list[Rule] = []
+    choices: list[int] = []
+    logs: list[float] = []
+    role = bank = None
+    stack: list[str | Terminal] = [GRAMMAR.start]
+    while stack:
+        item = stack.pop()
+        if type(item) is not str:
+            words.append(item.word)
+            tags.append(item.tag)
+            continue
+        rule = choose(item)
+        derivation.append(rule)
+        stack += rule.stack
+        if rule.styles:
+            choices.append(style(rule))
+            logs.append(STYLE_LOGS[rule][choices[-1]])
+        mark = rule.mark
+        if mark is None:
+            continue
+        if mark == "noun":
+            nouns.append(len(words))
+        elif mark == "subject" or mark == "object":
+            role = mark
+        else:
+            bank = mark
+    fix_articles(words)
+    antecedent = (words.index("it"), nouns[0 if role == "subject" else -1]) if role else None
+    return Scene(join(words), spell(compose(derivation, choices)), tuple(words), tuple(tags), antecedent, bank,
+                 math.fsum([rule.logp for rule in derivation]), math.fsum(logs))
+
+
+def scenes(count: int, seed: int = 0, start: int = 0) -> Iterator[Scene]:
+    """`count` scenes of a seed from the place `start` on."""
+    return (scene(seed, index) for index in range(start, start + count))
+
+
+def log_probability(english: str) -> float:
+    """log p(english) by parsing, in nats; minus infinity outside the language."""
+    found = [math.fsum([rule.logp for rule in derivation]) for derivation in parse(english)]
+    return max(found) + math.log(math.fsum([math.exp(value - max(found)) for value in found])) if found else -math.inf
+
+
+def translations(english: str) -> dict[str, float]:
+    """Every French translation of a sentence with its log-probability given the English."""
+    found: dict[str, float] = {}
+    derivation = understood(english)
+    styled = [rule for rule in derivation if rule.styles]
+    for choices in product(*[range(len(rule.styles)) for rule in styled]):
+        french = spell(compose(list(derivation), list(choices)))
+        logp = math.fsum(STYLE_LOGS[rule][choice] for rule, choice in zip(styled, choices, strict=True))
+        found[french] = math.log(math.exp(found[french]) + math.exp(logp)) if french in found else logp
+    return found
+
+
+def translation_log_probability(english: str, french: str) -> float:
+    """log p(french | english), in nats; minus infinity for a French sentence that does not translate it."""
+    return translations(english).get(french, -math.inf)
+
+
+def translate(english: str) -> str:
+    """The most probable French of a sentence of the language."""
+    return describe(english).french
+
+
+def understood(english: str) -> Derivation:
+    """The derivation of a sentence of the language."""
+    found = parse(english)
+    if not found:
+        raise ValueError(f"world: {english!r} is not a sentence of the built-in world; see docs/world.md for its words and grammar")
+    return found[0]
+
+
+def entropy() -> Entropy:
+    """H = Σ_A n_A H(rules of A), with n_A the expected number of A in a derivation; one derivation per sentence makes it the sentence's."""
+    return Entropy(
+        GRAMMAR.expectation(lambda rule: -rule.logp),
+        GRAMMAR.expectation(lambda rule: -math.fsum(math.exp(logp) * logp for logp in STYLE_LOGS.get(rule, ()))),
+        GRAMMAR.expectation(lambda rule: len(rule.right) - len(rule.kids)),
+    )
+
+
+SHOWCASE = (
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+)
