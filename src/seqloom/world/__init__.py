@@ -15,5 +15,17 @@ from .scene import (
 )
 from .write import write
 
-__all__ = ["SHOWCASE", "Entropy", "Scene", "describe", "entropy", "log_probability", "scene", "scenes", "translate", "translation_log_probability",
-           "translations", "write"]
+__all__ = [
+    "SHOWCASE",
+    "Entropy",
+    "Scene",
+    "describe",
+    "entropy",
+    "log_probability",
+    "scene",
+    "scenes",
+    "translate",
+    "translation_log_probability",
+    "translations",
+    "write",
+]

@@ -6,11 +6,13 @@ A sentence holds one bank at most.
 
 from collections.abc import Iterator
 
-from .french import Phrase, clause, determined, render
+from .french import Phrase, Tokens, clause, determined, render
 from .pcfg import Rule
+from .words import ANIMATE, NUMBERS, same
 
-BANQUE, RIVE, COMPTE = (Phrase("the", (word,), k, False) for word, k in (("banque", 1), ("rive", 1), ("compte", 0)))
-A, ON = ("à",), ("sur",)
+BANQUE = Phrase("the", ("banque",), 1, False)
+RIVE = Phrase("the", ("rive",), 1, False)
+ACCOUNT = Phrase("a", ("compte",), 0, False)
 
 
 def money(negated: bool) -> tuple[str, ...]:
@@ -18,32 +20,47 @@ def money(negated: bool) -> tuple[str, ...]:
     return ("de", "argent") if negated else ("de", "le", "argent")
 
 
+def handled(subject: Phrase, action: tuple[Tokens, bool], bank: Phrase) -> tuple[str, ...]:
+    """Who does what with money at the bank, or whom it goes to."""
+    return clause(subject, action[0]) + money(action[1]) + render(bank, ("à",))
+
+
 def banks() -> Iterator[Rule]:
     """BANK: clauses with a bank; their mark is its sense."""
-    yield Rule("BANK", 1, "@BANK:money", lambda tokens: tokens, "money")
-    yield Rule("BANK", 1, "@BANK:river", lambda tokens: tokens, "river")
-    for number in ("s", "p"):
+    for sense in ("money", "river"):
+        yield Rule("BANK", 1, f"@BANK:{sense}", same, sense)
+    yield from accounts()
+    yield from shores()
+    for sense, bank in (("money", "BANQUE"), ("river", "RIVE")):
+        yield Rule(f"BANK:{sense}", 7, f"@{bank} @IS:{sense}:s", clause)
+        yield Rule(f"BANK:{sense}", 3, f"@{bank}:NEAR @IS:{sense}:s", clause)
+    for bank, phrase in (("BANQUE", BANQUE), ("RIVE", RIVE)):
+        yield Rule(bank, 6, "the/DET bank/NOUN", phrase)
+        yield Rule(f"{bank}:NEAR", 1, "the/DET bank/NOUN @NEAR", lambda place, p=phrase: p._replace(tail=place))
+
+
+def accounts() -> Iterator[Rule]:
+    """The bank that keeps money."""
+    for number in NUMBERS:
         who = f"@NPX:human:{number}"
         yield Rule("BANK:money", 5, f"{who} @DO:open:{number} a/DET account/NOUN at/ADP @BANQUE",
-                   lambda s, v, b: clause(s, v[0]) + render(determined("a", COMPTE), negated=v[1]) + render(b, A))
-        yield Rule("BANK:money", 3, f"{who} @DO:deposit:{number} money/NOUN at/ADP @BANQUE", lambda s, v, b: clause(s, v[0]) + money(v[1]) + render(b, A))
-        yield Rule("BANK:money", 4, f"{who} @DO:borrow:{number} money/NOUN from/ADP @BANQUE", lambda s, v, b: clause(s, v[0]) + money(v[1]) + render(b, A))
-        yield Rule("BANK:money", 2, f"{who} @DO:work:{number} at/ADP @BANQUE", lambda s, v, b: clause(s, v[0]) + render(b, A))
-        yield Rule("BANK:money", 2, f"@BANQUE @DO:lend:s money/NOUN to/ADP @NP:human:{number}",
-                   lambda b, v, p: clause(b, v[0]) + money(v[1]) + render(p, A))
-        for kind in ("animal", "human"):
-            yield Rule("BANK:river", 3, f"@NPX:{kind}:{number} @DO:sleep:{number} on/ADP @RIVE", lambda s, v, b: clause(s, v[0]) + render(b, ON))
-        yield Rule("BANK:river", 2, f"@NPX:boat:{number} @DO:reach:{number} @RIVE", lambda s, v, b: clause(s, v[0]) + render(b))
-    for sense, weight, symbol in (("money", 7, "BANQUE"), ("river", 7, "RIVE")):
-        yield Rule(f"BANK:{sense}", weight, f"@{symbol} @IS:{sense}:s", clause)
-        yield Rule(f"BANK:{sense}", weight // 2, f"@{symbol}:near @IS:{sense}:s", clause)
-    yield Rule("BANK:river", 3, "the/DET banks/NOUN of/ADP @RIVER @IS:river:p",
-               lambda river, vp: clause(RIVE._replace(words=("rives",), k=3, tail=render(river, ("de",))), vp))
-    for symbol, word in (("BANQUE", BANQUE), ("RIVE", RIVE)):
-        yield Rule(symbol, 6, "the/DET bank/NOUN", word)
-        yield Rule(f"{symbol}:near", 1, "the/DET bank/NOUN @PLACE", lambda place, w=word: w._replace(tail=place))
+                   lambda s, v, b: clause(s, v[0]) + render(ACCOUNT, negated=v[1]) + render(b, ("à",)))
+        yield Rule("BANK:money", 3, f"{who} @DO:deposit:{number} money/NOUN at/ADP @BANQUE", handled)
+        yield Rule("BANK:money", 4, f"{who} @DO:borrow:{number} money/NOUN from/ADP @BANQUE", handled)
+        yield Rule("BANK:money", 3, f"{who} @DO:work:{number} at/ADP @BANQUE", lambda s, v, b: clause(s, v[0]) + render(b, ("à",)))
+        yield Rule("BANK:money", 2, f"@BANQUE @DO:lend:s money/NOUN to/ADP @NP:human:{number}", handled)
     yield Rule("BANQUE", 1, "my/PRON bank/NOUN", determined("my", BANQUE))
+
+
+def shores() -> Iterator[Rule]:
+    """The bank of a river."""
+    for number in NUMBERS:
+        for kind, group in (*((kind, "sleep") for kind in ANIMATE), ("human", "work")):
+            yield Rule("BANK:river", 3, f"@NPX:{kind}:{number} @DO:{group}:{number} on/ADP @RIVE",
+                       lambda s, v, b: clause(s, v[0]) + render(b, ("sur",)))
+        yield Rule("BANK:river", 2, f"@NPX:boat:{number} @DO:reach:{number} @RIVE", lambda s, v, b: clause(s, v[0]) + render(b))
+        yield Rule("RIVER", 5 if number == "s" else 1, f"@NP:water:{number}", same)
+    yield Rule("BANK:river", 3, "the/DET banks/NOUN of/ADP @RIVER @IS:river:p",
+               lambda river, vp: clause(Phrase("the", ("rives",), 3, False, render(river, ("de",))), vp))
     yield Rule("RIVE", 4, "the/DET bank/NOUN of/ADP @RIVER", lambda river: RIVE._replace(tail=render(river, ("de",))))
     yield Rule("RIVE", 2, "the/DET @PRED:river bank/NOUN", lambda a: RIVE._replace(words=("rive", a.forms[1])))
-    for number, weight in (("s", 5), ("p", 1)):
-        yield Rule("RIVER", weight, f"@NP:water:{number}", lambda p: p)

@@ -41,30 +41,30 @@ class Verb(NamedTuple):
 
 NOUNS = {
     "animal": "animal:animal m, dog:chien m, cat:chat m, mouse mice:souris f, cow:vache f, horse:cheval m, bird:oiseau m, turtle:tortue f, "
-    "rabbit:lapin m, goat:chèvre f, wolf wolves:loup m, bee:abeille f, bear:ours m, frog:grenouille f",
+    "wolf wolves:loup m, bee:abeille f, frog:grenouille f",
     "man": "man men:homme m, boy:garçon m, king:roi m, uncle:oncle m",
     "woman": "woman women:femme f, girl:fille f, queen:reine f, aunt:tante f",
     "person": "child children:enfant m, teacher:professeur m, doctor:médecin m, friend:ami m",
-    "vehicle": "car:voiture f 9|auto f 1, truck:camion m, bus:bus m, bicycle:vélo m 9|bicyclette f 1, tractor:tracteur m, taxi:taxi m",
-    "boat": "boat:bateau m, ship:navire m, barge:péniche f",
+    "vehicle": "car:voiture f 9|auto f 1, truck:camion m, bus:bus m, bicycle:vélo m 9|bicyclette f 1, taxi:taxi m",
+    "boat": "boat:bateau m, barge:péniche f",
     "road": "street:rue f, road:route f, bridge:pont m, path:chemin m, avenue:avenue f, square:place f",
     "water": "river:rivière f, lake:lac m, stream:ruisseau m, canal:canal m",
-    "food": "soup:soupe f, cake:gâteau m, apple:pomme f, egg:œuf m, orange:orange f, sandwich:sandwich m, carrot:carotte f",
-    "thing": "box:boîte f, book:livre m, bag:sac m, letter:lettre f, basket:panier m, chair:chaise f, umbrella:parapluie m, lamp:lampe f",
+    "food": "soup:soupe f, cake:gâteau m, apple:pomme f, egg:œuf m, orange:orange f, carrot:carotte f",
+    "thing": "box:boîte f, book:livre m, bag:sac m, letter:lettre f, chair:chaise f, umbrella:parapluie m, lamp:lampe f",
     "building": "house:maison f, school:école f, shop:magasin m 9|boutique f 1, hospital:hôpital m, station:gare f, church:église f, "
-    "museum:musée m, castle:château m, hotel:hôtel m",
-    "ground": "garden:jardin m, park:parc m, forest:forêt f, field:champ m",
+    "museum:musée m, castle:château m",
+    "ground": "garden:jardin m, park:parc m, forest:forêt f",
     "cover": "tree:arbre m, table:table f, bench:banc m",
-    "height": "hill:colline f, mountain:montagne f, island:île f",
+    "height": "hill:colline f, island:île f",
 }
 NAMES = {"man": "Paul:Paul m, Peter:Pierre m, Adam:Adam m", "woman": "Anna:Anna f, Mary:Marie f, Emma:Emma f"}
 
 ADJECTIVES = (
     "small:<petit, big:<grand, old:<vieux/vieille+vieil, young:<jeune, beautiful:<beau/belle+bel, new:<nouveau/nouvelle+nouvel, "
-    "black:noir, white:blanc/blanche, red:rouge, green:vert, blue:bleu, grey:gris, tired:fatigué, hungry:affamé, happy:heureux, sad:triste, "
-    "sick:malade, brave:courageux, strong:fort, lazy:paresseux, nervous:nerveux, curious:curieux, scared:effrayé, poor:pauvre, rich:riche, "
-    "wide:large, long:long/longue, narrow:étroit, dangerous:dangereux, busy:fréquenté, quiet:calme, safe:sûr, deep:profond, cold:froid, "
-    "clean:propre, dirty:sale, hot:chaud, salty:salé, sweet:sucré, fresh:frais/fraîche, heavy:lourd, light:léger, fragile:fragile, "
+    "black:noir, white:blanc/blanche, red:rouge, green:vert, blue:bleu, grey:gris, tired:fatigué, hungry:affamé, happy:heureux, "
+    "sad:triste, sick:malade, brave:courageux, strong:fort, lazy:paresseux, nervous:nerveux, curious:curieux, scared:effrayé, "
+    "poor:pauvre, rich:riche, wide:large, long:long/longue, narrow:étroit, dangerous:dangereux, busy:fréquenté, quiet:calme, safe:sûr, deep:profond, "
+    "cold:froid, clean:propre, dirty:sale, hot:chaud, salty:salé, sweet:sucré, fresh:frais/fraîche, heavy:lourd, light:léger, fragile:fragile, "
     "useful:utile, slow:lent, fast:rapide, noisy:bruyant, expensive:cher, closed:fermé, open:ouvert, empty:vide, modern:moderne, "
     "muddy:boueux, steep:escarpé, wet:mouillé"
 )
@@ -103,41 +103,58 @@ PREDICATES = {
 BANKS = {"money": "closed open rich modern expensive", "river": "muddy steep wet green dangerous"}
 
 VERBS = {
-    "see": "see saw:voit voient vu, watch:regarder, find found:trouver, photograph:photographier",
-    "hear": "hear heard:entend entendent entendu, follow:suit suivent suivi, love:aimer, call:appelle appellent appelé, chase:chasser",
-    "eat": "eat ate:manger, taste:goûter, smell smelled:sent sentent senti, steal stole:voler",
-    "carry": "carry:porter, push:pousser, pull:tirer, lift:soulève soulèvent soulevé, hide hid:cacher",
+    "see": "see saw:voit voient vu, watch:regarder, find found:trouver",
+    "hear": "hear heard:entend entendent entendu, follow:suit suivent suivi, love:aimer, chase:poursuit poursuivent poursuivi",
+    "eat": "eat ate:manger, taste:goûter, steal stole:voler",
+    "carry": "carry:porter, push:pousser, pull:tirer, hide hid:cacher",
     "cross": "cross:traverser",
     "reach": "reach:atteint atteignent atteint, leave left:quitter",
     "buy": "buy bought:achète achètent acheté",
-    "repair": "sell sold:vend vendent vendu, clean:nettoie nettoient nettoyé, paint:peint peignent peint, repair:réparer",
+    "repair": "sell sold:vend vendent vendu, clean:nettoie nettoient nettoyé, repair:réparer",
     "give": "give gave:donner, show:montrer, send sent:envoie envoient envoyé",
-    "sleep": "sleep slept:dort dorment dormi, run ran:court courent couru, walk:marcher, play:jouer, wait:attend attendent attendu, "
-    "stay:=rester, fall fell:=tomber, dance:danser",
-    "work": "work:travailler, smile:sourit sourient souri",
-    "go": "go went:=va vont allé, come came:=vient viennent venu, return:=retourner",
+    "sleep": "sleep slept:dort dorment dormi, run ran:court courent couru, walk:marcher, play:jouer, stay:=rester, fall fell:=tomber",
+    "work": "work:travailler, wait:attend attendent attendu",
+    "go": "go went:=va vont allé, return:=retourner",
     "arrive": "arrive:=arriver",
     "turn": "turn:tourner, vanish:disparaît disparaissent disparu",
     "open": "open:ouvre ouvrent ouvert, close:fermer",
     "borrow": "borrow:emprunter",
-    "deposit": "deposit:déposer, keep kept:garder",
+    "deposit": "deposit:déposer",
     "lend": "lend lent:prêter",
 }
-ADVERBS = {"quickly": ((9, "rapidement"), (1, "vite")), "slowly": ((1, "lentement"),), "outside": ((1, "dehors"),),
-           "here": ((1, "ici"),), "today": ((1, "aujourd'hui"),)}  # weight, French
+ADVERBS = {  # weight, French
+    "quickly": ((9, "rapidement"), (1, "vite")),
+    "slowly": ((1, "lentement"),),
+    "outside": ((1, "dehors"),),
+    "here": ((1, "ici"),),
+    "today": ((1, "aujourd'hui"),),
+}
 
-# A frame is an event whose cause lies in its subject or in its object; within a frame the two lists of adjectives never meet, so the
-# adjective alone tells which of the two a pronoun means. (verb group, subjects, objects, weight, negative lists, positive lists)
+ABSOLUTE = "closed open black white red green blue"  # never very nor too
+
+
+class Frame(NamedTuple):
+    """An event whose cause lies in its subject or its object: two lists of adjectives for "didn't … too", two for "did … very"."""
+
+    verbs: str
+    subjects: str
+    objects: str
+    weight: int
+    negative: tuple[str, str]
+    positive: tuple[str, str]
+
+
+# Within a frame the adjectives of the subject and of the object never meet: they alone tell which of the two a pronoun means.
+WEARY, BOLD = "tired scared sick lazy nervous", "brave curious"
 FRAMES = (
-    ("cross", "animal human", "road", 8, ("tired scared sick lazy nervous", "wide long dangerous busy"), ("brave curious", "quiet safe narrow")),
-    ("cross", "animal human", "water", 6, ("tired scared sick lazy nervous", "wide deep cold dangerous"), ("brave curious", "quiet safe narrow")),
-    ("cross", "vehicle", "road", 4, ("heavy slow old", "narrow long dangerous busy"), ("fast light", "wide safe quiet")),
-    ("cross", "boat", "water", 2, ("heavy slow old", "narrow long dangerous"), ("fast light", "wide deep quiet")),
-    ("eat", "animal human", "food", 5, ("tired sick sad nervous", "hot cold salty sweet"), ("hungry curious", "fresh hot sweet")),
-    ("carry", "animal human", "thing", 4, ("tired sick lazy", "heavy dirty fragile"), ("strong brave", "light small useful")),
-    ("buy", "human", "vehicle thing", 3, ("poor sad nervous", "expensive heavy old"), ("rich happy", "safe light useful")),
+    Frame("cross", "animal human", "road", 8, (WEARY, "wide long dangerous busy"), (BOLD, "quiet safe narrow")),
+    Frame("cross", "animal human", "water", 6, (WEARY, "wide deep cold dangerous"), (BOLD, "quiet safe narrow")),
+    Frame("cross", "vehicle", "road", 4, ("heavy slow old", "narrow long dangerous busy"), ("fast light", "wide safe quiet")),
+    Frame("cross", "boat", "water", 2, ("heavy slow old", "narrow long dangerous"), ("fast light", "wide deep quiet")),
+    Frame("eat", "animal human", "food", 5, ("tired sick sad nervous", "hot cold salty sweet"), ("hungry curious", "fresh hot sweet")),
+    Frame("carry", "animal human", "thing", 4, ("tired sick lazy", "heavy dirty fragile"), ("strong brave", "light small useful")),
+    Frame("buy", "human", "vehicle thing", 3, ("poor sad nervous", "expensive heavy old"), ("rich happy", "safe light useful")),
 )
-
 
 
 @cache
@@ -184,7 +201,7 @@ def verbs(text: str) -> list[Verb]:
     found = []
     for english, french in entries(text):
         base = english[0]
-        past = english[1] if len(english) > 1 else base[:-1] + "ied" if base[-1] == "y" and base[-2] not in "aeou" else base.rstrip("e") + "ed"
+        past = english[1] if len(english) > 1 else third_person(base).removesuffix("s").rstrip("e") + "ed"
         words = french.lstrip("=").split()
         if len(words) == 1:  # the regular -er verbs need only their infinitive
             stem = words[0][:-2]

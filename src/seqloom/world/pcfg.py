@@ -24,7 +24,9 @@ class Rule:
 
     __slots__ = ("kids", "left", "logp", "make", "mark", "probability", "right", "stack", "styles", "weight")
 
-    def __init__(self, left: str, weight: int, right: str, make: Any, mark: str | None = None, styles: tuple[tuple[int, Any], ...] = ()) -> None:
+    def __init__(
+        self, left: str, weight: int, right: str, make: Any, mark: str | None = None, styles: tuple[tuple[int, Any], ...] = ()
+    ) -> None:
         self.left, self.weight, self.make, self.mark, self.styles = left, weight, make, mark, styles
         self.right = tuple(item[1:] if item[0] == "@" else Terminal(*item.rsplit("/", 1)) for item in right.split())
         self.stack = self.right[::-1]

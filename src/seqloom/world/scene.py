@@ -154,4 +154,12 @@ def entropy() -> Entropy:
 SHOWCASE = (
     "The animal didn't cross the street because it was too tired.",
     "The animal didn't cross the street because it was too wide.",
+    "The turtle didn't cross the bridge because it was too scared.",
+    "The turtle didn't cross the bridge because it was too long.",
+    "Anna opened an account at the bank.",
+    "Two cats sleep on the bank of the river.",
+    "The bank near the school was closed.",
+    "The bank near the school was muddy.",
+    "The mice that the girl near the old houses saw are hungry.",
+    "The queen who arrived at the hospital gave a book to the children.",
 )
