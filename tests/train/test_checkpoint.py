@@ -319,6 +319,15 @@ def test_faults_say_what_happened(tmp_path):
     ]
 
 
+def test_the_manifest_of_another_step_is_named_alone(tmp_path):
+    one, two = (save(tmp_path, step, files(step), facts(step)) for step in (1, 2))
+    shutil.copyfile(one / "manifest.json", two / "manifest.json")
+    assert verify(two) == [f"{two / 'manifest.json'}: belongs to step 1, not to this folder."]
+    shutil.rmtree(two)
+    shutil.copytree(one, two)
+    assert len(verify(two)) == 1 and newest(tmp_path, lambda m: None).step == 1
+
+
 def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path):
     assert newest(tmp_path / "nowhere", never) is None and newest(tmp_path, never) is None
     path = save(tmp_path, 7, files(7), facts(7))

@@ -194,12 +194,11 @@ def verify(path: Path) -> list[str]:
         return [f"{path}: cannot be read ({error.strerror})."]
     except ValueError as error:
         return [str(error)]
-    faults = []
-    if (named := _STEP.fullmatch(path.name)) and int(named[1]) != body["step"]:
-        faults.append(f"{path / _MANIFEST}: belongs to step {body['step']}, not to this folder.")
+    if (named := _STEP.fullmatch(path.name)) and int(named[1]) != body["step"]:  # so its list says nothing of these files
+        return [f"{path / _MANIFEST}: belongs to step {body['step']}, not to this folder."]
     listed = body["files"]
     extra = regular.keys() - listed - {_MANIFEST}
-    faults += [f"{path / name}: is missing." for name in sorted(listed.keys() - regular)]
+    faults = [f"{path / name}: is missing." for name in sorted(listed.keys() - regular)]
     faults += [f"{path / name}: does not belong here (the manifest does not list it)." for name in sorted(extra)]
     for name in sorted(listed.keys() & regular):
         if fault := _fault(path / name, listed) if regular[name] else "is not a regular file":
