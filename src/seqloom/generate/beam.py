@@ -1,0 +1,153 @@
+"""Beam search (J2), batched over sentences and without a Python loop over beams or tokens.
+
+The outcomes searched are the same as the loop's: texts that end with a stop token, and texts cut at the length; both are scored
+alike. Left out: forcing or forbidding words, which a `ban` or a model of its own does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from seqloom.generate.protocol import Model, State, advance, read_prompt
+from seqloom.nn.state import select
+
+
+@dataclass
+class Hypothesis:
+    """One outcome of a search: ids without the stop token, log P with it, its score, and whether it ended by itself or was cut."""
+
+    ids: list[int]
+    log_probability: float
+    score: float
+    finished: bool
+
+
+class Kept(NamedTuple):
+    """The best outcomes so far of N sentences, best first: K slots each, score −inf = empty."""
+
+    scores: Tensor  # (N, K)
+    log_p: Tensor  # (N, K)
+    finished: Tensor  # (N, K)
+    texts: Tensor  # (N, K, longest), −1 after the end
+
+
+def normaliser(length: Tensor | int, penalty: float) -> Tensor | float:
+    """lp(Y) = ((5 + |Y|) / 6)^α, |Y| counting the stop token; score(Y) = log P(Y) / lp(Y). α = 0 leaves log P (Wu et al. 2016)."""
+    return ((5 + length) / 6) ** penalty
+
+
+@torch.inference_mode()
+def beam(
+    model: Model,
+    ids: Tensor,
+    state: State = None,
+    mask: Tensor | None = None,
+    *,
+    width: int = 4,
+    length: int = 100,
+    stop: Sequence[int] = (3,),
+    ban: Sequence[int] = (0, 2),
+    penalty: float = 0.6,
+    nbest: int = 1,
+) -> list[list[Hypothesis]]:
+    """The `nbest` best-scored outcomes found for each prompt, best first; fewer only if the tree has fewer.
+
+    Each step ranks all continuations y_<t · w of a sentence's live prefixes by log P. Those that end and stand among the `width`
+    best are outcomes; the `width` best of the others live on. With width 1 and α = 0 this is greedy.
+
+    A prefix with log P = ℓ is dropped as soon as `nbest` outcomes are kept and ℓ / lp(L) ≤ the worst of them, L being the most
+    tokens allowed: log P only falls and lp is largest at L, so no continuation can beat it. A sentence without live prefixes is
+    certain and leaves the batch. Hence a smaller `length` makes the search faster.
+    """
+    if width < 1 or not 1 <= nbest <= width:
+        raise ValueError(f"width is {width} and nbest {nbest}: keep 1 <= nbest <= width")
+    if not (penalty >= 0 and math.isfinite(penalty)):
+        raise ValueError(f"the length penalty is {penalty}: give a finite number of at least 0")
+    ids, mask, lengths, limits = read_prompt(model, ids, mask, length)
+    found: list[list[Hypothesis]] = [[] for _ in range(len(ids))]
+    if not found:
+        return found
+
+    log_p, state = advance(model, ids, state, mask, lengths, ban)  # (rows, V)
+    V = log_p.shape[1]
+    stops = torch.isin(torch.arange(V, device=ids.device), torch.tensor(list(stop), dtype=torch.int64, device=ids.device))
+    sentence = torch.arange(len(ids), device=ids.device)  # (N,) the prompt each searched sentence belongs to
+    live = log_p.new_zeros(len(ids), 1)  # (N, W) log P of the live prefixes, best first, −inf = empty slot
+    alive = torch.ones_like(live, dtype=torch.bool)  # (N, W); the model's rows are the True ones, in order
+    texts = ids.new_empty(len(ids), 1, 0)  # (N, W, t)
+    empty = log_p.new_full((len(ids), nbest), -torch.inf)
+    kept = Kept(empty, empty, empty > 0, ids.new_full((len(ids), nbest, int(limits.max())), -1))
+
+    for t in range(1, int(limits.max()) + 1):
+        values, places = _best(_spread(log_p + live[alive][:, None], alive), width * (1 + int(stops.sum())))  # (N, C)
+        parents, tokens = places // V, places % V
+        ends = stops[tokens]
+        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, :width]  # the best that do not end; enough of them by the choice of C
+        last = (limits[sentence] == t)[:, None]  # (N, 1)
+        among = torch.arange(ends.shape[1], device=ids.device) < width
+        stays = torch.zeros_like(ends).scatter(1, order, True) & ~ends
+        outcome = ((ends & among) | (stays & last)) & (values > -torch.inf)
+        if outcome.any():
+            longer = torch.cat([_pick(texts, parents), tokens.masked_fill(ends, -1)[:, :, None]], -1)  # (N, C, t)
+            kept = _merge(kept, values.masked_fill(~outcome, -torch.inf), ends, longer, normaliser(t, penalty))
+
+        live = values.masked_fill(ends, -torch.inf).gather(1, order)  # (N, width)
+        parents, tokens = parents.gather(1, order), tokens.gather(1, order)
+        bound = live / normaliser(limits[sentence].to(live.dtype), penalty)[:, None]
+        before, alive = alive, (live > -torch.inf) & ~last & (bound > kept.scores[:, -1:])  # kept is full once its last slot is
+        certain = ~alive.any(1)
+        for n in certain.nonzero()[:, 0].tolist():
+            found[int(sentence[n])] = _hypotheses(kept, n)
+        if certain.all():
+            break
+
+        # Live prefixes stand first in each sentence, so slots no sentence uses are cut off at the end.
+        stay, slots = (~certain).nonzero()[:, 0], int(alive.sum(1).max())
+        row = (before.flatten().cumsum(0) - 1).view_as(before).gather(1, parents)  # (N, W) the model's row of each parent
+        row, live, alive, parents, tokens = (part[stay, :slots] for part in (row, live, alive, parents, tokens))
+        sentence, kept = sentence[stay], Kept(*(part[stay] for part in kept))
+        texts = torch.cat([_pick(texts[stay], parents), tokens[:, :, None]], -1)
+        rows = row[alive]
+        if len(rows) != len(log_p) or not torch.equal(rows, torch.arange(len(rows), device=rows.device)):
+            state = select(state, rows)
+        log_p, state = advance(model, tokens[alive][:, None], state, ban=ban)
+    if not all(found):
+        raise ValueError("every token with any probability is banned: ban fewer tokens")
+    return found
+
+
+def _spread(values: Tensor, alive: Tensor) -> Tensor:
+    """The rows (R, V) set into their slots, −inf elsewhere: (N, W · V)."""
+    if alive.all():
+        return values.view(len(alive), -1)
+    return values.new_full((*alive.shape, values.shape[1]), -torch.inf).masked_scatter(alive[:, :, None], values).flatten(1)
+
+
+def _best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The largest `count` of each row and their places, largest first."""
+    return values.topk(min(count, values.shape[1]), 1)
+
+
+def _pick(texts: Tensor, slots: Tensor) -> Tensor:
+    """texts (N, W, t) at slots (N, C) → (N, C, t)."""
+    return texts.gather(1, slots[:, :, None].expand(-1, -1, texts.shape[2]))
+
+
+def _merge(kept: Kept, log_p: Tensor, finished: Tensor, texts: Tensor, lp: float) -> Kept:
+    """The best K of those kept and the new ones; the older wins a tie."""
+    texts = torch.nn.functional.pad(texts, (0, kept.texts.shape[2] - texts.shape[2]), value=-1)
+    both = Kept(*(torch.cat(pair, 1) for pair in zip(kept, (log_p / lp, log_p, finished, texts), strict=True)))
+    order = both.scores.argsort(dim=1, descending=True, stable=True)[:, : kept.scores.shape[1]]
+    return Kept(*(part.gather(1, order) for part in both[:3]), _pick(both.texts, order))
+
+
+def _hypotheses(kept: Kept, n: int) -> list[Hypothesis]:
+    """The outcomes of one sentence as plain Python."""
+    columns = zip(*(part[n].tolist() for part in kept), strict=True)
+    return [Hypothesis([i for i in text if i >= 0], log_p, score, done) for score, log_p, done, text in columns if score > -math.inf]

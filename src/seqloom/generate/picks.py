@@ -1,0 +1,92 @@
+"""Picks: how the next token is chosen. A pick is `ids = pick(logits, uniform)`: (B, V) and one number in [0, 1) per row → (B,).
+
+Picks only choose; the loop reads the log-probability of what was chosen. Chance comes in from outside as one number per row and step,
+made from the row's own seed by hashing, so a text does not depend on which other prompts shared its batch. That is why
+`torch.multinomial`, whose draws depend on the whole batch, is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Pick(Protocol):
+    def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """y_t = argmax_i p_i (J1); the lowest id wins a tie."""
+
+    def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
+        return logits.argmax(-1)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """y_t ~ p (J6), after temperature, then top-k (J3), then nucleus (J4). None leaves a step out."""
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.temperature > 0 and math.isfinite(self.temperature)):
+            raise ValueError(f"temperature is {self.temperature}: give a finite number above 0, or use Greedy")
+        if self.top_k is not None and not (self.top_k >= 1 and self.top_k == int(self.top_k)):
+            raise ValueError(f"top_k is {self.top_k}: give a whole number of at least 1, or leave it out")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p is {self.top_p}: give a number above 0 and at most 1, or leave it out")
+
+    def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
+        """p_i = exp(x_i / τ) / Σ_j exp(x_j / τ);  y = the first i with Σ_{j≤i} p_j > u Σ_j p_j."""
+        x = logits.double()
+        x = (x - x.amax(-1, keepdim=True)) / self.temperature  # the largest first becomes 0, so a tiny τ cannot overflow
+        if self.top_k is not None:
+            x = keep_top_k(x, int(self.top_k))
+        p = x.softmax(-1)
+        if self.top_p is not None:
+            p = keep_nucleus(p, self.top_p)
+        total = p.cumsum(-1)  # (B, V)
+        return torch.searchsorted(total, uniform.double()[:, None] * total[:, -1:], right=True)[:, 0]
+
+
+def keep_top_k(x: Tensor, k: int) -> Tensor:
+    """x_i = −inf unless i is among the k largest (J3); among equals the lower id is kept, so exactly k remain."""
+    edge = x.topk(min(k, x.shape[-1]), -1).values[:, -1:]  # (B, 1)
+    above, level = x > edge, x == edge
+    room = k - above.sum(-1, keepdim=True)
+    return x.masked_fill(~(above | (level & (level.cumsum(-1) <= room))), -torch.inf)
+
+
+def keep_nucleus(p: Tensor, mass: float) -> Tensor:
+    """p_i = 0 outside the smallest set of most probable tokens with Σ p_i ≥ mass (J4): the token that crosses the threshold stays."""
+    order = p.argsort(dim=-1, descending=True, stable=True)
+    falling = p.gather(-1, order)
+    before = falling.cumsum(-1) - falling
+    before[:, 0] = 0  # exactly: the first token is always kept
+    return torch.zeros_like(p).scatter(-1, order, falling.masked_fill(before >= mass, 0))
+
+
+def seeds(seed: int, rows: int) -> list[int]:
+    """The seed of each row that the one number `seed` stands for; pass a slice of it to generate those rows alone."""
+    return [splitmix64(splitmix64(seed) + row) for row in range(rows)]
+
+
+def uniforms(row_seeds: Iterable[int], step: int) -> list[float]:
+    """One number in [0, 1) per row, a pure function of the row's seed and the step: the 53 high bits of a hash."""
+    return [(splitmix64(splitmix64(seed) + step) >> 11) * 2.0**-53 for seed in row_seeds]
+
+
+def splitmix64(number: int) -> int:
+    """Steele, Lea and Flood's 64-bit mixing function: neighbours come out unrelated."""
+    number = (number + 0x9E3779B97F4A7C15) % 2**64
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
+    return number ^ number >> 31
