@@ -27,18 +27,6 @@ NORMALIZERS = [None, _state(LITERALS), _state(normalizers.Lowercase()),
                _state(normalizers.Sequence([normalizers.Lowercase(), LITERALS]))]
 
 
-class Chunks(dict):
-    """chunk → its ids as bytes; asking for a chunk not yet known notes it in `missing`."""
-
-    def __init__(self) -> None:
-        self.missing: set[str] = set()
-        self.weight = 0
-
-    def __missing__(self, chunk: str) -> bytes:
-        self.missing.add(chunk)
-        return b""
-
-
 class Encoder:
     """`encoder(records)` → their ids in a row, as bytes of `dtype`, and the count of each. `ends` puts <eos> after each."""
 
@@ -56,7 +44,8 @@ class Encoder:
                     self.table[ord(token)] = index
             self.encode = self._characters
         elif bare and parts["pre_tokenizer"] in SPLITS and parts["normalizer"] in NORMALIZERS and not model.get("dropout"):
-            self.chunks = Chunks()
+            self.chunks: dict[str, bytes] = {}  # chunk → its ids
+            self.weight = 0
             self.encode = self._chunked
 
     def __call__(self, records: list[str]) -> tuple[bytes, np.ndarray]:
@@ -71,22 +60,26 @@ class Encoder:
         return ids.tobytes(), counts
 
     def _chunked(self, records: list[str]) -> tuple[bytes, np.ndarray]:
-        chunks, find = self.chunks, self.chunks.__getitem__
-        cuts = [CHUNKS(record) for record in records]
-        found = [b"".join(map(find, cut)) for cut in cuts]
-        if chunks.missing:
-            self._learn()
-            found = [b"".join(map(find, cut)) for cut in cuts]
-        if chunks.weight > REMEMBERED:
-            self.chunks = Chunks()
+        if self.weight > REMEMBERED:
+            self.chunks, self.weight = {}, 0
+        find, found, later, asked = self.chunks.get, [], [], set()
+        for record in records:
+            cut = CHUNKS(record)
+            try:
+                found.append(b"".join(map(find, cut)))
+            except TypeError:  # a chunk not seen before gave None
+                later.append((len(found), cut))
+                asked.update(cut)
+                found.append(b"")
+        if later:
+            self._learn(list(asked.difference(self.chunks)))
+        for index, cut in later:
+            found[index] = b"".join(map(find, cut))
         return self._joined(found)
 
-    def _learn(self) -> None:
-        chunks, missing = self.chunks, list(self.chunks.missing)
-        for chunk, ids in zip(missing, self._ids(missing), strict=True):
-            chunks[chunk] = ids
-            chunks.weight += 200 + 2 * len(chunk) + len(ids)
-        chunks.missing.clear()
+    def _learn(self, chunks: list[str]) -> None:
+        self.chunks.update(zip(chunks, self._ids(chunks), strict=True))
+        self.weight += sum(200 + 4 * len(chunk) for chunk in chunks)
 
     def _whole(self, records: list[str]) -> tuple[bytes, np.ndarray]:
         return self._joined(self._ids(records))

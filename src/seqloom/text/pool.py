@@ -11,6 +11,8 @@ import struct
 import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO
 
@@ -32,19 +34,22 @@ class Pool:
 
     def __init__(self, tokenizers: list[Tokenizer], ends: bool, count: int):
         # Workers find the package where this process did, and share the cores among themselves rather than within.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TOKENIZERS_PARALLELISM": "false"}
+        paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TOKENIZERS_PARALLELISM": "false"}
         setup = json.dumps([ends, [tokenizer.to_str() for tokenizer in tokenizers]]).encode()
-        self.idle: SimpleQueue[subprocess.Popen] = SimpleQueue()
-        self.workers: list[subprocess.Popen] = []
         self.threads = ThreadPoolExecutor(count)
-        self.setup = setup
-        for _ in range(count):
-            worker = subprocess.Popen([sys.executable, "-m", "seqloom.text.pool"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                      env=environment)
-            self.workers.append(worker)
-            self.idle.put(worker)
-        for worker in self.workers:
-            _send(worker.stdin, setup)
+        self.workers: list[subprocess.Popen] = []
+        self.idle: SimpleQueue[subprocess.Popen] = SimpleQueue()
+        try:
+            for _ in range(count):
+                self.workers.append(subprocess.Popen([sys.executable, "-P", "-m", "seqloom.text.pool"], env=environment,
+                                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+            for worker in self.workers:
+                _send(worker.stdin, setup)
+                self.idle.put(worker)
+        except OSError as error:
+            self.close()
+            raise ValueError(f"tokenizing workers cannot be started ({error}); give workers=1") from error
 
     def submit(self, field: int, records: list[str]) -> Future:
         """The future of `encode(encoders[field], records)`."""
@@ -57,7 +62,7 @@ class Pool:
             _send(worker.stdin, struct.pack("<q", field), lengths.tobytes(), "".join(records).encode())
             tokens, counts, sizes = (_receive(worker.stdout) for _ in range(3))
         except (OSError, EOFError) as error:
-            raise RuntimeError("a tokenizing worker ended early, perhaps out of memory; try again with workers=1") from error
+            raise ValueError("a tokenizing worker ended early, perhaps out of memory; try again with workers=1") from error
         self.idle.put(worker)
         return tokens, np.frombuffer(counts, np.int64), np.frombuffer(sizes, np.int64)
 
@@ -67,9 +72,10 @@ class Pool:
             worker.kill()
         self.threads.shutdown(cancel_futures=True)
         for worker in self.workers:
-            worker.stdin.close()
-            worker.stdout.close()
             worker.wait()
+            worker.stdout.close()
+            with suppress(OSError):  # what it had not read yet
+                worker.stdin.close()
 
 
 def _send(pipe: BinaryIO, *frames: bytes) -> None:

@@ -8,17 +8,19 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import platformdirs
 from tokenizers import Tokenizer
 
+from seqloom.files import claim, claimed, fsync_folder, no_room, write_new
 from seqloom.text.corpus import Reader
 from seqloom.text.encode import Encoder
 from seqloom.text.pool import Pool, encode
@@ -27,7 +29,6 @@ from seqloom.text.tokenizer import signature
 VERSION = 1
 BLOCK = 1 << 20  # characters encoded at a time
 ALONE = 8  # blocks encoded in this process before workers are worth their start
-STALE = 86400  # seconds after which an unfinished build is nobody's
 
 
 class Field(NamedTuple):
@@ -97,12 +98,16 @@ def build(
             return store
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
-        with tempfile.TemporaryDirectory(prefix=".building-", dir=folder, ignore_cleanup_errors=True) as temporary:
-            _write(Path(temporary), reader, tokenizers, _workers(workers), progress or (lambda size: None), digest)
-            _publish(Path(temporary), place, digest)
+        temporary = folder / f".building-{uuid4().hex}"
+        temporary.mkdir()
+        try:
+            with claim(temporary):
+                _write(temporary, reader, tokenizers, _workers(workers), progress or (lambda size: None), digest)
+                _publish(temporary, place, digest)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise ValueError(f"{folder}: cannot keep the tokenized text there: {(error.strerror or str(error)).lower()}; "
-                         "free some space, or choose another folder") from error
+        raise no_room(error, folder, "the tokenized text") from error
     store = _open(place, digest)
     if store is None:
         raise ValueError(f"{place}: the store is gone or damaged as soon as it was written; choose another folder")
@@ -139,29 +144,29 @@ def _map(path: Path, dtype: str, count: int) -> np.ndarray:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove what builds left that were killed long ago."""
+    """Remove what killed builds left; a build that has only just made its folder may not have claimed it yet."""
     for left in folder.glob(".building-*"):
-        try:
-            newest = max(path.stat().st_mtime for path in [left, *left.iterdir()])
-        except OSError:
-            continue
-        if time.time() - newest > STALE:
-            shutil.rmtree(left, ignore_errors=True)
+        with suppress(OSError):
+            if time.time() - left.stat().st_mtime > 60 and not claimed(left):
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _publish(temporary: Path, place: Path, digest: str) -> None:
     """Rename the finished folder into its place, unless another process has put the same there meanwhile."""
-    for _ in range(3):
+    fsync_folder(temporary)
+    for last in (False, True):
         try:
             os.rename(temporary, place)
-            temporary.mkdir()  # for TemporaryDirectory to remove
+            fsync_folder(place.parent)
             return
         except OSError:
             if _open(place, digest) is not None:
                 return
-            if not place.exists():
+            if last or not place.exists():
                 raise
-            os.rename(place, tempfile.mkdtemp(prefix=".building-damaged-", dir=place.parent))
+            damaged = place.with_name(f".building-{uuid4().hex}")
+            os.rename(place, damaged)
+            shutil.rmtree(damaged, ignore_errors=True)
 
 
 class _Output:
@@ -181,11 +186,15 @@ class _Output:
         self.ids, self.size, self.records = int(offsets[-1]), int(bytes_[-1]), self.records + len(counts)
         return done
 
-    def close(self) -> None:
+    def sync(self) -> None:
         for file in self.files:
             file.flush()
             os.fsync(file.fileno())
-            file.close()
+
+    def close(self) -> None:
+        for file in self.files:
+            with suppress(OSError):  # what a full disk refused was refused before
+                file.close()
 
 
 def _write(folder: Path, reader: Reader, tokenizers: list[Tokenizer], workers: int, progress: Callable[[int], None], digest: str) -> None:
@@ -210,6 +219,8 @@ def _write(folder: Path, reader: Reader, tokenizers: list[Tokenizer], workers: i
                 progress(output.add(*future.result()))
         for output, future in waiting:
             progress(output.add(*future.result()))
+        for output in outputs:
+            output.sync()
     finally:
         if pool is not None:
             pool.close()
@@ -219,10 +230,7 @@ def _write(folder: Path, reader: Reader, tokenizers: list[Tokenizer], workers: i
         raise ValueError(f"{', '.join(map(str, reader.paths))}: no record in it; give a file with text")
     notes = {"digest": digest, "records": outputs[0].records,
              "fields": [{"dtype": encoder.dtype.name, "tokens": output.ids} for encoder, output in zip(encoders, outputs, strict=True)]}
-    with (folder / "store.json").open("w", encoding="utf-8") as file:
-        json.dump(notes, file)
-        file.flush()
-        os.fsync(file.fileno())
+    write_new(folder / "store.json", json.dumps(notes).encode())
 
 
 def _encoders(tokenizers: list[Tokenizer], fields: int, ends: bool) -> list[Encoder]:

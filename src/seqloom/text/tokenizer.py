@@ -9,15 +9,15 @@ Left out: templates that add <bos> or <eos> by themselves. Who makes a sequence 
 
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from seqloom.files import write_whole
 
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
 PAD, UNK, BOS, EOS, MASK = range(5)
@@ -56,18 +56,13 @@ def Words(texts: Iterable[str], size: int | None = None, lowercase: bool = False
     """
     if size is not None:
         _check(size, len(SPECIALS) + 1, "the special tokens and one word")
-    tokenizer = Tokenizer(models.WordLevel({}, unk_token="<unk>"))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), LITERALS]) if lowercase else LITERALS
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    counts: Counter[str] = Counter()
-    split = re.compile(f"[^{SPACE}]+").findall
-    for text in _sample(texts):
-        counts.update(split(tokenizer.normalizer.normalize_str(text)))
+    normalizer = normalizers.Sequence([normalizers.Lowercase(), LITERALS]) if lowercase else LITERALS
+    counts = _count(texts, normalizer)
     counts.pop("<unk>", None)
     words = sorted(counts, key=lambda word: (-counts[word], word))[: None if size is None else size - len(SPECIALS)]
-    if not words:
-        raise ValueError("the text holds no word: it is all white space; give a text with words")
-    tokenizer.model = models.WordLevel({token: index for index, token in enumerate([*SPECIALS, *words])}, unk_token="<unk>")
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate([*SPECIALS, *words])}, unk_token="<unk>"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer
 
 
@@ -76,16 +71,16 @@ def BPE(texts: Iterable[str], size: int = 8000) -> Tokenizer:
 
     Learns from the first 100 million characters.
     """
-    return _bytes(models.BPE(), texts, size, trainers.BpeTrainer(
+    return _bytes(models.BPE(), texts, trainers.BpeTrainer(
         vocab_size=size, min_frequency=2, special_tokens=list(SPECIALS), initial_alphabet=_alphabet(size), show_progress=False))
 
 
 def Unigram(texts: Iterable[str], size: int = 8000) -> Tokenizer:
     """The unigram language model over bytes: the likeliest pieces; any text comes back exactly. Pieces stay inside words (A15).
 
-    Learns from the first 100 million characters.
+    Learns from the first 100 million characters. Learning twice gives slightly different pieces: the library adds up in random order.
     """
-    return _bytes(models.Unigram(), texts, size, trainers.UnigramTrainer(
+    return _bytes(models.Unigram(), texts, trainers.UnigramTrainer(
         vocab_size=size, special_tokens=list(SPECIALS), unk_token="<unk>", initial_alphabet=_alphabet(size), show_progress=False))
 
 
@@ -94,13 +89,19 @@ def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -
 
     Learns from the first 100 million characters. A word with a character never seen is <unk>.
     """
-    _check(size, len(SPECIALS) + 1, "the special tokens and one character")
     tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    return _learn(tokenizer, texts, size, trainers.WordPieceTrainer(
-        vocab_size=size, min_frequency=2, special_tokens=list(SPECIALS), show_progress=False))
+    counts: Counter[str] = Counter()
+    for word, count in _count(texts, tokenizer.normalizer).items():
+        for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(word):
+            counts[piece] += count
+    # The trainer breaks ties by the order in which it met "##" characters, which is random: give them an order first.
+    inside = sorted({f"##{character}" for word in counts for character in word[1:]})
+    _check(size, len(SPECIALS) + len(inside) + len({word[0] for word in counts}), "the special tokens and the characters of the text")
+    trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inside], show_progress=False)
+    return _learn(tokenizer, (part for word in sorted(counts) for part in _repeat(word, counts[word])), trainer)
 
 
 def File(texts: Iterable[str], path: str) -> Tokenizer:
@@ -122,21 +123,7 @@ def File(texts: Iterable[str], path: str) -> Tokenizer:
 
 def save(tokenizer: Tokenizer, path: str | Path) -> None:
     """Write `tokenizer` as JSON, whole or not at all."""
-    path = Path(path)
-    try:
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(tokenizer.to_str(pretty=True))
-                file.flush()
-                os.fsync(file.fileno())
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ValueError(f"{path}: cannot save the tokenizer: {error.strerror}; choose a folder that can be written") from error
+    write_whole(path, tokenizer.to_str(pretty=True))
 
 
 def load(path: str | Path) -> Tokenizer:
@@ -191,22 +178,35 @@ def _sample(texts: Iterable[str]) -> Iterator[str]:
     return head(_some(texts))
 
 
-def _bytes(model: models.Model, texts: Iterable[str], size: int, trainer: trainers.Trainer) -> Tokenizer:
+def _count(texts: Iterable[str], normalizer: normalizers.Normalizer | None) -> Counter[str]:
+    """How often each word between white space occurs."""
+    counts: Counter[str] = Counter()
+    split = re.compile(f"[^{SPACE}]+").findall
+    for text in _sample(texts):
+        counts.update(split(normalizer.normalize_str(text) if normalizer else text))
+    if not counts:
+        raise ValueError("there is no word to learn a tokenizer from: the text is all white space; give a text with words")
+    return counts
+
+
+def _repeat(word: str, count: int) -> Iterator[str]:
+    """`word` `count` times, in texts of bounded length."""
+    most = max(1, 100_000 // (len(word) + 1))
+    for done in range(0, count, most):
+        yield f"{word} " * min(most, count - done)
+
+
+def _bytes(model: models.Model, texts: Iterable[str], trainer: trainers.Trainer) -> Tokenizer:
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = BYTES
     tokenizer.decoder = decoders.ByteLevel()
-    return _learn(tokenizer, texts, size, trainer)
+    return _learn(tokenizer, _sample(texts), trainer)
 
 
-def _learn(tokenizer: Tokenizer, texts: Iterable[str], size: int, trainer: trainers.Trainer) -> Tokenizer:
-    tokenizer.train_from_iterator(_sample(texts), trainer)
-    count = tokenizer.get_vocab_size()
-    if count > size:
-        raise ValueError(f"size {size} is too small: the special tokens and the characters of the text alone are {count}; "
-                         f"give size {count} or more, or use BPE, whose alphabet is the 256 bytes")
+def _learn(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer) -> Tokenizer:
+    tokenizer.train_from_iterator(texts, trainer)
     # Training registers the special tokens as added tokens, which are searched for in every text: forget that.
-    parts = json.loads(tokenizer.to_str())
-    return Tokenizer.from_str(json.dumps(parts | {"added_tokens": []}))
+    return Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"added_tokens": []}))
 
 
 def _parse(text: str, path: str | Path) -> Tokenizer:
