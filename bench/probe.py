@@ -1,8 +1,8 @@
 """What the machine gives right now, and timings that are fair on a machine that changes: shared by every benchmark of this folder.
 
 Shared cores jump by a factor of two within seconds. So variants take turns, a probe of the hardware stands before and after each timing,
-and what is printed is ratios and the share of the probe, not seconds. Differences below 15 % are not judged here. Left out: warm-up by
-guessing, means and best-of-n, which all reward luck.
+and what is printed is ratios and the share of the probe, not seconds. Differences below 15 % are not judged here. Left out: means
+and best-of-n, which reward luck.
 
     python bench/probe.py          prints what both probes see, several times
 """
@@ -75,6 +75,16 @@ def probe(seconds: float = 0.02) -> float:
     return work * repeats * THREADS / together(lambda row: multiply_add(x[row], y[row], repeats))
 
 
+def lone(seconds: float = 0.02) -> float:
+    """The same of one thread in its own processor seconds, which others that use the machine lengthen little: goes with `process_time`."""
+    x, y = room(ROWS * LENGTH).reshape(THREADS, ROWS, LENGTH)[0], room(LENGTH)[0]
+    work = 2e-9 * TERMS * ROWS * LENGTH
+    repeats = max(1, int(seconds * 50 / work))
+    began = time.thread_time()
+    multiply_add(x, y, repeats)
+    return work * repeats / (time.thread_time() - began)
+
+
 def bandwidth(megabytes: int = 128) -> float:
     """GB/s read from memory on all threads: the most that decoding one token at a time could use."""
     x = room(megabytes * 250_000 // THREADS)
@@ -97,7 +107,7 @@ def interleave(
     rounds: int,
     cost: float | None = None,
     hardware: Callable[[], float] = probe,
-    warm: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[Row]:
     """Times the variants in turns. The first is ours, the others are the peers it is compared with.
 
@@ -108,17 +118,17 @@ def interleave(
     names = list(variants)
     if len(names) < 2 or rounds < 1:
         raise ValueError(f"a comparison needs two variants and one round at least, not {len(names)} and {rounds}")
-    for name in names * warm:
-        variants[name]()
+    for name in names:
+        variants[name]()  # what is made once is not timed
     rates: dict[str, list[float]] = {name: [] for name in names}
     shares: dict[str, list[float]] = {name: [] for name in names}
     hardware()
     before = hardware()
     for number in range(rounds):
         for name in rotated(names, number):
-            began = time.perf_counter()
+            began = clock()
             units = variants[name]()
-            rates[name].append(units / (time.perf_counter() - began))
+            rates[name].append(units / (clock() - began))
             after = hardware()
             shares[name].append(rates[name][-1] * (cost or 0) / ((before + after) / 2))
             before = after
