@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest
 
-from seqloom.generate.picks import Greedy, Sample, seeds, splitmix64, uniforms
+from seqloom.generate.picks import Greedy, Sample, keep_nucleus, seeds, splitmix64, uniforms
 
 LOGITS = [1.0, 0.2, -0.5, 2.0, 0.9, -3.0, 1.4, 0.0]
 
@@ -74,6 +74,15 @@ def test_the_token_that_crosses_the_threshold_stays():
     assert grid(Sample(top_p=0.6), logits).tolist() == pytest.approx([0.625, 0.375, 0], abs=1e-3)
     assert grid(Sample(top_p=1e-9), logits).tolist() == [1, 0, 0]
     assert grid(Sample(top_p=1.0), logits).tolist() == pytest.approx([0.5, 0.3, 0.2], abs=1e-3)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
+def test_the_nucleus_of_a_large_vocabulary(spread):
+    """Flat, it holds most of the 2000 tokens; peaked, a handful; rounded, with many ties."""
+    logits = (spread * torch.randn(2, 2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).round(decimals=1)
+    for row, kept in zip(logits.tolist(), keep_nucleus(logits.softmax(-1), 0.777), strict=True):
+        assert (kept > 0).tolist() == [p > 0 for p in truncated(row, top_p=0.777)]
+        assert torch.equal(kept[kept > 0], torch.tensor(row, dtype=torch.float64).softmax(-1)[kept > 0])
 
 
 def test_temperature_comes_before_the_nucleus():

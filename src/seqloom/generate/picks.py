@@ -58,20 +58,28 @@ class Sample:
 
 
 def keep_top_k(x: Tensor, k: int) -> Tensor:
-    """x_i = −inf unless i is among the k largest (J3); among equals the lower id is kept, so exactly k remain."""
+    """x_i = −inf unless i is among the k largest (J3)."""
     edge = x.topk(min(k, x.shape[-1]), -1).values[:, -1:]  # (B, 1)
-    above, level = x > edge, x == edge
-    room = k - above.sum(-1, keepdim=True)
-    return x.masked_fill(~(above | (level & (level.cumsum(-1) <= room))), -torch.inf)
+    return x.masked_fill(~_largest(x, edge, torch.full_like(edge, k)), -torch.inf)
 
 
 def keep_nucleus(p: Tensor, mass: float) -> Tensor:
     """p_i = 0 outside the smallest set of most probable tokens with Σ p_i ≥ mass (J4): the token that crosses the threshold stays."""
-    order = p.argsort(dim=-1, descending=True, stable=True)
-    falling = p.gather(-1, order)
-    before = falling.cumsum(-1) - falling
-    before[:, 0] = 0  # exactly: the first token is always kept
-    return torch.zeros_like(p).scatter(-1, order, falling.masked_fill(before >= mass, 0))
+    falling = p.topk(min(512, p.shape[-1]), -1).values  # nearly always enough, and sorting a large vocabulary is slow
+    if (falling.sum(-1) < mass).any():
+        falling = p.sort(-1, descending=True).values
+    count = (falling.cumsum(-1) - falling < mass).sum(-1, keepdim=True)  # (B, 1), at least 1: nothing stands before the first
+    return p.masked_fill(~_largest(p, falling.gather(-1, count - 1), count), 0)
+
+
+def _largest(x: Tensor, edge: Tensor, count: Tensor) -> Tensor:
+    """Which are the `count` largest, `edge` being the smallest of those; among equals the lower id."""
+    kept = x >= edge
+    if (kept.sum(-1, keepdim=True) > count).any():
+        above = x > edge
+        level = kept & ~above
+        kept = above | (level & (level.cumsum(-1) <= count - above.sum(-1, keepdim=True)))
+    return kept
 
 
 def seeds(seed: int, rows: int) -> list[int]:
