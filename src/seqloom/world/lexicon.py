@@ -63,10 +63,10 @@ ADJECTIVES = (
     "small:<petit, big:<grand, old:<vieux/vieille+vieil, young:<jeune, beautiful:<beau/belle+bel, new:<nouveau/nouvelle+nouvel, "
     "black:noir, white:blanc/blanche, red:rouge, green:vert, blue:bleu, grey:gris, tired:fatigué, hungry:affamé, happy:heureux, "
     "sad:triste, sick:malade, brave:courageux, strong:fort, lazy:paresseux, nervous:nerveux, curious:curieux, scared:effrayé, "
-    "poor:pauvre, rich:riche, wide:large, long:long/longue, narrow:étroit, dangerous:dangereux, busy:fréquenté, quiet:calme, safe:sûr, deep:profond, "
-    "cold:froid, clean:propre, dirty:sale, hot:chaud, salty:salé, sweet:sucré, fresh:frais/fraîche, heavy:lourd, light:léger, fragile:fragile, "
-    "useful:utile, slow:lent, fast:rapide, noisy:bruyant, expensive:cher, closed:fermé, open:ouvert, empty:vide, modern:moderne, "
-    "muddy:boueux, steep:escarpé, wet:mouillé"
+    "poor:pauvre, rich:riche, wide:large, long:long/longue, narrow:étroit, dangerous:dangereux, busy:fréquenté, quiet:calme, "
+    "safe:sûr, deep:profond, cold:froid, clean:propre, dirty:sale, hot:chaud, salty:salé, sweet:sucré, fresh:frais/fraîche, "
+    "heavy:lourd, light:léger, fragile:fragile, useful:utile, slow:lent, fast:rapide, noisy:bruyant, expensive:cher, closed:fermé, "
+    "open:ouvert, empty:vide, modern:moderne, muddy:boueux, steep:escarpé, wet:mouillé"
 )
 
 # Which adjectives a class takes: before the noun in French, after it, and as a predicate.

@@ -140,8 +140,8 @@ def verb_phrases() -> Iterator[Rule]:
     for number, weight in (("s", 3), ("p", 1)):
         for kind in ("thing", "food"):
             yield Rule("GIFT", weight, f"@NP:{kind}:{number}", same)
-    for determiner, tag, number, weight in (("the", "DET", "s", 7), ("this", "DET", "s", 1), ("my", "PRON", "s", 2), ("the", "DET", "p", 2)):
-        yield Rule("SITE", weight, f"{determiner}/{tag} @BAR:building:{number}", lambda p, d=determiner: determined(d, p))
+    for weight, word, tag, number in ((7, "the", "DET", "s"), (1, "this", "DET", "s"), (2, "my", "PRON", "s"), (2, "the", "DET", "p")):
+        yield Rule("SITE", weight, f"{word}/{tag} @BAR:building:{number}", lambda p, w=word: determined(w, p))
 
 
 TRANSITIVE = (  # subject, verb group, weight of each object, objects

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Callable, Iterator
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .draw import GOLDEN, MASK, mix, start
+from .draw import GOLDEN, MASK, start
 from .french import compose, spell
 from .grammar import GRAMMAR
 from .parse import Derivation, fix_articles, join, parse
@@ -33,6 +33,7 @@ class Entropy(NamedTuple):
     words: float  # mean number of English words per sentence, the full stop included
 
 
+SENSES = ("money", "river")
 STYLE_LOGS = {rule: style_logs(rule) for rule in GRAMMAR if rule.styles}
 STYLE_TABLES = {rule: [i for i, (weight, _) in enumerate(rule.styles) for _ in range(weight)] for rule in STYLE_LOGS}
 LIKELIEST = {rule: logs.index(max(logs)) for rule, logs in STYLE_LOGS.items()}
@@ -43,19 +44,14 @@ def scene(seed: int, index: int) -> Scene:
     state = start(seed, index)
     tables = GRAMMAR.tables
 
-    def choose(symbol: str) -> Rule:
+    def pick(table: list) -> Any:
         nonlocal state
-        state = (state + GOLDEN) & MASK
-        table = tables[symbol]
-        return table[mix(state) * len(table) >> 64]
+        state = z = (state + GOLDEN) & MASK
+        z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK  # `mix`, written out: it runs some twenty times a scene
+        z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
+        return table[(z ^ z >> 31) * len(table) >> 64]
 
-    def style(rule: Rule) -> int:
-        nonlocal state
-        state = (state + GOLDEN) & MASK
-        options = STYLE_TABLES[rule]
-        return options[mix(state) * len(options) >> 64]
-
-    return write_out(choose, style)
+    return write_out(lambda symbol: pick(tables[symbol]), lambda rule: pick(STYLE_TABLES[rule]))
 
 
 def describe(english: str) -> Scene:
@@ -68,11 +64,10 @@ def write_out(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Sc
     """Expand the start symbol with the rules that `choose` gives, leftmost first, and the French styles that `style` gives."""
     words: list[str] = []
     tags: list[str] = []
-    nouns: list[int] = []
+    marks: list[tuple[str, int]] = []
     derivation: list[Rule] = []
     choices: list[int] = []
     logs: list[float] = []
-    role = bank = None
     stack: list[str | Terminal] = [GRAMMAR.start]
     while stack:
         item = stack.pop()
@@ -82,23 +77,31 @@ def write_out(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Sc
             continue
         rule = choose(item)
         derivation.append(rule)
-        stack += rule.stack
+        if rule.mark:
+            marks.append((rule.mark, len(words)))
+        if rule.kids:
+            stack += rule.stack
+        else:
+            for word, tag in rule.right:
+                words.append(word)
+                tags.append(tag)
         if rule.styles:
             choices.append(style(rule))
             logs.append(STYLE_LOGS[rule][choices[-1]])
-        mark = rule.mark
-        if mark is None:
-            continue
-        if mark == "noun":
-            nouns.append(len(words))
-        elif mark == "subject" or mark == "object":
-            role = mark
-        else:
-            bank = mark
     fix_articles(words)
-    antecedent = (words.index("it"), nouns[0 if role == "subject" else -1]) if role else None
-    return Scene(join(words), spell(compose(derivation, choices)), tuple(words), tuple(tags), antecedent, bank,
-                 math.fsum([rule.logp for rule in derivation]), math.fsum(logs))
+    antecedent = bank = None
+    nouns: list[int] = []
+    for mark, place in marks:
+        if mark == "noun":
+            nouns.append(place)
+        elif mark in SENSES:
+            bank = mark
+        else:  # the cause of a frame comes last: its subject is the first noun, its object the last
+            antecedent = words.index("it"), nouns[0 if mark == "subject" else -1]
+    return Scene(
+        join(words), spell(compose(derivation, choices)), tuple(words), tuple(tags), antecedent, bank,
+        math.fsum([rule.logp for rule in derivation]), math.fsum(logs),
+    )
 
 
 def scenes(count: int, seed: int = 0, start: int = 0) -> Iterator[Scene]:
