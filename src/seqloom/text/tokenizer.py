@@ -99,7 +99,7 @@ def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -
             counts[piece] += count
     # The trainer breaks ties by the order in which it met "##" characters, which is random: give them an order first.
     inside = sorted({f"##{character}" for word in counts for character in word[1:]})
-    _check(size, len(SPECIALS) + len(inside) + len({word[0] for word in counts}), "the special tokens and the characters of the text")
+    _check(size, len(SPECIALS) + len(inside) + len(set().union(*counts)), "the special tokens and the characters of the text")
     trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inside], show_progress=False)
     return _learn(tokenizer, (part for word in sorted(counts) for part in _repeat(word, counts[word])), trainer)
 
@@ -110,8 +110,6 @@ def File(texts: Iterable[str], path: str) -> Tokenizer:
     A file that does not begin with our special tokens gets them: its own ids move up by five.
     """
     tokenizer = load(path)
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     if [tokenizer.id_to_token(index) for index in range(len(SPECIALS))] == list(SPECIALS):
         return tokenizer
     taken = [token for token in SPECIALS if tokenizer.token_to_id(token) is not None]
@@ -210,19 +208,32 @@ def _learn(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer
 
 
 def _parse(text: str, path: str | Path) -> Tokenizer:
+    """The tokenizer of a JSON text, without padding and truncation, which would change what a text is."""
     # A crafted file raises PanicException, which is a BaseException, when read or only when used: so use it once.
     try:
-        tokenizer = Tokenizer.from_str(text)
+        parts = json.loads(text)
+        _survivable(parts["model"])
+        tokenizer = Tokenizer.from_str(json.dumps(parts | {"padding": None, "truncation": None}))
         tokenizer.decode(tokenizer.encode("Hello, <wörld>\n 1").ids)
         top = max(tokenizer.get_vocab().values(), default=-1)
         count = tokenizer.get_vocab_size()
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
-        raise ValueError(f"{path}: not a tokenizer.json of the tokenizers library ({error}); give another file") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{path}: not a tokenizer.json of the tokenizers library ({reason}); give another file") from None
     if top != count - 1:
         raise ValueError(f"{path}: {count} tokens but the highest id is {top}; number them 0 to {count - 1}")
     return tokenizer
+
+
+def _survivable(model: dict) -> None:
+    """Refuse merges whose second half lacks the prefix it should have: the library cuts it off blindly, and may abort the process."""
+    prefix = model.get("continuing_subword_prefix") or ""
+    for merge in model.get("merges", []) if prefix else []:
+        second = merge.split(" ")[-1] if isinstance(merge, str) else merge[-1]
+        if not second.startswith(prefix):
+            raise ValueError(f"the merge {merge} does not go on with {prefix}")
 
 
 def _moved(parts: dict) -> dict:
