@@ -13,6 +13,8 @@ from seqloom.nn.state import State
 class LanguageModel(nn.Module):
     """logitsₜ = output(stack(embed(w₁ … wₜ)))   [E2, E5]. A stack of another width than the embedding's is projected back to it."""
 
+    continues = True  # generation goes on from its input
+
     def __init__(
         self,
         vocabulary: int,
@@ -34,6 +36,10 @@ class LanguageModel(nn.Module):
     def start(self, batch: int) -> State:
         """The state before the first token."""
         return self.stack.start(batch)
+
+    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]:
+        """What generation begins with: the ids to read, the state before them, their mask."""
+        return ids, None, mask
 
     def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → what the output layer reads, (B, T, D), and the state."""

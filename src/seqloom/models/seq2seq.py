@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from seqloom.nn.dropout import Dropout
@@ -16,6 +17,8 @@ class Seq2Seq(nn.Module):
     `start` reads the source; from then on it is a language model whose state holds the memory. `shared` gives source and target one
     table, which needs one vocabulary.
     """
+
+    continues = False  # generation answers its input
 
     def __init__(
         self,
@@ -45,6 +48,10 @@ class Seq2Seq(nn.Module):
         """The state before the first target token, once the source (B, S) is read."""
         values, _ = self.encoder(self.dropout(self.source_embedding(source)), None, mask)
         return self.decoder.start(len(source), Memory(values, mask))
+
+    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]:
+        """What generation begins with: the token `first`, and the state once the source `ids` are read."""
+        return torch.full((len(ids), 1), first, device=ids.device), self.start(ids, mask), None
 
     def features(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → what the output layer reads, (B, T, D), and the state."""

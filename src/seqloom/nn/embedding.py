@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn.fast import fast
 from seqloom.nn.layer import need
 
 
@@ -22,10 +21,7 @@ class Embedding(nn.Module):
         self.factor = math.sqrt(dim) if scale else 1.0
 
     def forward(self, ids: Tensor) -> Tensor:
-        if fast():
-            x = F.embedding(ids, self.table)
-        else:
-            x = F.one_hot(ids, len(self.table)).to(self.table.dtype) @ self.table
+        x = F.embedding(ids, self.table)
         return x * self.factor if self.factor != 1 else x
 
 

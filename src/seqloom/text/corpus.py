@@ -205,11 +205,14 @@ class CoNLLU(Reader):
             raise ValueError("reading CoNLL-U needs the conllu package: pip install 'seqloom[data]'") from None
         for number, rows in _sentences(lines(path)):
             try:
-                (sentence,) = conllu.parse("\n".join(rows) + "\n\n")
-                tokens = [token for token in sentence if isinstance(token["id"], int)]
-                yield [token["form"] for token in tokens], [token["upos"] for token in tokens]
+                tokens = [token for sentence in conllu.parse("\n".join(rows) + "\n\n") for token in sentence if isinstance(token["id"], int)]
+                words, tags = [token["form"] for token in tokens], [token["upos"] for token in tokens]
             except (conllu.exceptions.ParseException, KeyError, ValueError) as error:
                 raise ValueError(f"{path}:{number}: the sentence from here is not CoNLL-U ({error}); repair it") from error
+            if None in words or None in tags:
+                raise ValueError(f"{path}:{number}: the sentence from here is not CoNLL-U (a word or tag is missing); repair it")
+            if words:
+                yield words, tags
 
 
 class Columns(Reader):

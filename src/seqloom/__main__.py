@@ -1,0 +1,5 @@
+"""python -m seqloom, as torchrun wants it."""
+
+from seqloom.cli import main
+
+main()

@@ -1,0 +1,217 @@
+"""Configs: a YAML tree is a tree of constructor calls. `{type: Name, option: value}` means `partial(Name, option=value)`.
+
+Knows nothing of seqloom: the caller says which names a section may use, and signatures and annotations say the rest. A parameter
+annotated `Callable[..., X]` takes a part that makes an X; the names it may use are those that do. Nothing in a config can import code.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Tree = dict[str, Any]
+Names = Mapping[str, Callable[..., Any]]
+REQUIRED = inspect.Parameter.empty
+
+
+class Lines:
+    """Where each option of a file stands: dotted place → file:line."""
+
+    def __init__(self, source: str = "config", lines: Mapping[str, int] | None = None):
+        self.source, self.lines = source, dict(lines or {})
+
+    def at(self, place: str) -> str:
+        line, parent = self.lines.get(place), place
+        while line is None and "." in parent:
+            parent = parent.rpartition(".")[0]
+            line = self.lines.get(parent)
+        return f"{self.source}:{line}: {place}" if line else f"{self.source}: {place}"
+
+
+def read(path: Path) -> tuple[Tree, Lines]:
+    """A YAML file as a tree, with the lines of its options."""
+    try:
+        text = Path(path).read_text("utf-8")
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        tree = yaml.safe_load(text)
+    except FileNotFoundError:
+        raise ValueError(f"{path}: no such config; give a preset's name or a YAML file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read ({error}); give a YAML file") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else f"{path}"
+        raise ValueError(f"{where}: not valid YAML ({getattr(error, 'problem', None) or 'nested too deep'}); mend the line") from None
+    if not isinstance(tree, dict):
+        raise ValueError(f"{path}: a config is a mapping of sections, not {type(tree).__name__}")
+    lines: dict[str, int] = {}
+
+    def walk(node: yaml.Node, place: str) -> None:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                inner = f"{place}.{key.value}" if place else str(key.value)
+                lines[inner] = key.start_mark.line + 1
+                walk(value, inner)
+
+    walk(node, "")
+    return tree, Lines(str(path), lines)
+
+
+def override(tree: Tree, assignments: Iterable[str]) -> Tree:
+    """A copy of the tree with dotted assignments applied: `model.stack.layers=4`, `train.clip={type: ByValue, limit: 1}`."""
+    tree = copy(tree)
+    for assignment in assignments:
+        place, equals, text = assignment.partition("=")
+        if not equals or not place.strip():
+            raise ValueError(f"{assignment!r}: an override is place=value, such as model.stack.layers=4")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"{assignment!r}: the value is not valid YAML; quote it") from None
+        *parents, last = place.strip().split(".")
+        node = tree
+        for parent in parents:
+            inner = node.get(parent)
+            if isinstance(inner, str):  # `norm: RMSNorm` is short for `norm: {type: RMSNorm}`
+                inner = {"type": inner}
+            if inner is None:
+                inner = {}
+            if not isinstance(inner, dict):
+                raise ValueError(f"{assignment!r}: {parent} is {inner!r}, which has no options of its own")
+            node[parent] = inner
+            node = inner
+        node[last] = number(value)
+    return tree
+
+
+def copy(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: copy(value) for key, value in tree.items()}
+    return [copy(value) for value in tree] if isinstance(tree, list) else tree
+
+
+def number(value: Any) -> Any:
+    """YAML 1.1 reads 1e-3 as a string; people mean a number."""
+    if isinstance(value, str):
+        try:
+            return float(value) if any(c in value for c in ".eE") and value.strip()[:1] in "+-.0123456789" else value
+        except ValueError:
+            return value
+    return value
+
+
+def build(tree: Any, names: Names, place: str, lines: Lines | None = None, kind: Any = object) -> partial:
+    """The partial that a section's tree means; `names` is what its `type`s may say, `kind` what it must make."""
+    lines = lines or Lines()
+    if isinstance(tree, str):
+        tree = {"type": tree}
+    if not isinstance(tree, dict):
+        raise ValueError(f"{lines.at(place)}: expected {{type: Name, …}}, not {tree!r}")
+    fitting = {name: part for name, part in names.items() if makes(part, kind)}
+    if "type" not in tree:
+        raise ValueError(f"{lines.at(place)}: says no type; choose from {', '.join(sorted(fitting))}")
+    name = tree["type"]
+    if name not in fitting:
+        reason = f"{name} cannot stand here" if name in names else f"no part is called {name!r}"
+        raise ValueError(f"{lines.at(place + '.type')}: {reason}; {nearest(str(name), fitting)}")
+    return options(fitting[name], {key: value for key, value in tree.items() if key != "type"}, names, place, lines)
+
+
+def options(make: Callable[..., Any], tree: Tree, names: Names, place: str, lines: Lines | None = None) -> partial:
+    """`partial(make, option=value, …)`, each option checked against the signature and its annotation."""
+    lines = lines or Lines()
+    if not isinstance(tree, dict):
+        raise ValueError(f"{lines.at(place)}: expected options, not {tree!r}")
+    parameters = inspect.signature(make).parameters
+    hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
+    values = {}
+    for key, value in tree.items():
+        if key not in parameters:
+            raise ValueError(f"{lines.at(f'{place}.{key}')}: {make.__name__} has no option {key!r}; {nearest(str(key), parameters)}")
+        values[key] = convert(value, hints.get(key, Any), names, f"{place}.{key}", lines)
+    return partial(make, **values)
+
+
+def convert(value: Any, hint: Any, names: Names, place: str, lines: Lines) -> Any:
+    """A YAML value as the annotated type, or an error that says what is expected."""
+    value = number(value)
+    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in inside:
+            return None
+        rest = [hint for hint in inside if hint is not type(None)]
+        for choice in rest[:-1]:
+            try:
+                return convert(value, choice, names, place, lines)
+            except ValueError:
+                continue
+        return convert(value, rest[-1], names, place, lines)
+    if origin is typing.Literal:
+        if value in inside:
+            return value
+        raise ValueError(f"{lines.at(place)}: {value!r} is not one of {', '.join(map(str, inside))}")
+    if origin is collections.abc.Callable:
+        return build(value, names, place, lines, inside[1])
+    if origin in (list, tuple, collections.abc.Sequence):
+        items = value if isinstance(value, list) else [value]
+        each = inside[0] if inside else Any
+        return [convert(item, each, names, f"{place}[{number}]", lines) for number, item in enumerate(items)]
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if inspect.isclass(hint) and isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)):
+        return value
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, getattr(hint, "__name__", hint))
+    raise ValueError(f"{lines.at(place)}: expected {word}, not {value!r}")
+
+
+def makes(part: Callable[..., Any], kind: Any) -> bool:
+    """Whether calling `part` gives a `kind`: its class, or what a function says it returns."""
+    if kind in (object, Any) or isinstance(kind, typing.TypeVar):
+        return True
+    made = part if inspect.isclass(part) else typing.get_type_hints(part).get("return")
+    wanted = typing.get_origin(kind) or kind
+    made = typing.get_origin(made) or made
+    if inspect.isclass(made) and inspect.isclass(wanted):
+        return issubclass(made, wanted)
+    return made == kind
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of an error's sentence: the nearest right word, or all of them."""
+    known = [name for name in known if name != "self"]
+    close = difflib.get_close_matches(word, known, 1, 0.6) or difflib.get_close_matches(word.lower(), [k.lower() for k in known], 1, 0.6)
+    match = next((name for name in known if close and name.lower() == close[0].lower()), None)
+    return f"did you mean {match!r}?" if match else f"choose from {', '.join(sorted(known))}"
+
+
+def difference(old: Tree, new: Tree, place: str = "") -> list[str]:
+    """Each place where two trees differ, as `place: old → new`."""
+    found = []
+    for key in [*old, *(key for key in new if key not in old)]:
+        inner = f"{place}.{key}" if place else str(key)
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += difference(before, after, inner)
+        elif before != after or (key in old) != (key in new):
+            found.append(f"{inner}: {before!r} → {after!r}")
+    return found
+
+
+def write(tree: Tree) -> str:
+    """The tree as YAML text."""
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=140)

@@ -1,0 +1,49 @@
+"""The demonstration: a translator of the built-in world, from nothing to BLEU in a few minutes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seqloom import config, world
+from seqloom.evaluate import answer, evaluate
+from seqloom.run import Recipe, Run, find
+from seqloom.train.start import train
+
+
+def demo(folder: Path, threads: int | None = None) -> tuple[dict[str, Any], list[str]]:
+    """Write the world's text, train on it, measure on sentences never seen, translate ten; the report and its lines."""
+    text = folder / "world"
+    if not text.exists():
+        world.write(text, train=60_000, valid=500, test=1000)
+    tree, lines = find("world")
+    tree = config.copy(tree)
+    tree["files"] = {side: [str((text / f"{side}.{tongue}").resolve()) for tongue in ("en", "fr")] for side in ("train", "valid")}
+    run = train(Recipe(tree, lines), folder / "run", threads)
+    return report(run, text)
+
+
+def report(run: Run, text: Path) -> tuple[dict[str, Any], list[str]]:
+    numbers = {number.name: number for number in evaluate(run, [str(text / "test.en"), str(text / "test.fr")])}
+    english = (text / "test.en").read_text("utf-8").splitlines()
+    french = (text / "test.fr").read_text("utf-8").splitlines()
+    floor = -sum(world.translation_log_probability(e, f) for e, f in zip(english, french, strict=True))
+    tokens = int(next(part for part in numbers["nats per token"].signature.split("|") if part.startswith("tokens:"))[7:])
+    shown = [texts[0] for texts in answer(run, list(world.SHOWCASE))]
+    pairs = list(zip(world.SHOWCASE, shown, strict=True))
+    actual = run.results()["actual"]["seconds"]
+    lines = [
+        *(f"{e}\n    {f}" for e, f in pairs),
+        "",
+        f"BLEU {numbers['BLEU'].value:.1f}, chrF {numbers['chrF'].value:.1f} on {len(english)} held-out sentences",
+        f"loss {numbers['nats per token'].value:.4f} nats per token; the floor that no model can beat is {floor / tokens:.4f}",
+        f"trained in {actual:.0f} s; the run lies in {run.folder}",
+        f'try: seqloom generate {run.folder} "{world.SHOWCASE[0]}"',
+    ]
+    return {
+        "run": str(run.folder),
+        "numbers": [number.json() for number in numbers.values()],
+        "floor": floor / tokens,
+        "seconds": actual,
+        "translations": [{"english": e, "french": f} for e, f in pairs],
+    }, lines

@@ -1,0 +1,102 @@
+"""What a model is worth on data: likelihood for all, and BLEU and chrF where records are pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import nn
+
+from seqloom.data.batch import Batch
+from seqloom.generate import Greedy, Pick, beam, complete, generate
+from seqloom.measure import Number, likelihood, translation
+from seqloom.nn.state import State
+from seqloom.run import Run
+from seqloom.text.store import Store, build
+from seqloom.text.tokenizer import BOS, signature
+
+
+@torch.no_grad()
+def nats(model: nn.Module, objective: Callable, batches: Iterator[Batch]) -> tuple[float, int]:
+    """Σ -ln P over every counted token of the batches, and how many there are."""
+    training, total, count = model.training, 0.0, 0
+    state: State = None
+    model.eval()
+    for batch in batches:
+        _, numbers, state = objective(model, batch, state if batch.carry else None)
+        total, count = total + numbers["nats"], count + batch.weight
+    model.train(training)
+    return total, count
+
+
+def octets(store: Store) -> int:
+    """The UTF-8 bytes of what is predicted: the last field of each record."""
+    return int(store.fields[-1].bytes[-1] - store.fields[-1].bytes[0])
+
+
+def answer(
+    run: Run,
+    texts: Sequence[str],
+    pick: Pick = Greedy(),
+    width: int = 1,
+    penalty: float = 0.6,
+    length: int = 200,
+    nbest: int = 1,
+    seed: int = 0,
+    tokens: int = 4096,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[str]]:
+    """What the model writes for each text, `nbest` of each: a translator's translation, a language model's continuation.
+
+    Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search.
+    """
+    ids, mask = run.encode(list(texts), begin=run.model.continues)
+    lengths = mask.sum(1)
+    order = lengths.argsort(stable=True).tolist()
+    answers: list[list[str]] = [[] for _ in texts]
+    while order:
+        rows = [order.pop()]
+        while order and (len(rows) + 1) * int(lengths[rows[0]]) * max(width, nbest) <= tokens:
+            rows.append(order.pop())
+        longest = int(lengths[rows[0]])
+        with torch.inference_mode():
+            prompt, state, real = run.model.prompt(ids[rows, :longest], mask[rows, :longest], BOS)
+        if width > 1:
+            found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest)
+        else:
+            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, seed=[seed + row for row in rows])]
+        for row, texts_found in zip(rows, found, strict=True):
+            answers[row] = [run.decode(text.ids) for text in texts_found]
+        if progress:
+            progress(len(rows))
+    return answers
+
+
+def stream(run: Run, text: str, pick: Pick, length: int, seed: int = 0) -> Iterator[str]:
+    """A language model's continuation of one text, piece by piece as it comes."""
+    ids, mask = run.encode([text], begin=True)
+    so_far: list[int] = []
+    written = ""
+    for step in generate(run.model, ids, None, mask, pick=pick, length=length, seed=[seed]):
+        if not bool(step.finished[0]):
+            so_far.append(int(step.tokens[0]))
+            whole = run.decode(so_far)
+            if whole.startswith(written) and not whole.endswith("\ufffd"):
+                yield whole[len(written) :]
+                written = whole
+
+
+def evaluate(run: Run, paths: list[str], width: int = 1, penalty: float = 0.6, progress: Callable[[int], None] | None = None) -> list[Number]:
+    """Every number of a run on the given files, each with its signature."""
+    store = build(run.recipe.reader(paths), run.tokenizer)
+    facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
+    source = run.recipe.data(store)
+    window = {name: getattr(source, name) for name in ("width", "stride") if hasattr(source, name)}
+    total, count = nats(run.model, run.recipe.objective, source.once())
+    numbers = likelihood(total, count, octets(store), {**facts, **window})
+    if len(store.fields) == 2:
+        records = list(run.recipe.reader(paths))
+        outputs = answer(run, [record[0] for record in records], width=width, penalty=penalty, progress=progress)
+        search = {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
+        numbers += translation([texts[0] for texts in outputs], [record[1] for record in records], {**facts, **search})
+    return numbers

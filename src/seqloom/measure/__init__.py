@@ -1,0 +1,7 @@
+"""Numbers, each with its signature. Knows nobody."""
+
+from seqloom.measure.likelihood import likelihood
+from seqloom.measure.number import Number, sign
+from seqloom.measure.translation import translation
+
+__all__ = ["Number", "likelihood", "sign", "translation"]

@@ -1,0 +1,42 @@
+"""Maximum likelihood: Φ* = argmin E[-ln P_Φ(y)]   [E1]. An objective is a function (model, batch, state) → loss, numbers, state.
+
+The loss is a sum over the batch's counted tokens; the training loop divides by their number over all ranks and micro-batches, so that
+any split of a batch gives the same gradient.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.data.batch import Pair, Tokens
+from seqloom.nn.state import State
+
+Result = tuple[Tensor, dict[str, float], State]
+
+
+def cross_entropy(model: nn.Module, h: Tensor, targets: Tensor, mask: Tensor, smoothing: float) -> tuple[Tensor, dict[str, float]]:
+    """ℓ = Σₜ [(1 - ε) (-ln P(wₜ)) + ε mean_w (-ln P(w))]   [E3], and the part without ε as `nats`. Only counted positions reach the output."""
+    if not mask.all():
+        h, targets = h[mask], targets[mask]
+    logits = model.output(h).reshape(-1, model.output.table.shape[0]).float()  # (N, V)
+    loss = F.cross_entropy(logits, targets.reshape(-1), reduction="sum", label_smoothing=smoothing if model.training else 0.0)
+    if smoothing and model.training:
+        nats = F.cross_entropy(logits.detach(), targets.reshape(-1), reduction="sum")
+    else:
+        nats = loss.detach()
+    return loss, {"nats": float(nats)}
+
+
+def next_token(model: nn.Module, batch: Tokens, state: State = None, smoothing: float = 0.0) -> Result:
+    """-ln P(w₁ … w_T) = Σₜ -ln P(wₜ | w₍<t₎)   [E2, E3]"""
+    h, state = model.features(batch.ids, state)
+    loss, numbers = cross_entropy(model, h, batch.targets, batch.mask, smoothing)
+    return loss, numbers, state
+
+
+def translation(model: nn.Module, batch: Pair, state: State = None, smoothing: float = 0.1) -> Result:
+    """-ln P(y | x) = Σₜ -ln P(yₜ | y₍<t₎, x)   [E6]"""
+    h, _ = model.features(batch.ids, model.start(batch.source, batch.source_mask), batch.mask)
+    loss, numbers = cross_entropy(model, h, batch.targets, batch.mask, smoothing)
+    return loss, numbers, None

@@ -1,0 +1,185 @@
+"""The run folder, and which names each section of a config may use.
+
+A run is complete: config.yaml, tokenizer.json, model.safetensors, checkpoints/, metrics.jsonl, results.json. `load(folder)` needs
+nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from seqloom import config, data, files, models, objectives
+from seqloom import nn as parts
+from seqloom.text import corpus, store, tokenizer
+
+SECTIONS: dict[str, config.Names] = {
+    "corpus": {part.__name__: part for part in (corpus.Text, corpus.Lines, corpus.Parallel, corpus.Table, corpus.JSONLines)},
+    "tokenizer": {
+        part.__name__: part
+        for part in (tokenizer.Characters, tokenizer.Words, tokenizer.BPE, tokenizer.WordPiece, tokenizer.Unigram, tokenizer.File)
+    },
+    "data": {part.__name__: part for part in (data.Windows, data.Blocks, data.Pairs)},
+    "model": {
+        **{part.__name__: part for part in (models.LanguageModel, models.Seq2Seq)},
+        **{part.__name__: part for part in (parts.RNN, parts.LSTM, parts.AttentiveRNN, parts.Pooling, parts.Transformer)},
+        **{part.__name__: part for part in (parts.Dot, parts.ScaledDot, parts.Additive)},
+        **{part.__name__: part for part in (parts.NoPosition, parts.Sinusoidal, parts.Learned, parts.Concatenated)},
+        **{part.__name__: part for part in (parts.Rotary, parts.ALiBi)},
+        **{part.__name__: part for part in (parts.LayerNorm, parts.RMSNorm, parts.FeedForward, parts.SwiGLU, parts.Embedding)},
+    },
+    "objective": {part.__name__: part for part in (objectives.next_token, objectives.translation)},
+}
+PRESETS = Path(__file__).parent / "presets"
+
+
+def presets() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def find(name: str) -> tuple[config.Tree, config.Lines]:
+    """The config of a preset's name, a YAML file, or a run folder."""
+    if name in presets():
+        return config.read(PRESETS / f"{name}.yaml")
+    path = Path(name)
+    if path.is_dir() and (path / "config.yaml").exists():
+        return config.read(path / "config.yaml")
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return config.read(path)
+    raise ValueError(f"{name}: no preset and no file of that name; {config.nearest(name, presets())}")
+
+
+class Recipe:
+    """A checked config: what each section makes, before any data is read."""
+
+    def __init__(self, tree: config.Tree, lines: config.Lines | None = None):
+        lines = lines or config.Lines()
+        known = [*SECTIONS, "train", "files", "seed"]
+        for section in tree:
+            if section not in known:
+                raise ValueError(f"{lines.at(str(section))}: no section is called {section!r}; {config.nearest(str(section), known)}")
+        for section in SECTIONS:
+            if section not in tree:
+                raise ValueError(f"{lines.source}: the section {section!r} is missing; see a preset for an example")
+        self.tree, self.lines = tree, lines
+        self.parts = {section: config.build(tree[section], names, section, lines) for section, names in SECTIONS.items()}
+        if not inspect.isclass(made := self.parts["model"].func) or made not in (models.LanguageModel, models.Seq2Seq):
+            raise ValueError(f"{lines.at('model.type')}: {made.__name__} is no model; choose from LanguageModel, Seq2Seq")
+        self.seed = config.convert(tree.get("seed", 0), int, {}, "seed", lines)
+        self.files = config.options(Files, tree.get("files", {}), {}, "files", lines)()
+        self.objective = self.parts["objective"]
+
+    def reader(self, paths: list[str]) -> corpus.Reader:
+        return self.parts["corpus"](paths)
+
+    def tokenizer(self) -> Tokenizer:
+        """A tokenizer learnt from the training files."""
+        reader = self.reader(self.files.need("train"))
+        return self.parts["tokenizer"](text for record in reader for text in record)
+
+    def stores(self, learnt: Tokenizer) -> tuple[store.Store, store.Store]:
+        """The training data and the data held out to validate on."""
+        whole = store.build(self.reader(self.files.need("train")), learnt)
+        if self.files.valid:
+            return whole, store.build(self.reader(self.files.valid), learnt)
+        return whole.split(self.files.held)
+
+    def data(self, of: store.Store) -> data.Batches:
+        return self.parts["data"](of, seed=self.seed)
+
+    def model(self, vocabulary: int) -> nn.Module:
+        """The model with its first weights, a function of the seed alone."""
+        torch.manual_seed(self.seed)
+        wanted = inspect.signature(self.parts["model"].func).parameters
+        return self.parts["model"](**{name: vocabulary for name in ("vocabulary", "source_vocabulary") if name in wanted})
+
+
+class Files:
+    """Where the texts are; `held` is the share of `train` set aside where no `valid` is given."""
+
+    def __init__(self, train: list[str] | None = None, valid: list[str] | None = None, held: float = 0.1):
+        self.train, self.valid, self.held = train or [], valid or [], held
+
+    def need(self, name: str) -> list[str]:
+        if not getattr(self, name):
+            raise ValueError("no data: say --data FILE (two files for a translator), or files.train in the config")
+        return getattr(self, name)
+
+
+class Run:
+    """A trained model with all that is needed to use it."""
+
+    def __init__(self, folder: Path, recipe: Recipe, learnt: Tokenizer, model: nn.Module):
+        self.folder, self.recipe, self.tokenizer, self.model = folder, recipe, learnt, model
+        self.ends = recipe.parts["corpus"].func.ends
+
+    def encode(self, texts: list[str], begin: bool = False) -> tuple[Tensor, Tensor]:
+        """Texts as the model's input: ids (B, T) and their mask. `begin` is for prompts, which have no end yet."""
+        rows = [np.array(encoding.ids, dtype=np.int64) for encoding in self.tokenizer.encode_batch_fast(texts)]
+        if begin:
+            before = [tokenizer.EOS] if self.ends else []
+            newline = self.tokenizer.encode("\n").ids or [tokenizer.EOS]
+            rows = [np.array([*before, *row] or newline, dtype=np.int64) for row in rows]
+        elif self.ends:
+            rows = [np.append(row, tokenizer.EOS) for row in rows]
+        return data.padded(rows)
+
+    def decode(self, ids: list[int]) -> str:
+        return tokenizer.decode(self.tokenizer, ids)
+
+    def results(self) -> dict[str, Any]:
+        path = self.folder / "results.json"
+        return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+
+def weights(model: nn.Module) -> dict[str, Tensor]:
+    """Every parameter by name, one that is shared once."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def set_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
+    """Put tensors into the model; anything missing, extra or of another shape is an error that names it."""
+    own = dict(model.named_parameters())
+    for name in [*own, *tensors]:
+        if name not in tensors or name not in own:
+            raise ValueError(f"{source}: {name} is {'missing' if name in own else 'not in the model'}; the config and the weights differ")
+        if own[name].shape != tensors[name].shape:
+            have, want = tuple(tensors[name].shape), tuple(own[name].shape)
+            raise ValueError(f"{source}: {name} has shape {have} and the config says {want}; the config and the weights differ")
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(tensors[name])
+
+
+def is_run(folder: str | Path) -> bool:
+    return (Path(folder) / "config.yaml").exists()
+
+
+def load(folder: str | Path) -> Run:
+    """The trained model of a run folder, ready to use."""
+    folder = Path(folder)
+    if not is_run(folder):
+        raise ValueError(f"{folder}: not a run folder (it has no config.yaml); train one with: seqloom train PRESET --data FILE --out {folder}")
+    weights_file = folder / "model.safetensors"
+    if not weights_file.exists():
+        raise ValueError(f"{folder}: the run has no finished weights yet; finish it with: seqloom train {folder}")
+    recipe = Recipe(*find(str(folder)))
+    learnt = tokenizer.load(folder / "tokenizer.json")
+    try:
+        said = json.loads((folder / "results.json").read_text("utf-8"))["weights"]["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(f"{folder / 'results.json'}: missing or damaged; write it again with: seqloom train {folder}") from None
+    if files.sha256(weights_file) != said:
+        raise ValueError(f"{weights_file}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}")
+    model = recipe.model(learnt.get_vocab_size())
+    set_weights(model, load_file(weights_file), weights_file)
+    return Run(folder, recipe, learnt, model.eval())

@@ -1,0 +1,345 @@
+"""The only training loop. It knows models, data and objectives by their contracts alone.
+
+A run that is stopped, killed or out of room goes on from its newest whole checkpoint and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from seqloom.data.batch import Batch, Batches, Cursor
+from seqloom.evaluate import nats
+from seqloom.files import NoRoom
+from seqloom.nn.layer import Make
+from seqloom.nn.state import State, detach, fill, tensors
+from seqloom.run import set_weights, weights
+from seqloom.train import budget, checkpoint, distributed
+from seqloom.train.distributed import World
+from seqloom.train.metrics import Metrics
+from seqloom.train.optim import AdamW, Clip, GlobalNorm
+from seqloom.train.progress import Progress, say
+from seqloom.train.schedule import Cosine, Schedule
+from seqloom.train.signals import Signals
+
+BAD_IN_A_ROW = 5
+
+
+class Diverged(RuntimeError):
+    """The gradients stayed non-finite; the last healthy checkpoint is kept."""
+
+
+class Stopped(RuntimeError):
+    """A signal asked to stop; everything is saved."""
+
+    def __init__(self, signal: int, step: int):
+        super().__init__(f"stopped by signal {signal} after step {step}; the same command goes on from there")
+        self.code = 128 + signal
+
+
+class Job(NamedTuple):
+    """What is trained, on what, and where."""
+
+    folder: Path
+    model: nn.Module
+    objective: Any
+    train: Batches
+    valid: Batches
+    world: World = World()
+    seed: int = 0
+
+
+class Outcome(NamedTuple):
+    step: int
+    best: float  # nats per held-out token
+    best_step: int
+    seconds: float
+    promise: budget.Promise | None
+    resumed_from: int | None
+
+
+class Step(nn.Module):
+    """Model and objective as one module, so that DistributedDataParallel sees every use of the parameters."""
+
+    def __init__(self, model: nn.Module, objective: Any):
+        super().__init__()
+        self.model, self.objective = model, objective
+
+    def forward(self, batch: Batch, state: State) -> tuple[Tensor, dict[str, float], State]:
+        return self.objective(self.model, batch, state)
+
+
+class Trainer:
+    """Trains for `steps`, or for as many as fit `minutes` by a probe made before the first.
+
+    every: steps between evaluations; save: steps between checkpoints (as `every` where not said); keep: newest checkpoints kept beside
+    the best; patience: evaluations without a better one before it stops early; average: how many of the newest checkpoints make the final
+    weights (0 takes the best one); accumulate: batches to a step; valid: most held-out batches that one evaluation reads.
+    """
+
+    def __init__(
+        self,
+        steps: int = 1000,
+        minutes: float | None = None,
+        optimizer: Make[torch.optim.Optimizer] = AdamW,
+        schedule: Make[Schedule] = Cosine,
+        clip: Make[Clip] = GlobalNorm,
+        accumulate: int = 1,
+        every: int = 250,
+        save: int | None = None,
+        keep: int = 2,
+        patience: int | None = None,
+        average: int = 0,
+        precision: Literal["auto", "float32", "bfloat16"] = "auto",
+        log: int = 10,
+        valid: int = 400,
+    ):
+        for name, value in (("steps", steps), ("accumulate", accumulate), ("every", every), ("save", save or every), ("log", log), ("valid", valid)):
+            if value < 1:
+                raise ValueError(f"train.{name} must be at least 1, not {value}")
+        self.steps, self.minutes, self.every, self.save, self.log = steps, minutes, every, save or every, log
+        self.make_optimizer, self.schedule, self.clip = optimizer, schedule(), clip()
+        self.accumulate, self.patience, self.average, self.keep = accumulate, patience, average, max(keep, average, 2)
+        self.precision, self.valid = precision, valid
+
+    def fit(self, job: Job, quiet: bool = False) -> Outcome:
+        """Train the job's model from where its folder stands to the end. Its weights are the final ones afterwards."""
+        return Fit(self, job, quiet).run()
+
+
+class Fit:
+    """One training: the trainer's options at work on a job, with all that a checkpoint must hold."""
+
+    def __init__(self, trainer: Trainer, job: Job, quiet: bool):
+        self.options, self.job, self.world, self.quiet = trainer, job, job.world, quiet or not job.world.first
+        self.optimizer = trainer.make_optimizer(job.model.parameters())
+        self.parameters = [p for p in job.model.parameters() if p.requires_grad]
+        self.half = bf16(trainer.precision, self.parameters[0].device)
+        self.checkpoints = job.folder / "checkpoints"
+        self.step, self.steps, self.seconds, self.skipped = 0, trainer.steps, 0.0, 0
+        self.best, self.best_step, self.worse = math.inf, 0, 0
+        self.cursor: Cursor = ()
+        self.state: State = None
+        self.promise: budget.Promise | None = None
+        self.tokens = 0.0
+
+    def run(self) -> Outcome:
+        job, options = self.job, self.options
+        resumed = self.restore()
+        if resumed is None:
+            torch.manual_seed(job.seed + self.world.rank)
+            self.rehearse()
+        step = Step(job.model, job.objective)
+        module = DistributedDataParallel(step) if self.world.size > 1 else step
+        self.metrics = Metrics(job.folder, self.world.first)
+        self.metrics.cut(self.metrics_bytes if resumed is not None else 0)
+        self.progress = Progress(self.steps, self.step, self.quiet)
+        begun, before = time.perf_counter(), self.seconds
+        stream = job.train.batches(self.cursor, self.world.rank, self.world.size)
+        job.model.train()
+        try:
+            with Signals() as signals:
+                while self.step < self.steps and not self.patience_lost():
+                    stop = self.advance(module, stream, signals.seen)
+                    self.seconds = before + time.perf_counter() - begun
+                    if self.step % options.every == 0 or self.step == self.steps:
+                        self.validate()
+                    if stop or self.step in (self.steps, self.best_step) or self.step % options.save == 0 or self.patience_lost():
+                        self.keep()
+                    if stop and self.step < self.steps:
+                        raise Stopped(stop, self.step)
+        finally:
+            self.progress.close()
+            self.metrics.close()
+        distributed.wait(self.world)
+        self.finish()
+        return Outcome(self.step, self.best, self.best_step, self.seconds, self.promise, resumed)
+
+    def patience_lost(self) -> bool:
+        return self.options.patience is not None and self.worse >= self.options.patience
+
+    def advance(self, module: nn.Module, stream: Iterator[tuple[Batch, Cursor]], signal: int) -> int:
+        """One step: gradients of the mean over every counted token of all micro-batches and ranks, clipped, then the optimiser."""
+        micro = [next(stream) for _ in range(self.options.accumulate)]
+        weight, stop = distributed.total(self.world, sum(batch.weight for batch, _ in micro), signal)
+        loss = 0.0
+        for number, (batch, cursor) in enumerate(micro):
+            last = number == len(micro) - 1
+            self.state, self.cursor = detach(self.state) if batch.carry else None, cursor
+            with nullcontext() if last or self.world.size == 1 else module.no_sync():
+                with torch.autocast(self.parameters[0].device.type, torch.bfloat16) if self.half else nullcontext():
+                    value, numbers, self.state = module(batch, self.state)
+                (value * (self.world.size / weight)).backward()
+            loss += numbers["nats"]
+        rate = self.optimizer.rate * self.options.schedule(self.step, self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        gradients = [p.grad for p in self.parameters if p.grad is not None]
+        norm = self.options.clip(gradients)
+        loss, bad = distributed.total(self.world, loss, not (math.isfinite(norm) and math.isfinite(loss)))
+        self.step += 1
+        if bad:
+            self.skip(norm, loss / weight)
+        else:
+            self.skipped = 0
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.tokens += weight
+        self.progress.advance(self.step, int(weight))
+        if self.step % self.options.log == 0 or self.step == self.steps:
+            self.metrics.add({"step": self.step, "loss": loss / weight, "rate": rate, "norm": norm})
+            self.progress.show(self.step, loss / weight)
+        return int(stop / self.world.size) if stop else 0
+
+    def skip(self, norm: float, loss: float) -> None:
+        """A step whose gradient is not finite changes nothing; a few in a row end the run with its healthy checkpoints kept."""
+        self.skipped, self.state = self.skipped + 1, None
+        self.metrics.add({"step": self.step, "skipped": "the gradient or the loss is not finite", "norm": norm, "loss": loss})
+        self.progress.note(f"step {self.step} skipped: gradient norm {norm}, loss {loss}")
+        if self.skipped >= BAD_IN_A_ROW:
+            raise Diverged(
+                f"{BAD_IN_A_ROW} steps in a row had no finite gradient (step {self.step}); the last healthy checkpoint is kept in "
+                f"{self.checkpoints}: lower train.optimizer.rate or train.clip.limit and train anew"
+            )
+
+    def held_out(self) -> Iterator[Batch]:
+        return islice(self.job.valid.once(self.world.rank, self.world.size), self.options.valid)
+
+    def validate(self) -> None:
+        total, count = nats(self.job.model, self.job.objective, self.held_out())
+        total, count = distributed.total(self.world, total, count)
+        value = total / max(count, 1)
+        better = value < self.best
+        self.best, self.best_step, self.worse = (value, self.step, 0) if better else (self.best, self.best_step, self.worse + 1)
+        self.metrics.add({"step": self.step, "valid": value})
+        self.progress.note(f"step {self.step}: held-out loss {value:.4f} nats per token{' (best so far)' if better else ''}")
+
+    def keep(self) -> None:
+        """A checkpoint, if the weights are healthy and there is room; without room training goes on and tries again later."""
+        ranks = [distributed.gather(self.world, torch.get_rng_state())]
+        ranks += [distributed.gather(self.world, tensor.detach()) for tensor in tensors(self.state)]
+        if not self.world.first:
+            return
+        model, names = weights(self.job.model), {id(p): name for name, p in self.job.model.named_parameters()}
+        moments = {f"{names[id(p)]}:{key}": value for p, kept in self.optimizer.state.items() for key, value in kept.items()}
+        facts = {
+            "step": self.step, "steps": self.steps, "cursor": list(self.cursor), "seconds": self.seconds, "skipped": self.skipped,
+            "best": self.best if math.isfinite(self.best) else None, "best_step": self.best_step, "worse": self.worse,
+            "seed": self.job.seed, "world": self.world.size, "threads": torch.get_num_threads(), "torch": torch.__version__,
+            "metrics": self.metrics.flushed(), "promise": self.promise and self.promise._asdict(),
+        }  # fmt: skip
+        files = {"model": model, "optim": moments}
+        for rank in range(self.world.size):
+            files[f"rank-{rank}"] = {f"{number}": kept[rank] for number, kept in enumerate(ranks)}
+        try:
+            if sentence := checkpoint.room_for(self.checkpoints, checkpoint.size(files)):
+                self.progress.note(f"no checkpoint at step {self.step}: {sentence}")
+                return
+            checkpoint.save(self.checkpoints, self.step, files, facts)
+        except NoRoom as error:
+            self.progress.note(f"no checkpoint at step {self.step}: {error}")
+        else:
+            checkpoint.rotate(self.checkpoints, self.options.keep, [self.best_step, *self.averaged()])
+
+    def averaged(self) -> list[int]:
+        """The steps whose checkpoints make the final weights, were this the last one."""
+        save = self.options.save
+        return [step for step in [self.step, *range((self.step - 1) // save * save, 0, -save)]][: self.options.average]
+
+    def restore(self) -> int | None:
+        """Stand where the newest whole checkpoint stands; its step, or None where there is none."""
+        found = checkpoint.newest(self.checkpoints, self.warn)
+        if found is None:
+            return None
+        facts = found.facts
+        set_weights(self.job.model, found.tensors("model"), found.path / "model.safetensors")
+        named = dict(self.job.model.named_parameters())
+        for name, tensor in found.tensors("optim").items():
+            parameter, _, key = name.rpartition(":")
+            self.optimizer.state[named[parameter]][key] = tensor
+        self.step, self.steps, self.cursor, self.seconds = facts["step"], facts["steps"], tuple(facts["cursor"]), facts["seconds"]
+        self.best = math.inf if facts["best"] is None else facts["best"]
+        self.best_step, self.worse, self.skipped = facts["best_step"], facts["worse"], facts["skipped"]
+        self.metrics_bytes = facts["metrics"]
+        self.promise = budget.Promise(**facts["promise"]) if facts["promise"] else None
+        if facts["world"] != self.world.size:
+            self.warn(f"the run was trained by {facts['world']} processes and goes on with {self.world.size}: the bits will differ")
+        if facts["threads"] != torch.get_num_threads():
+            self.warn(f"the run was trained with {facts['threads']} threads and goes on with {torch.get_num_threads()}: the bits will differ")
+        rank = found.tensors(f"rank-{self.world.rank if self.world.rank < facts['world'] else 0}")
+        torch.set_rng_state(rank.pop("0"))
+        if rank:
+            batch, _ = next(self.job.train.batches(self.cursor, self.world.rank, self.world.size))
+            self.state = fill(self.job.model.start(len(batch.ids)), [rank[str(number)] for number in sorted(map(int, rank))])
+        return self.step
+
+    def warn(self, sentence: str) -> None:
+        if not self.quiet:
+            say(f"warning: {sentence}")
+
+    def rehearse(self) -> None:
+        """The promise: count and time a few steps on a copy, then say what the whole will cost."""
+        job, options = self.job, self.options
+        random = torch.get_rng_state()
+        model = budget.rehearsal(job.model).train()
+        stream = job.train.batches((), self.world.rank, self.world.size)
+        batches = [next(stream)[0] for _ in range(8)]
+        optimizer = options.make_optimizer(model.parameters())
+
+        def forward(number: int = 0) -> Tensor:
+            return job.objective(model, batches[number % len(batches)], None)[0]
+
+        def step(number: int) -> None:
+            for micro in range(options.accumulate):
+                forward(number + micro).backward()
+            options.clip([p.grad for p in model.parameters() if p.grad is not None])
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+
+        held = budget.activations(forward)
+        flops = budget.flops(lambda: forward().backward()) / max(batches[0].weight, 1)
+        each = distributed.total(self.world, budget.seconds_per_step(step))[0] / self.world.size
+        look = budget.seconds_per_step(lambda _: nats(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5)
+        look *= sum(1 for _ in self.held_out())
+        if options.minutes is not None:
+            self.steps = max(1, int(options.minutes * 60 / (each + look / options.every)))
+        seconds = each * self.steps + look * -(-self.steps // options.every)
+        moments = sum(value.numel() * value.element_size() for kept in optimizer.state.values() for value in kept.values())
+        size = sum(p.numel() * p.element_size() for p in model.parameters())
+        memory = budget.peak_memory(now=True) + size + moments + held
+        self.promise = budget.Promise(budget.parameters(model), flops, memory, seconds, self.steps)
+        torch.set_rng_state(random)
+        if not self.quiet:
+            say(self.promise.text())
+
+    def finish(self) -> None:
+        """The final weights: the mean of the newest checkpoints, or the best one, or the last where nothing was kept."""
+        if self.options.average > 1:
+            found = [checkpoint.load(self.checkpoints / f"step-{step:08d}") for step in self.averaged()]
+            set_weights(self.job.model, checkpoint.average(found), self.checkpoints)
+        elif self.best_step and self.best_step != self.step:
+            path = self.checkpoints / f"step-{self.best_step:08d}"
+            if path.exists():
+                set_weights(self.job.model, checkpoint.load(path).tensors("model"), path)
+
+
+def bf16(precision: str, device: torch.device) -> bool:
+    """Whether to compute in bfloat16: asked for, or `auto` on a device that really has it. CPUs without the unit are 40 times slower."""
+    if precision == "bfloat16":
+        return True
+    return precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]

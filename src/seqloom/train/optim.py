@@ -1,0 +1,94 @@
+"""Optimisers and clipping, under our names and defaults; the arithmetic is torch's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+Parameters = Iterable[nn.Parameter]
+
+
+def groups(parameters: Parameters, decay: float) -> list[dict]:
+    """Matrices decay; biases and gains do not."""
+    parameters = [p for p in parameters if p.requires_grad]
+    both = [([p for p in parameters if p.dim() >= 2], decay), ([p for p in parameters if p.dim() < 2], 0.0)]
+    return [{"params": members, "weight_decay": rate} for members, rate in both if members]
+
+
+class AdamW(torch.optim.AdamW):
+    """Adam with decoupled weight decay; decay: 0 is Adam."""
+
+    def __init__(
+        self, parameters: Parameters, rate: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, epsilon: float = 1e-8, decay: float = 0.1
+    ):
+        super().__init__(groups(parameters, decay), lr=rate, betas=(beta1, beta2), eps=epsilon, fused=True)
+        self.rate = rate
+
+
+class SGD(torch.optim.SGD):
+    """w ← w - rate · (momentum-averaged gradient)"""
+
+    def __init__(self, parameters: Parameters, rate: float = 1.0, momentum: float = 0.0, decay: float = 0.0):
+        super().__init__(groups(parameters, decay), lr=rate, momentum=momentum)
+        self.rate = rate
+
+
+class Clip:
+    """Changes the gradients in place and gives the global norm they had, which is not finite when any of them is not."""
+
+    def __init__(self, limit: float = 1.0):
+        if not limit > 0:
+            raise ValueError(f"train.clip.limit must be above 0, not {limit}")
+        self.limit = limit
+
+    def __call__(self, gradients: list[Tensor]) -> float:
+        norm = global_norm(gradients)
+        if torch.isfinite(norm):
+            self.change(gradients, norm)
+        return float(norm)
+
+    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+        raise NotImplementedError
+
+
+def global_norm(gradients: list[Tensor]) -> Tensor:
+    """√Σ g² over every gradient."""
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+
+
+class NoClip(Clip):
+    """The gradients as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+        pass
+
+
+class GlobalNorm(Clip):
+    """g ← g · min(1, limit / ‖all g‖)   [D16, D-23, X18]: the direction of the whole step stays."""
+
+    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+        if norm > self.limit:
+            torch._foreach_mul_(gradients, self.limit / norm)
+
+
+class PerTensor(Clip):
+    """g ← g · min(1, limit / ‖g‖) for each tensor alone   [D16, D-23]"""
+
+    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+        for gradient in gradients:
+            own = torch.linalg.vector_norm(gradient)
+            if own > self.limit:
+                gradient.mul_(self.limit / own)
+
+
+class ByValue(Clip):
+    """g ← max(-limit, min(limit, g)) for each number alone   [D16]"""
+
+    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+        torch._foreach_clamp_min_(gradients, -self.limit)
+        torch._foreach_clamp_max_(gradients, self.limit)

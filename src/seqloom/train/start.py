@@ -1,0 +1,132 @@
+"""From a recipe to a finished run folder: tokenizer, stores, model, training, results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors.torch import save
+
+from seqloom import config, evaluate, files
+from seqloom.measure import Number, likelihood
+from seqloom.run import Recipe, Run, find, is_run, weights
+from seqloom.text import tokenizer
+from seqloom.text.store import Store
+from seqloom.train import budget, distributed
+from seqloom.train.loop import Job, Outcome, Trainer
+from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
+from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, Linear
+
+NAMES: config.Names = {
+    part.__name__: part for part in (AdamW, SGD, GlobalNorm, PerTensor, ByValue, NoClip, Constant, Linear, Cosine, InverseSquareRoot)
+}
+
+
+def trainer(recipe: Recipe) -> Trainer:
+    """The trainer that a recipe's `train` section describes."""
+    return config.options(Trainer, recipe.tree.get("train", {}), NAMES, "train", recipe.lines)()
+
+
+class Prepared(NamedTuple):
+    """A recipe with its data at hand."""
+
+    recipe: Recipe
+    tokenizer: Any
+    train: Store
+    valid: Store
+    model: torch.nn.Module
+
+
+def prepare(recipe: Recipe, folder: Path | None = None, world: distributed.World = distributed.World()) -> Prepared:
+    """Tokenizer, stores and model; the tokenizer is the folder's own where it has one. The first rank reads, the others follow."""
+    saved = folder / "tokenizer.json" if folder else None
+    if not world.first:
+        distributed.wait(world)
+    if saved and saved.exists():
+        learnt = tokenizer.load(saved)
+    else:
+        learnt = recipe.tokenizer()
+        if saved:
+            tokenizer.save(learnt, saved)
+    train, valid = recipe.stores(learnt)
+    if world.first:
+        distributed.wait(world)
+    return Prepared(recipe, learnt, train, valid, recipe.model(learnt.get_vocab_size()))
+
+
+def open_folder(folder: Path, recipe: Recipe) -> None:
+    """Make the run folder, or check that it is this recipe's: a run goes on only with the config it began with."""
+    if is_run(folder):
+        old, _ = find(str(folder))
+        ours, theirs = ({key: value for key, value in tree.items() if key != "files"} for tree in (recipe.tree, old))
+        if found := config.difference(theirs, ours):
+            raise ValueError(f"{folder}: the run there has another config ({'; '.join(found[:3])}); choose another --out or the same options")
+        return
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"{folder}: exists and is no run folder; choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"{folder}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out") from None
+    files.write_whole(folder / "config.yaml", config.write(recipe.tree))
+
+
+def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool = False) -> Run:
+    """Train a recipe into a run folder, or go on with what is there, and give back the finished run."""
+    if threads:
+        torch.set_num_threads(threads)
+    options = trainer(recipe)
+    world = distributed.join()
+    try:
+        if world.first:
+            open_folder(folder, recipe)
+        distributed.wait(world)
+        ready = prepare(recipe, folder, world)
+        same_data(folder, ready, world)
+        job = Job(folder, ready.model, recipe.objective, recipe.data(ready.train), recipe.data(ready.valid), world, recipe.seed)
+        outcome = options.fit(job, quiet)
+        if world.first:
+            finish(folder, ready, outcome)
+    finally:
+        distributed.leave()
+    return Run(folder, recipe, ready.tokenizer, ready.model.eval())
+
+
+def same_data(folder: Path, ready: Prepared, world: distributed.World) -> None:
+    """The data's digests stand in the folder, so that a run never goes on with other text than it began with."""
+    path = folder / "data.json"
+    now = {"train": ready.train.digest, "valid": ready.valid.digest, "tokenizer": tokenizer.signature(ready.tokenizer)}
+    if path.exists():
+        before = json.loads(path.read_text("utf-8"))
+        for name in now:
+            if before.get(name) != now[name]:
+                raise ValueError(f"{folder}: the {name} data is not what the run began with; give the same files, or choose another --out")
+    elif world.first:
+        files.write_whole(path, json.dumps(now, indent=1))
+
+
+def finish(folder: Path, ready: Prepared, outcome: Outcome) -> None:
+    """Write the final weights, and results.json with what was promised, what it took, and the held-out likelihood."""
+    data = save({name: tensor.contiguous() for name, tensor in weights(ready.model).items()})
+    files.write_whole(folder / "model.safetensors", data)
+    source = ready.recipe.data(ready.valid)
+    total, count = evaluate.nats(ready.model, ready.recipe.objective, source.once())
+    facts = {"data": ready.valid.digest[:12], "tokenizer": tokenizer.signature(ready.tokenizer), "seed": ready.recipe.seed}
+    numbers = likelihood(total, count, evaluate.octets(ready.valid), facts)
+    files.write_whole(folder / "results.json", json.dumps(summary(folder, outcome, numbers), indent=1))
+
+
+def summary(folder: Path, outcome: Outcome, numbers: list[Number]) -> dict[str, Any]:
+    promise = outcome.promise
+    return {
+        "steps": outcome.step,
+        "best step": outcome.best_step,
+        "held out": [number.json() for number in numbers],
+        "parameters": promise.parameters if promise else {},
+        "FLOPs per token": promise.flops_per_token if promise else None,
+        "promised": {"seconds": promise.seconds, "memory": promise.memory} if promise else None,
+        "actual": {"seconds": outcome.seconds, "memory": budget.peak_memory()},
+        "weights": {"sha256": files.sha256(folder / "model.safetensors")},
+    }
