@@ -25,29 +25,13 @@ Files = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=()
 OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 
 
-def sort_out(files: list[str] | None, overrides: list[str]) -> list[str] | None:
-    """`--data a b model.dim=64`: what reads as an override is one, wherever it stands."""
-    if files is None:
-        return None
-    overrides += [item for item in files if OVERRIDE.fullmatch(item) and not Path(item).exists()]
-    return [item if item == "-" else str(Path(item).resolve()) for item in files if item not in overrides]
-
-
 def recipe(what: str, overrides: Sequence[str], data: list[str] | None, valid: list[str] | None, seed: int | None) -> Any:
-    """The checked config that the command line means."""
-    from seqloom import config, run
+    """The checked config that the command line means; in `--data a b model.dim=64` what reads as an override is one."""
+    from seqloom.run import Recipe
 
-    changes = list(overrides)
-    data, valid = sort_out(data, changes), sort_out(valid, changes)
-    tree, lines = run.find(what)
-    tree = config.override(tree, changes)
-    if data is not None:
-        tree.setdefault("files", {})["train"] = data
-    if valid is not None:
-        tree.setdefault("files", {})["valid"] = valid
-    if seed is not None:
-        tree["seed"] = seed
-    return run.Recipe(tree, lines)
+    changes = [item for item in [*(data or []), *(valid or [])] if OVERRIDE.fullmatch(item) and not Path(item).exists()]
+    sides = [None if side is None else [item for item in side if item not in changes] for side in (data, valid)]
+    return Recipe.of(what, [*overrides, *changes], *sides, seed)
 
 
 def show(result: dict[str, Any], lines: Sequence[str], json: bool) -> None:

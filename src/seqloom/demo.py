@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from seqloom import config, world
+from seqloom import world
 from seqloom.evaluate import answer, evaluate
-from seqloom.run import Recipe, Run, find
+from seqloom.run import Recipe, Run
 from seqloom.train.start import train
 
 
@@ -16,10 +16,8 @@ def demo(folder: Path, threads: int | None = None) -> tuple[dict[str, Any], list
     text = folder / "world"
     if not text.exists():
         world.write(text, train=60_000, valid=500, test=1000)
-    tree, lines = find("world")
-    tree = config.copy(tree)
-    tree["files"] = {side: [str((text / f"{side}.{tongue}").resolve()) for tongue in ("en", "fr")] for side in ("train", "valid")}
-    run = train(Recipe(tree, lines), folder / "run", threads)
+    sides = [[str(text / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid")]
+    run = train(Recipe.of("world", (), *sides), folder / "run", threads)
     return report(run, text)
 
 

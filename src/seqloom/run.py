@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,25 @@ class Recipe:
         self.seed = config.convert(tree.get("seed", 0), int, {}, "seed", lines)
         self.files = config.options(Files, tree.get("files", {}), {}, "files", lines)()
         self.objective = self.parts["objective"]
+
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        overrides: Sequence[str] = (),
+        data: Sequence[str] | None = None,
+        valid: Sequence[str] | None = None,
+        seed: int | None = None,
+    ) -> Recipe:
+        """A preset, a YAML file or a run folder, changed by dotted overrides, on the given files."""
+        tree, lines = find(what)
+        tree = config.override(tree, overrides)
+        for side, paths in (("train", data), ("valid", valid)):
+            if paths is not None:
+                tree.setdefault("files", {})[side] = [path if path == "-" else str(Path(path).resolve()) for path in paths]
+        if seed is not None:
+            tree["seed"] = seed
+        return cls(tree, lines)
 
     def reader(self, paths: list[str]) -> corpus.Reader:
         return self.parts["corpus"](paths)

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from seqloom.generate.beam import Hypothesis
 from seqloom.generate.protocol import Model, State, advance, read_prompt
-from seqloom.nn.state import select
 
 
 @torch.inference_mode()
@@ -37,7 +36,7 @@ def exact(
     ids, mask, lengths, limits = read_prompt(model, ids, mask, length)
     if len(ids) != 1:
         raise ValueError(f"exact search got {len(ids)} prompts: give one")
-    ends, only = set(stop), torch.zeros(1, dtype=torch.int64, device=ids.device)
+    ends = set(stop)
 
     def expand(log_p: Tensor, state: State, before: float, prefix: tuple[int, ...]) -> tuple:
         steps, tokens = log_p[0].double().sort(descending=True, stable=True)
@@ -59,8 +58,7 @@ def exact(
         if called == calls:
             raise ValueError(f"exact search has no proof after {calls} calls of the model: shorten length (now {length}) or raise calls")
         called += 1
-        # `select` copies, so a model that writes into its state in place cannot disturb the siblings.
-        log_p, after = advance(model, ids.new_tensor([[tokens[rank]]]), select(state, only), ban=ban)
+        log_p, after = advance(model, ids.new_tensor([[tokens[rank]]]), state, ban=ban)
         below = expand(log_p, after, totals[rank], text)
         heapq.heappush(frontier, (-below[0][0], arrivals + 1, 0, below))
         if rank + 1 < len(tokens):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,6 +93,20 @@ def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool 
     finally:
         distributed.leave()
     return Run(folder, recipe, ready.tokenizer, ready.model.eval())
+
+
+def fit(
+    what: str,
+    *overrides: str,
+    data: Sequence[str] | None = None,
+    valid: Sequence[str] | None = None,
+    out: str | Path = "runs/latest",
+    seed: int | None = None,
+    threads: int | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train a preset or config file on your files into a run folder: what `seqloom train` does."""
+    return train(Recipe.of(what, overrides, data, valid, seed), Path(out), threads, quiet)
 
 
 def same_data(folder: Path, ready: Prepared, world: distributed.World) -> None:

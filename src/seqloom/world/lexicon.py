@@ -72,14 +72,14 @@ ADJECTIVES = (
 # Which adjectives a class takes: before the noun in French, after it, and as a predicate.
 ATTRIBUTES = {
     "animal": ("small big old young beautiful", "black white grey brave hungry"),
-    "man": ("old young", "happy rich sad poor"),
-    "woman": ("old young", "happy rich sad poor"),
+    "man": ("young beautiful", "happy rich sad poor"),
+    "woman": ("young beautiful", "happy rich sad poor"),
     "person": ("old young", "happy curious sad"),
     "vehicle": ("new old big small", "red blue white fast"),
     "boat": ("old big small", "white blue green"),
     "road": ("old small big", "narrow quiet dirty long"),
     "water": ("small big beautiful", "blue cold deep"),
-    "food": ("small big", "fresh green cold"),
+    "food": ("small beautiful", "fresh green cold"),
     "thing": ("small old new big beautiful", "black red heavy blue"),
     "building": ("old new small big beautiful", "white modern grey empty"),
     "ground": ("small big beautiful", "green quiet"),
@@ -147,13 +147,13 @@ class Frame(NamedTuple):
 # Within a frame the adjectives of the subject and of the object never meet: they alone tell which of the two a pronoun means.
 WEARY, BOLD = "tired scared sick lazy nervous", "brave curious"
 FRAMES = (
-    Frame("cross", "animal human", "road", 8, (WEARY, "wide long dangerous busy"), (BOLD, "quiet safe narrow")),
-    Frame("cross", "animal human", "water", 6, (WEARY, "wide deep cold dangerous"), (BOLD, "quiet safe narrow")),
-    Frame("cross", "vehicle", "road", 4, ("heavy slow old", "narrow long dangerous busy"), ("fast light", "wide safe quiet")),
-    Frame("cross", "boat", "water", 2, ("heavy slow old", "narrow long dangerous"), ("fast light", "wide deep quiet")),
+    Frame("cross", "animal human", "road", 8, (WEARY, "wide long dangerous busy"), (BOLD, "empty safe narrow")),
+    Frame("cross", "animal human", "water", 6, (WEARY, "wide deep cold dangerous"), (BOLD, "clean safe narrow")),
+    Frame("cross", "vehicle", "road", 4, ("heavy slow old", "narrow dangerous busy muddy"), ("fast light", "wide safe")),
+    Frame("cross", "boat", "water", 2, ("heavy slow old", "narrow dangerous muddy"), ("fast light", "wide deep")),
     Frame("eat", "animal human", "food", 5, ("tired sick sad nervous", "hot cold salty sweet"), ("hungry curious", "fresh hot sweet")),
-    Frame("carry", "animal human", "thing", 4, ("tired sick lazy", "heavy dirty fragile"), ("strong brave", "light small useful")),
-    Frame("buy", "human", "vehicle thing", 3, ("poor sad nervous", "expensive heavy old"), ("rich happy", "safe light useful")),
+    Frame("carry", "animal human", "thing", 4, ("tired sick lazy", "heavy big fragile"), ("strong brave", "light small useful")),
+    Frame("buy", "human", "vehicle thing", 3, ("poor sad nervous", "expensive heavy fragile"), ("rich happy", "safe light useful")),
 )
 
 

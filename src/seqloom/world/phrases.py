@@ -17,7 +17,7 @@ DETERMINERS = {
 }
 MINE = ("my", "PRON", 10)
 KINDS = {"some": "a", "these": "this"}  # French has one determiner for both numbers
-IMPERSONAL = ("road", "water", "ground", "cover", "height")  # nobody says "my river" here
+NOBODYS = ("man", "woman", "road", "water", "ground", "cover", "height")  # no "my river" here, and "ma femme" is my wife
 MOVABLE = (*ANIMATE, "vehicle", "boat", "food", "thing")  # may be in, on or under a place; houses and lakes are only near one
 PREPOSITIONS = {"near": ("près", "de"), "behind": ("derrière",), "in": ("dans",), "under": ("sous",), "on": ("sur",)}
 
@@ -31,7 +31,7 @@ def noun_phrases() -> Iterator[Rule]:
             yield Rule(f"BAR:{name}", 18, f"@PRE:{kind} @N:{name}", lambda a, n: bar(n, a))
             yield Rule(f"BAR:{name}", 15, f"@POST:{kind} @N:{name}", lambda b, n: bar(n, None, b))
             yield Rule(f"BAR:{name}", 5, f"@PRE:{kind} @POST:{kind} @N:{name}", lambda a, b, n: bar(n, a, b))
-            for english, tag, weight in (*DETERMINERS[number], *(() if kind in IMPERSONAL else (MINE,))):
+            for english, tag, weight in (*DETERMINERS[number], *(() if kind in NOBODYS else (MINE,))):
                 french = KINDS.get(english, english)
                 yield Rule(f"NP:{name}", weight, f"{english}/{tag} @BAR:{name}", lambda p, f=french: determined(f, p))
         for kind in ("man", "woman", "person"):
