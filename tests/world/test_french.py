@@ -50,8 +50,8 @@ The women push some heavy boxes.
     Les femmes poussent des boîtes lourdes.
 Some young men push some small boxes.
     De jeunes hommes poussent de petites boîtes.
-This old man sees my beautiful school.
-    Ce vieil homme voit ma belle école.
+This old friend sees my beautiful school.
+    Ce vieil ami voit ma belle école.
 This man sees my school.
     Cet homme voit mon école.
 A beautiful bird sleeps near some trees.
@@ -72,8 +72,8 @@ The doctor shows these letters to the child who works under the tree.
     Le médecin montre ces lettres à l'enfant qui travaille sous l'arbre.
 The wolves don't steal some eggs.
     Les loups ne volent pas d'œufs.
-My uncle doesn't deposit money at my bank.
-    Mon oncle ne dépose pas d'argent à ma banque.
+My friend doesn't deposit money at my bank.
+    Mon ami ne dépose pas d'argent à ma banque.
 The bank lends money to the man.
     La banque prête de l'argent à l'homme.
 The girls didn't open an account at the bank.

@@ -26,8 +26,7 @@ repaired gave showed sent slept ran walked played stayed fell worked waited went
 deposited lent
 """)
 INANIMATE_CAUSES = bag("""
-wide long narrow busy quiet safe deep cold dangerous hot salty sweet fresh heavy light dirty fragile useful slow fast old small
-expensive
+wide long narrow busy empty clean safe deep cold dangerous muddy hot salty sweet fresh heavy big light fragile useful small expensive
 """)
 
 
