@@ -205,7 +205,8 @@ class CoNLLU(Reader):
             raise ValueError("reading CoNLL-U needs the conllu package: pip install 'seqloom[data]'") from None
         for number, rows in _sentences(lines(path)):
             try:
-                tokens = [token for sentence in conllu.parse("\n".join(rows) + "\n\n") for token in sentence if isinstance(token["id"], int)]
+                sentences = conllu.parse("\n".join(rows) + "\n\n")
+                tokens = [token for sentence in sentences for token in sentence if isinstance(token["id"], int)]
                 words, tags = [token["form"] for token in tokens], [token["upos"] for token in tokens]
             except (conllu.exceptions.ParseException, KeyError, ValueError) as error:
                 raise ValueError(f"{path}:{number}: the sentence from here is not CoNLL-U ({error}); repair it") from error
