@@ -60,6 +60,8 @@ A new hospital was empty.
     Un nouvel hôpital était vide.
 The king and the boy went to the castles.
     Le roi et le garçon sont allés aux châteaux.
+The cow and the dog fell.
+    La vache et le chien sont tombés.
 The cow and the mouse fell.
     La vache et la souris sont tombées.
 The horse and the bees stayed outside.
