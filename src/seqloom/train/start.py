@@ -40,25 +40,22 @@ class Prepared(NamedTuple):
     model: torch.nn.Module
 
 
-def prepare(recipe: Recipe, folder: Path | None = None, world: distributed.World = distributed.World()) -> Prepared:
-    """Tokenizer, stores and model; the tokenizer is the folder's own where it has one. The first rank reads, the others follow."""
-    saved = folder / "tokenizer.json" if folder else None
-    if not world.first:
-        distributed.wait(world)
-    if saved and saved.exists():
-        learnt = tokenizer.load(saved)
-    else:
-        learnt = recipe.tokenizer()
-        if saved:
-            tokenizer.save(learnt, saved)
+def prepare(recipe: Recipe, saved: Path | None = None) -> Prepared:
+    """Tokenizer, stores and model; the tokenizer is the saved one where there is one. Sizes that do not fit are found before the data
+    is read, and those that do not fit the data before anything is written."""
+    with torch.device("meta"):
+        recipe.model(1000)
+    learnt = tokenizer.load(saved) if saved and saved.exists() else recipe.tokenizer()
     train, valid = recipe.stores(learnt)
-    if world.first:
-        distributed.wait(world)
-    return Prepared(recipe, learnt, train, valid, recipe.model(learnt.get_vocab_size()))
+    model = recipe.model(learnt.get_vocab_size())
+    batch, _ = next(recipe.data(train).batches())
+    with torch.no_grad():
+        recipe.objective(model, batch, None)
+    return Prepared(recipe, learnt, train, valid, model)
 
 
-def open_folder(folder: Path, recipe: Recipe) -> None:
-    """Make the run folder, or check that it is this recipe's: a run goes on only with the config it began with."""
+def check_folder(folder: Path, recipe: Recipe) -> None:
+    """A run goes on only with the config it began with; a new one needs a folder of its own that can be written."""
     if is_run(folder):
         old, _ = find(str(folder))
         ours, theirs = ({key: value for key, value in tree.items() if key != "files"} for tree in (recipe.tree, old))
@@ -67,25 +64,49 @@ def open_folder(folder: Path, recipe: Recipe) -> None:
         return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder}: exists and is no run folder; choose another --out")
+
+
+def open_folder(folder: Path, ready: Prepared) -> None:
+    """Make the run folder with its config and tokenizer; where it is there, see that the data is what the run began with."""
+    if not is_run(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"{folder}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out") from None
+        tokenizer.save(ready.tokenizer, folder / "tokenizer.json")
+        files.write_whole(folder / "data.json", json.dumps(digests(ready), indent=1))
+        files.write_whole(folder / "config.yaml", config.write(ready.recipe.tree))  # last: with it the folder is a run
+        return
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"{folder}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out") from None
-    files.write_whole(folder / "config.yaml", config.write(recipe.tree))
+        before = json.loads((folder / "data.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        raise ValueError(f"{folder / 'data.json'}: missing or damaged; choose another --out") from None
+    for name, now in digests(ready).items():
+        if before.get(name) != now:
+            raise ValueError(f"{folder}: the {name} is not what the run began with; give the same files, or choose another --out")
+
+
+def digests(ready: Prepared) -> dict[str, str]:
+    """What a run is trained on, by content."""
+    signature = tokenizer.signature(ready.tokenizer)
+    return {"training data": ready.train.digest, "held-out data": ready.valid.digest, "tokenizer": signature}
 
 
 def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool = False) -> Run:
-    """Train a recipe into a run folder, or go on with what is there, and give back the finished run."""
+    """Train a recipe into a run folder, or go on with what is there, and give back the finished run. The first rank reads and writes,
+    the others follow."""
     if threads:
         torch.set_num_threads(threads)
     options = trainer(recipe)
     world = distributed.join()
     try:
+        if not world.first:
+            distributed.wait(world)
+        check_folder(folder, recipe)
+        ready = prepare(recipe, folder / "tokenizer.json")
         if world.first:
-            open_folder(folder, recipe)
-        distributed.wait(world)
-        ready = prepare(recipe, folder, world)
-        same_data(folder, ready, world)
+            open_folder(folder, ready)
+            distributed.wait(world)
         job = Job(folder, ready.model, recipe.objective, recipe.data(ready.train), recipe.data(ready.valid), world, recipe.seed)
         outcome = options.fit(job, quiet)
         if world.first:
@@ -107,19 +128,6 @@ def fit(
 ) -> Run:
     """Train a preset or config file on your files into a run folder: what `seqloom train` does."""
     return train(Recipe.of(what, overrides, data, valid, seed), Path(out), threads, quiet)
-
-
-def same_data(folder: Path, ready: Prepared, world: distributed.World) -> None:
-    """The data's digests stand in the folder, so that a run never goes on with other text than it began with."""
-    path = folder / "data.json"
-    now = {"train": ready.train.digest, "valid": ready.valid.digest, "tokenizer": tokenizer.signature(ready.tokenizer)}
-    if path.exists():
-        before = json.loads(path.read_text("utf-8"))
-        for name in now:
-            if before.get(name) != now[name]:
-                raise ValueError(f"{folder}: the {name} data is not what the run began with; give the same files, or choose another --out")
-    elif world.first:
-        files.write_whole(path, json.dumps(now, indent=1))
 
 
 def finish(folder: Path, ready: Prepared, outcome: Outcome) -> None:
