@@ -165,7 +165,7 @@ def vowel(word: str) -> bool:
 
 def article_an(word: str) -> bool:
     """Does an English word of this lexicon take "an"?"""
-    return word[0].lower() in "aeiou" and word != "useful"
+    return word[:1].lower() in {"a", "e", "i", "o", "u"} and word != "useful"
 
 
 def entries(text: str) -> list[tuple[list[str], str]]:
