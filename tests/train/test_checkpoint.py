@@ -391,6 +391,17 @@ def test_only_what_dead_writers_left_is_swept(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["mine.txt", "step-00000002"]
 
 
+def test_a_sweep_during_a_save_leaves_it_alone(tmp_path, monkeypatch):
+    write = checkpoint.save_file
+
+    def sweeping(*args, **options):
+        rotate(tmp_path)
+        write(*args, **options)
+
+    monkeypatch.setattr(checkpoint, "save_file", sweeping)
+    assert holds(load(save(tmp_path, 1, files(1), facts(1))), 1)
+
+
 # Averages ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -478,6 +489,8 @@ def test_a_kill_at_any_call_leaves_a_whole_checkpoint(tmp_path, case):
         else:
             assert holds(found, found.step, 20) and found.step in {"first": (20,), "later": (10, 20), "damaged": (10, 20)}[case]
         assert died or found.step == 20
+        if case == "later":
+            assert not [fault for entry in folder.glob("step-*") for fault in verify(entry)], "a half-deleted checkpoint keeps its name"
         save(folder, 30, files(30, 20), facts(30))
         assert not [name for name in os.listdir(folder) if not name.startswith("step-")], "the next save sweeps what the dead one left"
         assert holds(newest(folder, never), 30, 20)
