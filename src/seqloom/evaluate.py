@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from seqloom.data.batch import Batch
-from seqloom.generate import Greedy, Pick, beam, complete, generate
+from seqloom.generate import Greedy, Pick, beam, complete, generate, seeds
 from seqloom.measure import Number, likelihood, translation
 from seqloom.nn.state import State
 from seqloom.run import Run
@@ -54,6 +54,7 @@ def answer(
     lengths = mask.sum(1)
     order = lengths.argsort(stable=True).tolist()
     answers: list[list[str]] = [[] for _ in texts]
+    chances = seeds(seed, len(texts))
     while order:
         rows = [order.pop()]
         while order and (len(rows) + 1) * int(lengths[rows[0]]) * max(width, nbest) <= tokens:
@@ -64,7 +65,7 @@ def answer(
         if width > 1:
             found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest)
         else:
-            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, seed=[seed + row for row in rows])]
+            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, seed=[chances[row] for row in rows])]
         for row, texts_found in zip(rows, found, strict=True):
             answers[row] = [run.decode(text.ids) for text in texts_found]
         if progress:
@@ -77,7 +78,7 @@ def stream(run: Run, text: str, pick: Pick, length: int, seed: int = 0) -> Itera
     ids, mask = run.encode([text], begin=True)
     so_far: list[int] = []
     written = ""
-    for step in generate(run.model, ids, None, mask, pick=pick, length=length, seed=[seed]):
+    for step in generate(run.model, ids, None, mask, pick=pick, length=length, seed=seed):
         if not bool(step.finished[0]):
             so_far.append(int(step.tokens[0]))
             whole = run.decode(so_far)

@@ -1,0 +1,225 @@
+"""The loop: resuming gives the same bits, splitting a batch the same step, and what is not finite poisons nothing."""
+
+import json
+import math
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+import seqloom
+from seqloom.files import sha256
+from seqloom.run import Recipe, load
+from seqloom.train import start
+from seqloom.train.checkpoint import newest
+from seqloom.train.loop import Diverged, Fit, Stopped, read_metrics
+
+GPT = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=16", "model.stack.position.length=16", "model.stack.dropout=0.1"]
+LSTM = ["model.dim=12", "model.stack.dim=16", "data.width=9", "data.batch=5", "model.dropout=0.1"]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=120", "data.pool=64"]
+FAMILIES = {
+    "gpt": GPT,
+    "lstm-lm": LSTM,
+    "transformer": [*PAIRS, *(f"model.{side}.{part}" for side in ("encoder", "decoder") for part in ("layers=1", "heads=2"))],
+    "rnnsearch": [*PAIRS, "model.encoder.dim=8", "model.decoder.dim=16", "model.decoder.attention.dim=8"],
+}
+SHORT = ["train.steps=24", "train.every=8", "train.save=5", "train.log=3", "train.average=0"]
+
+
+def files(name: str, text: Path, parallel: list[Path]) -> list[str]:
+    return [str(text)] if name in ("gpt", "lstm-lm") else [str(path) for path in parallel]
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """The bits a run ends with: final weights, newest weights and moments, metrics."""
+    last = newest(folder / "checkpoints", print)
+    parts = [last.path / "model.safetensors", last.path / "optim.safetensors", last.path / "rank-0.safetensors"]
+    return {path.name if path.parent == folder else "last " + path.name: sha256(path) for path in [folder / "model.safetensors", folder / "metrics.jsonl", *parts]}
+
+
+class Cut(Exception):
+    """Stands for the power going off."""
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(name: str, tmp_path: Path, text: Path, parallel: list[Path], monkeypatch) -> None:
+    options, data = [*FAMILIES[name], *SHORT], files(name, text, parallel)
+    seqloom.fit(name, *options, data=data, out=tmp_path / "whole", quiet=True)
+    whole = fingerprint(tmp_path / "whole")
+    advance = Fit.advance
+    for cuts in ([3], [5, 6], [17], [23, 2]):  # steps after which the power goes off, each counted from the last start
+        folder = tmp_path / f"cut-{cuts}"
+        for cut in cuts:
+            steps = iter(range(cut))
+
+            def failing(self, *arguments, steps=steps):
+                if next(steps, None) is None:
+                    raise Cut
+                return advance(self, *arguments)
+
+            monkeypatch.setattr(Fit, "advance", failing)
+            with pytest.raises(Cut):
+                seqloom.fit(name, *options, data=data, out=folder, quiet=True)
+        monkeypatch.setattr(Fit, "advance", advance)
+        seqloom.fit(name, *options, data=data, out=folder, quiet=True)
+        assert fingerprint(folder) == whole
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not(tmp_path: Path, text: Path) -> None:
+    prints = []
+    for number, seed in enumerate([1, 1, 2]):
+        seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / str(number), seed=seed, quiet=True)
+        prints.append(fingerprint(tmp_path / str(number)))
+    assert prints[0] == prints[1] and prints[0]["model.safetensors"] != prints[2]["model.safetensors"]
+
+
+def test_accumulating_small_batches_is_one_big_batch(tmp_path: Path, text: Path) -> None:
+    still = ["model.stack.dropout=0", "train.optimizer={type: SGD, rate: 0.1}", "train.clip=NoClip"]
+    big = seqloom.fit("gpt", *GPT, *SHORT, *still, "data.batch=6", data=[str(text)], out=tmp_path / "big", quiet=True)
+    small = seqloom.fit(
+        "gpt", *GPT, *SHORT, *still, "data.batch=2", "train.accumulate=3", data=[str(text)], out=tmp_path / "small", quiet=True
+    )
+    for ours, theirs in zip(big.model.parameters(), small.model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+def poison(monkeypatch, when, value: float) -> None:
+    """Put a bad number into the gradient at the given steps."""
+    from seqloom.train.optim import GlobalNorm
+
+    call, seen = GlobalNorm.__call__, iter(range(10**6))
+
+    def poisoned(self, gradients):
+        if next(seen) in when:
+            gradients[0].view(-1)[0] = value
+        return call(self, gradients)
+
+    monkeypatch.setattr(GlobalNorm, "__call__", poisoned)
+    monkeypatch.setattr(Fit, "rehearse", lambda self: None)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_gradient_that_is_not_finite_is_skipped_and_said(value: float, tmp_path: Path, text: Path, monkeypatch) -> None:
+    poison(monkeypatch, {2, 3, 9}, value)
+    run = seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    assert [line["step"] for line in read_metrics(tmp_path / "run") if "skipped" in line] == [3, 4, 10]
+    assert all(parameter.isfinite().all() for parameter in run.model.parameters())
+
+
+def test_five_bad_steps_in_a_row_end_the_run_with_its_healthy_checkpoint(tmp_path: Path, text: Path, monkeypatch) -> None:
+    poison(monkeypatch, range(12, 100), math.nan)
+    with pytest.raises(Diverged, match=r"rate"):
+        seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    kept = newest(tmp_path / "run" / "checkpoints", print)
+    assert kept.step >= 10 and all(tensor.isfinite().all() for tensor in kept.tensors("model").values())
+
+
+def test_early_stopping_keeps_the_best(tmp_path: Path, text: Path) -> None:
+    options = ["train.optimizer={type: SGD, rate: 0.5}", "train.clip=NoClip", "train.patience=2", "train.steps=4000", "train.every=4"]
+    seqloom.fit("gpt", *GPT, *options, data=[str(text)], out=tmp_path / "run", quiet=True)
+    valid = [(line["valid"], line["step"]) for line in read_metrics(tmp_path / "run") if "valid" in line]
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    best, step = min(valid)
+    assert results["best step"] == step and results["steps"] == step + 8 < 4000
+    assert results["held out"][0]["value"] == pytest.approx(best, rel=1e-6)
+
+
+def test_averaging_is_the_mean_of_the_newest_checkpoints(tmp_path: Path, text: Path) -> None:
+    options = [*SHORT, "train.average=3"]
+    run = seqloom.fit("gpt", *GPT, *options, data=[str(text)], out=tmp_path / "run", quiet=True)
+    from safetensors.torch import load_file
+
+    kept = [load_file(tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "model.safetensors") for step in (24, 20, 15)]
+    for name, parameter in run.model.named_parameters():
+        assert torch.allclose(parameter, torch.stack([one[name] for one in kept]).mean(0), atol=1e-6)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(number: int, tmp_path: Path, text: Path, monkeypatch) -> None:
+    seqloom.fit("lstm-lm", *LSTM, *SHORT, data=[str(text)], out=tmp_path / "whole", quiet=True)
+    advance = Fit.advance
+
+    def signalled(self, *arguments):
+        result = advance(self, *arguments)
+        if self.step == 12:
+            signal.raise_signal(number)
+        return result
+
+    monkeypatch.setattr(Fit, "advance", signalled)
+    with pytest.raises(Stopped) as stopped:
+        seqloom.fit("lstm-lm", *LSTM, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    assert stopped.value.code == 128 + number and newest(tmp_path / "run" / "checkpoints", print).step == 13
+    monkeypatch.setattr(Fit, "advance", advance)
+    seqloom.fit("lstm-lm", *LSTM, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+
+
+def test_a_finished_run_loads_and_predicts_alike(tmp_path: Path, text: Path) -> None:
+    run = seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    again = load(tmp_path / "run")
+    ids, _ = run.encode(["the old king"])
+    assert torch.equal(run.model(ids)[0], again.model(ids)[0])
+
+
+def test_a_damaged_final_weight_is_named(tmp_path: Path, text: Path) -> None:
+    seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    path = tmp_path / "run" / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"model\.safetensors.*damaged"):
+        load(tmp_path / "run")
+
+
+def test_a_damaged_checkpoint_falls_back_and_the_bits_are_the_same(tmp_path: Path, text: Path, monkeypatch, capsys) -> None:
+    seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "whole", quiet=True)
+    advance = Fit.advance
+
+    def failing(self, *arguments):
+        if self.step == 18:
+            raise Cut
+        return advance(self, *arguments)
+
+    monkeypatch.setattr(Fit, "advance", failing)
+    with pytest.raises(Cut):
+        seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    monkeypatch.setattr(Fit, "advance", advance)
+    last = newest(tmp_path / "run" / "checkpoints", print)
+    path = last.path / "optim.safetensors"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 8
+    path.write_bytes(content)
+    seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run")
+    assert "optim.safetensors" in capsys.readouterr().err
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+
+
+def test_another_config_or_other_data_is_refused_by_name(tmp_path: Path, text: Path) -> None:
+    seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    with pytest.raises(ValueError, match=r"model\.dim: 16 → 32"):
+        seqloom.fit("gpt", *GPT, *SHORT, "model.dim=32", data=[str(text)], out=tmp_path / "run", quiet=True)
+    text.write_text(text.read_text().replace("king", "ring"))
+    with pytest.raises(ValueError, match="training data is not what the run began with"):
+        seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+
+
+def test_minutes_become_steps_by_the_probe(tmp_path: Path, text: Path, monkeypatch) -> None:
+    from seqloom.train import budget
+
+    monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.1)
+    options = [*GPT, "train.minutes=0.05", "train.every=1000"]
+    seqloom.fit("gpt", *options, data=[str(text)], out=tmp_path / "run", quiet=True)
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 29  # 3 s of 0.1 s steps, an evaluation's share taken off
+
+
+def test_the_promise_counts_parameters_and_flops(tmp_path: Path, text: Path) -> None:
+    seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    recipe = Recipe.of(str(tmp_path / "run"))
+    model = recipe.model(start.tokenizer.load(tmp_path / "run" / "tokenizer.json").get_vocab_size())
+    assert sum(results["parameters"].values()) == sum(p.numel() for p in model.parameters())
+    matrices = sum(p.numel() for name, p in model.named_parameters() if p.dim() == 2 and "position" not in name)
+    scores = 2 * 16 * 16  # q·k and α·v: width × dim multiply-adds each, for one layer
+    assert results["FLOPs per token"] == pytest.approx(3 * 2 * (matrices + scores), rel=0.01)
+    assert results["promised"]["seconds"] > 0 and results["actual"]["memory"] > 0
