@@ -125,7 +125,8 @@ def test_words_are_as_frequent_as_the_grammar_says():
 @pytest.mark.parametrize("text", [
     "", ".", "The animal didn't cross the street because it was too.", "the animal was tired.", "The animal was tired",
     "The animals crosses the street.", "The dog that the girls sees is tired.", "A animal was tired.", "An dog was tired.",
-    "The animal  was tired.", "A  dog was tired.", "A.", "The animal was wide.", "The dog did n't sleep.", "The animal was tired .", "The anna was tired.",
+    "The animal  was tired.", "A.",
+    "A  dog was tired.", "The animal was wide.", "The dog did n't sleep.", "The animal was tired .", "The anna was tired.",
     "The animal didn't cross the street because it were too tired.", "The animal didn't cross the street because he was too tired.",
 ])
 def test_what_is_outside_the_language_has_probability_zero(text):
