@@ -25,22 +25,20 @@ def attend(
     q (B, H, T, K), k (B, H, S, K), v (B, H, S, K') → y (B, H, T, K') and, in the plain form, α (B, H, T, S). `visible` and `bias`
     broadcast to (B, H, T, S). A query that sees nothing gives 0. `causal` says that query i sees keys up to i, for T = S.
     """
-    if fast() and score.scale is not None:
-        fused = visible
+    fused = fast() and score.scale is not None
+    if causal and not (fused and visible is None and bias is None):
+        order = masks.causal(q.shape[2], k.shape[2], q.device)
+        visible, causal = order if visible is None else visible & order, False
+    if fused:
         if bias is not None:
-            hide = masks.causal(q.shape[2], k.shape[2], q.device) if causal else None
-            hide = hide if visible is None else visible if hide is None else visible & hide
-            fused = bias.to(q.dtype) if hide is None else bias.to(q.dtype).masked_fill(~hide, float("-inf"))
-        y = F.scaled_dot_product_attention(q, k, v, fused, is_causal=causal and fused is None, scale=score.scale)
+            bias = bias.to(q.dtype) if visible is None else bias.to(q.dtype).masked_fill(~visible, float("-inf"))
+        y = F.scaled_dot_product_attention(q, k, v, visible if bias is None else bias, is_causal=causal, scale=score.scale)
         if visible is not None:
             y = y.masked_fill(~visible.any(-1, keepdim=True), 0)
         return y, None
     scores = score(q, k)
     if bias is not None:
         scores = scores + bias
-    if causal:
-        order = masks.causal(q.shape[2], k.shape[2], q.device)
-        visible = order if visible is None else visible & order
     weights = masks.softmax(scores, visible)
     return torch.einsum("bhts,bhsk->bhtk", weights, v), weights
 
@@ -76,7 +74,10 @@ class Cache:
             return Cache.of(torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2), joined)
         end = self.length + k.shape[2]
         rooms, filled = (self.room_keys, self.room_values), self.filled
-        if filled[0] != self.length or end > self.room_keys.shape[2]:
+        if end == self.length:
+            return Cache(*rooms, joined, end, filled)  # writing even nothing would void a graph that reads the room
+        sealed = self.room_keys.is_inference() and not torch.is_inference_mode_enabled()
+        if filled[0] != self.length or end > self.room_keys.shape[2] or sealed:
             rooms, filled = (grown(self.keys, end), grown(self.values, end)), [self.length]
         rooms[0][:, :, self.length : end] = k
         rooms[1][:, :, self.length : end] = v
@@ -133,7 +134,7 @@ class SelfAttention(Layer):
         past, total = state.length, state.length + length
         known = masks.join(state.mask, past, mask, batch, length, x.device)  # (B, S) or None
         places = torch.arange(total, device=x.device) if known is None else masks.positions(known)
-        q, k, v = self.project(x).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)  # each (B, H, T, K)
+        q, k, v = self.project(x).view(batch, length, 3, self.heads, self.dim // self.heads).permute(2, 0, 3, 1, 4)  # each (B, H, T, K)
         q, k = self.position.rotate(q, places[..., past:]), self.position.rotate(k, places[..., past:])
         state = state.append(k, v, mask)
         visible, causal = seen(known, length, total, self.causal, x.device)
@@ -175,7 +176,8 @@ class CrossAttention(Layer):
 
     def start(self, batch: int, memory: Memory | None = None) -> Looking:
         need(memory is not None, "cross-attention needs a memory to look at: start it with the encoder's outputs")
-        k, v = self.project(memory.values).view(batch, memory.values.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)
+        shape = (batch, memory.values.shape[1], 2, self.heads, self.dim // self.heads)
+        k, v = self.project(memory.values).view(shape).permute(2, 0, 3, 1, 4)  # each (B, H, S, K)
         return Looking(k, v, None if memory.mask is None else memory.mask[:, None, None])
 
     def forward(self, x: Tensor, state: Looking, mask: Tensor | None = None) -> tuple[Tensor, Looking]:
@@ -184,7 +186,7 @@ class CrossAttention(Layer):
 
     def look(self, x: Tensor, state: Looking, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, Looking]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state."""
-        q = self.query(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (B, H, T, K)
+        q = self.query(x).unflatten(-1, (self.heads, self.dim // self.heads)).transpose(1, 2)  # (B, H, T, K)
         y, weights = attend(q, state.keys, state.values, self.score, state.visible)
         return self.last(y.transpose(1, 2).flatten(2)), weights, state
 
