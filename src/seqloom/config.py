@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections.abc
 import difflib
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +21,35 @@ import yaml
 
 Tree = dict[str, Any]
 Names = Mapping[str, Callable[..., Any]]
-REQUIRED = inspect.Parameter.empty
+
+
+class Reader(yaml.SafeLoader):
+    """Plain YAML: no anchors, which can make a small file endless, and no option said twice, of which one would be lost."""
+
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()
+            raise yaml.composer.ComposerError(None, None, f"*{event.anchor} refers to an anchor; write its value out", event.start_mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+        said: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in said:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is said twice", key.start_mark)
+            said.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+class Writer(yaml.SafeDumper):
+    """The way back, so that what is read is what was written."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for side in (Reader, Writer):  # YAML 1.1 takes 1e-3 for text; people mean a number
+    side.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))
 
 
 class Lines:
@@ -31,8 +60,8 @@ class Lines:
 
     def at(self, place: str) -> str:
         line, parent = self.lines.get(place), place
-        while line is None and "." in parent:
-            parent = parent.rpartition(".")[0]
+        while line is None and parent:
+            parent = re.sub(r"(\.|^|\[)[^.\[]*$", "", parent)  # a.b[0] → a.b → a
             line = self.lines.get(parent)
         return f"{self.source}:{line}: {place}" if line else f"{self.source}: {place}"
 
@@ -41,18 +70,13 @@ def read(path: Path) -> tuple[Tree, Lines]:
     """A YAML file as a tree, with the lines of its options."""
     try:
         text = Path(path).read_text("utf-8")
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        tree = yaml.safe_load(text)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such config; give a preset's name or a YAML file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); give a YAML file") from None
-    except (yaml.YAMLError, RecursionError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else f"{path}"
-        raise ValueError(f"{where}: not valid YAML ({getattr(error, 'problem', None) or 'nested too deep'}); mend the line") from None
+    tree, node = parse(text, str(path))
     if not isinstance(tree, dict):
-        raise ValueError(f"{path}: a config is a mapping of sections, not {type(tree).__name__}")
+        raise ValueError(f"{path}: a config is a mapping of sections, not {'empty' if tree is None else repr(tree)}")
     lines: dict[str, int] = {}
 
     def walk(node: yaml.Node, place: str) -> None:
@@ -61,9 +85,28 @@ def read(path: Path) -> tuple[Tree, Lines]:
                 inner = f"{place}.{key.value}" if place else str(key.value)
                 lines[inner] = key.start_mark.line + 1
                 walk(value, inner)
+        elif isinstance(node, yaml.SequenceNode):
+            for number, value in enumerate(node.value):
+                lines[f"{place}[{number}]"] = value.start_mark.line + 1
+                walk(value, f"{place}[{number}]")
 
     walk(node, "")
     return tree, Lines(str(path), lines)
+
+
+def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
+    """YAML text as values, and as nodes that know their lines."""
+    try:
+        reader = Reader(text)  # refuses control characters at once
+        node = reader.get_single_node()
+        return None if node is None else reader.construct_document(node), node
+    except RecursionError:
+        raise ValueError(f"{source}: nested too deep; a config has a handful of levels") from None
+    except yaml.YAMLError as error:
+        mark, reason = getattr(error, "problem_mark", None), getattr(error, "problem", None) or getattr(error, "reason", None)
+        raise ValueError(f"{source}{f':{mark.line + 1}' if mark else ''}: not valid YAML ({reason or 'unreadable'}); mend the line") from None
+    except ValueError as error:  # dates and numbers that look like one and are none
+        raise ValueError(f"{source}: not valid YAML ({error}); put quotes around the value") from None
 
 
 def override(tree: Tree, assignments: Iterable[str]) -> Tree:
@@ -73,10 +116,7 @@ def override(tree: Tree, assignments: Iterable[str]) -> Tree:
         place, equals, text = assignment.partition("=")
         if not equals or not place.strip():
             raise ValueError(f"{assignment!r}: an override is place=value, such as model.stack.layers=4")
-        try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise ValueError(f"{assignment!r}: the value is not valid YAML; quote it") from None
+        value, _ = parse(text, f"{assignment[:80]!r}")
         *parents, last = place.strip().split(".")
         node = tree
         for parent in parents:
@@ -89,7 +129,7 @@ def override(tree: Tree, assignments: Iterable[str]) -> Tree:
                 raise ValueError(f"{assignment!r}: {parent} is {inner!r}, which has no options of its own")
             node[parent] = inner
             node = inner
-        node[last] = number(value)
+        node[last] = value
     return tree
 
 
@@ -99,17 +139,26 @@ def copy(tree: Any) -> Any:
     return [copy(value) for value in tree] if isinstance(tree, list) else tree
 
 
-def number(value: Any) -> Any:
-    """YAML 1.1 reads 1e-3 as a string; people mean a number."""
-    if isinstance(value, str):
-        try:
-            return float(value) if any(c in value for c in ".eE") and value.strip()[:1] in "+-.0123456789" else value
-        except ValueError:
-            return value
-    return value
+class Part(partial):
+    """A `partial` that knows its place, so that a call that does not fit is a sentence for the user and not a TypeError."""
+
+    place: str
+
+    def __call__(self, /, *sizes: Any, **named: Any) -> Any:
+        known, name = inspect.signature(self.func).parameters, self.func.__name__
+        given = [*list(known)[: len(sizes)], *named]
+        for option in given:
+            if option not in known:
+                raise ValueError(f"{self.place}: {name} cannot stand here, since it takes no {option}")
+            if option in self.keywords:
+                raise ValueError(f"{self.place}.{option}: what stands around {name} gives it its {option}; leave it out")
+        for option, parameter in known.items():
+            if parameter.default is parameter.empty and option not in given and option not in self.keywords:
+                raise ValueError(f"{self.place}: {name} needs {option}; add it")
+        return super().__call__(*sizes, **named)
 
 
-def build(tree: Any, names: Names, place: str, lines: Lines | None = None, kind: Any = object) -> partial:
+def build(tree: Any, names: Names, place: str, lines: Lines | None = None, kind: Any = object) -> Part:
     """The partial that a section's tree means; `names` is what its `type`s may say, `kind` what it must make."""
     lines = lines or Lines()
     if isinstance(tree, str):
@@ -120,13 +169,13 @@ def build(tree: Any, names: Names, place: str, lines: Lines | None = None, kind:
     if "type" not in tree:
         raise ValueError(f"{lines.at(place)}: says no type; choose from {', '.join(sorted(fitting))}")
     name = tree["type"]
-    if name not in fitting:
-        reason = f"{name} cannot stand here" if name in names else f"no part is called {name!r}"
+    if not isinstance(name, str) or name not in fitting:
+        reason = f"{name} cannot stand here" if isinstance(name, str) and name in names else f"no part is called {name!r}"
         raise ValueError(f"{lines.at(place + '.type')}: {reason}; {nearest(str(name), fitting)}")
     return options(fitting[name], {key: value for key, value in tree.items() if key != "type"}, names, place, lines)
 
 
-def options(make: Callable[..., Any], tree: Tree, names: Names, place: str, lines: Lines | None = None) -> partial:
+def options(make: Callable[..., Any], tree: Tree, names: Names, place: str, lines: Lines | None = None) -> Part:
     """`partial(make, option=value, …)`, each option checked against the signature and its annotation."""
     lines = lines or Lines()
     if not isinstance(tree, dict):
@@ -138,12 +187,13 @@ def options(make: Callable[..., Any], tree: Tree, names: Names, place: str, line
         if key not in parameters:
             raise ValueError(f"{lines.at(f'{place}.{key}')}: {make.__name__} has no option {key!r}; {nearest(str(key), parameters)}")
         values[key] = convert(value, hints.get(key, Any), names, f"{place}.{key}", lines)
-    return partial(make, **values)
+    part = Part(make, **values)
+    part.place = lines.at(place)
+    return part
 
 
 def convert(value: Any, hint: Any, names: Names, place: str, lines: Lines) -> Any:
     """A YAML value as the annotated type, or an error that says what is expected."""
-    value = number(value)
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -166,7 +216,7 @@ def convert(value: Any, hint: Any, names: Names, place: str, lines: Lines) -> An
     if origin in (list, tuple, collections.abc.Sequence):
         items = value if isinstance(value, list) else [value]
         each = inside[0] if inside else Any
-        return [convert(item, each, names, f"{place}[{number}]", lines) for number, item in enumerate(items)]
+        return (tuple if origin is tuple else list)(convert(v, each, names, f"{place}[{n}]", lines) for n, v in enumerate(items))
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
@@ -214,4 +264,4 @@ def difference(old: Tree, new: Tree, place: str = "") -> list[str]:
 
 def write(tree: Tree) -> str:
     """The tree as YAML text."""
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=140)
+    return yaml.dump(tree, Dumper=Writer, sort_keys=False, allow_unicode=True, width=140)
