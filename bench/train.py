@@ -28,8 +28,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from probe import Row, interleave, lone, probe, record, show
+from seqloom.data.batch import Tokens
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN, Learned, Transformer
+from seqloom.objectives.likelihood import next_token
+from seqloom.train.optim import AdamW, GlobalNorm
 
 CLIP = 1.0
 
@@ -65,17 +68,17 @@ class LSTMSize(NamedTuple):
 
 
 def our_step(model: LanguageModel) -> Callable[[Tensor, Tensor], float]:
-    """One step of training as our trainer does it; the only place to change when the trainer changes."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    """One step from the trainer's own pieces, as its loop does it, without what happens only now and then: data, metrics, checkpoints."""
+    optimizer, clip, parameters = AdamW(model.parameters()), GlobalNorm(CLIP), list(model.parameters())
 
     def step(ids: Tensor, targets: Tensor) -> float:
-        h, _ = model.features(ids)
-        loss = F.cross_entropy(model.output(h).flatten(0, 1), targets.flatten())
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimiser.step()
-        optimiser.zero_grad(set_to_none=True)
-        return loss.item()
+        batch = Tokens(ids, targets, torch.ones_like(ids, dtype=torch.bool))
+        loss, numbers, _ = next_token(model, batch)
+        (loss / batch.weight).backward()
+        clip([weight.grad for weight in parameters])
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return numbers["nats"] / batch.weight
 
     return step
 
@@ -235,14 +238,14 @@ class PlainLSTM(nn.Module):
 
 
 def peer_step(model: nn.Module, groups: list | None = None) -> Callable[[Tensor, Tensor], float]:
-    optimiser = torch.optim.AdamW(groups or model.parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(groups or model.parameters(), lr=1e-3)
 
     def step(ids: Tensor, targets: Tensor) -> float:
-        optimiser.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=True)
         loss = model(ids, targets)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
-        optimiser.step()
+        optimizer.step()
         return loss.item()
 
     return step
@@ -297,8 +300,8 @@ LARGE = GPTSize(layers=6, dim=384, heads=6, context=256, batch=12, vocabulary=65
 ZAREMBA = LSTMSize(layers=2, dim=650, context=35, batch=20, vocabulary=10_000)
 
 CASES: dict[str, tuple[GPTSize | LSTMSize, Callable, int]] = {  # size, models, steps in one timing
-    "GPT 4 x 128, context 64": (SMALL, partial(gpt, SMALL, 0.0), 10),
-    "GPT 4 x 128, context 64, dropout 0.2": (SMALL, partial(gpt, SMALL, 0.2), 10),
+    "GPT 4 x 128, context 64": (SMALL, partial(gpt, SMALL, 0.0), 5),
+    "GPT 4 x 128, context 64, dropout 0.2": (SMALL, partial(gpt, SMALL, 0.2), 5),
     "GPT 6 x 384, context 256": (LARGE, partial(gpt, LARGE, 0.0), 1),
     "GPT 6 x 384, context 256, dropout 0.2": (LARGE, partial(gpt, LARGE, 0.2), 1),
     "LSTM 2 x 650, V 10k, tied": (ZAREMBA, partial(lstm, ZAREMBA, 0.0, True), 1),
