@@ -73,5 +73,5 @@ def test_one_text_is_no_pair() -> None:
 
 
 def test_nothing_short_enough_is_said() -> None:
-    with pytest.raises(ValueError, match="longer than data.longest"):
+    with pytest.raises(ValueError, match=r"longer than data\.longest"):
         Pairs(store(5), longest=1)

@@ -1,6 +1,6 @@
 """Windows and blocks: every token is a target exactly once, whatever the width, the stride and the batch."""
 
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_x9_windows_of_five_over_fifty_tokens() -> None:
 @given(st.integers(1, 80), st.integers(1, 30), st.integers(1, 7), st.integers(1, 30), st.integers(1, 3))
 def test_every_token_counts_once_in_windows(length: int, width: int, batch: int, stride: int, world: int) -> None:
     parts = [counted(Windows(store(length), width, batch, stride).once(rank, world)) for rank in range(world)]
-    assert sorted(sum(parts, [])) == list(range(length))
+    assert sorted(token for part in parts for token in part) == list(range(length))
 
 
 @settings(max_examples=80, deadline=None)
@@ -87,7 +87,7 @@ def test_ranks_share_a_batch(make) -> None:
 def test_blocks_carry_each_row_on() -> None:
     batches = list(Blocks(store(100), width=7, batch=4).once())
     assert [batch.carry for batch in batches] == [False] + [True] * (len(batches) - 1)
-    for before, after in zip(batches, batches[1:], strict=False):
+    for before, after in pairwise(batches):
         assert (after.ids[:, 0] == before.targets[:, -1])[after.mask[:, 0]].all()
 
 

@@ -34,8 +34,9 @@ def files(name: str, text: Path, parallel: list[Path]) -> list[str]:
 def fingerprint(folder: Path) -> dict[str, str]:
     """The bits a run ends with: final weights, newest weights and moments, metrics."""
     last = newest(folder / "checkpoints", print)
-    parts = [last.path / "model.safetensors", last.path / "optim.safetensors", last.path / "rank-0.safetensors"]
-    return {path.name if path.parent == folder else "last " + path.name: sha256(path) for path in [folder / "model.safetensors", folder / "metrics.jsonl", *parts]}
+    parts = [folder / "model.safetensors", folder / "metrics.jsonl"]
+    parts += [last.path / f"{name}.safetensors" for name in ("model", "optim", "rank-0")]
+    return {str(path.relative_to(folder)): sha256(path) for path in parts}
 
 
 class Cut(Exception):

@@ -1,0 +1,38 @@
+"""Two processes under torchrun train as one does with the same global batch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqloom.run import load
+from seqloom.train.loop import read_metrics
+
+STILL = ["train.steps=30", "train.every=10", "train.log=1", "train.average=0"]
+FAMILIES = {
+    "gpt": ["model.dim=32", "model.stack.layers=1", "data.batch=6"],
+    "lstm-lm": ["model.dim=24", "model.stack.dim=24", "data.width=20", "data.batch=6"],
+    "transformer": [
+        "tokenizer.size=300", "model.dim=32", "model.encoder.dropout=0", "model.decoder.dropout=0", "data.tokens=200", "train.accumulate=2",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_two_processes_follow_the_loss_curve_of_one(name: str, tmp_path: Path, text: Path, parallel: list[Path]) -> None:
+    files = [str(text)] if name != "transformer" else [str(path) for path in parallel]
+    arguments = ["-m", "seqloom", "train", name, *FAMILIES[name], *STILL, "--data", *files, "--threads", "1", "--out"]
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments, str(tmp_path / "two")]
+    for line in ([sys.executable, *arguments, str(tmp_path / "one")], two):
+        finished = subprocess.run(line, capture_output=True, text=True, timeout=250)
+        assert finished.returncode == 0, finished.stderr
+    one, other = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "two")
+    assert [line["step"] for line in one] == [line["step"] for line in other] and len(one) == 33
+    for ours, theirs in zip(one, other, strict=True):
+        for key in ("loss", "valid"):
+            assert ours.get(key) == pytest.approx(theirs.get(key), abs=1e-5)
+    first, second = load(tmp_path / "one"), load(tmp_path / "two")
+    for ours, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-3)

@@ -1,0 +1,87 @@
+"""Real commands killed with SIGKILL, at random moments and inside saves, then given again: the same bits as without."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from seqloom.files import sha256
+from seqloom.train.checkpoint import newest
+
+pytestmark = [pytest.mark.kill, pytest.mark.timeout(3000)]
+FAMILIES = {
+    "gpt": ["model.dim=64", "model.stack.layers=2", "model.stack.dropout=0.1", "data.batch=4", "train.steps=120"],
+    "lstm-lm": ["model.dim=48", "model.stack.dim=64", "data.width=20", "data.batch=5", "model.dropout=0.1", "train.steps=160"],
+    "transformer": ["tokenizer.size=300", "model.dim=32", "data.tokens=200", "data.pool=64", "train.steps=80"],
+    "rnnsearch": ["tokenizer.size=300", "model.dim=32", "model.encoder.dim=32", "model.decoder.dim=32", "data.tokens=150", "train.steps=60"],
+}
+OFTEN = ["train.every=20", "train.save=5", "train.log=3", "train.average=2"]
+KILLS = 30
+
+
+def command(name: str, folder: Path, data: list[Path]) -> list[str]:
+    files = data[:1] if name in ("gpt", "lstm-lm") else data[1:]
+    options = [*FAMILIES[name], *OFTEN, "--data", *map(str, files), "--out", str(folder), "--threads", "1"]
+    return [sys.executable, "-m", "seqloom", "train", name, *options]
+
+
+def bits(folder: Path) -> dict[str, str]:
+    last = newest(folder / "checkpoints", print).path
+    paths = [folder / "model.safetensors", folder / "metrics.jsonl", *(last / f"{name}.safetensors" for name in ("model", "optim", "rank-0"))]
+    return {str(path.relative_to(folder)): sha256(path) for path in paths}
+
+
+def torn(folder: Path) -> bool:
+    """Whether a save was under way when the run was killed."""
+    return any((folder / "checkpoints").glob(".tmp-*"))
+
+
+def started(folder: Path) -> bool:
+    return (folder / "metrics.jsonl").exists()
+
+
+def kill(arguments: list[str], folder: Path, chance: random.Random, inside_save: bool, length: float) -> bool:
+    """Start the command and kill it; whether it was killed inside a save."""
+    with subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and not started(folder):
+            time.sleep(0.002)
+        due = time.perf_counter() + chance.uniform(0, length * 0.7)
+        while process.poll() is None and time.perf_counter() < due:
+            time.sleep(0.001)
+        while inside_save and process.poll() is None and not torn(folder):
+            pass
+        process.kill()
+        process.wait()
+    return torn(folder)
+
+
+def test_thirty_killed_runs_end_with_the_same_bits(tmp_path: Path, text: Path, parallel: list[Path]) -> None:
+    chance = random.Random(20)
+    data, whole, lengths = [text, *parallel], {}, {}
+    for name in FAMILIES:
+        arguments, folder = command(name, tmp_path / name, data), tmp_path / name
+        with subprocess.Popen(arguments, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+            while process.poll() is None and not started(folder):
+                time.sleep(0.002)
+            begin = time.perf_counter()
+            assert process.wait() == 0
+        whole[name], lengths[name] = bits(folder), time.perf_counter() - begin
+    inside, same, unfinished = 0, 0, 0
+    for number in range(KILLS):
+        name = list(FAMILIES)[number % len(FAMILIES)]
+        folder = tmp_path / f"{number}-{name}"
+        arguments = command(name, folder, data)
+        inside += kill(arguments, folder, chance, number % 2 == 0, lengths[name])
+        unfinished += not (folder / "results.json").exists()
+        finished = subprocess.run(arguments, capture_output=True, text=True, env=os.environ)
+        assert finished.returncode == 0, finished.stderr
+        same += bits(folder) == whole[name]
+        assert not torn(folder)
+    print(f"{KILLS} killed, {inside} of them inside a save, {unfinished} before the end; {same} ended with the same bits")
+    assert same == KILLS
+    assert inside >= KILLS // 3
+    assert unfinished >= KILLS * 3 // 4
