@@ -8,12 +8,14 @@ import torch
 from torch import nn
 
 from seqloom.data.batch import Batch
-from seqloom.generate import Greedy, Pick, beam, complete, generate, seeds
+from seqloom.generate import Greedy, Pick, Text, beam, complete, generate, seeds
 from seqloom.measure import Number, likelihood, translation
 from seqloom.nn.state import State
 from seqloom.run import Run
 from seqloom.text.store import Store, build
-from seqloom.text.tokenizer import BOS, signature
+from seqloom.text.tokenizer import BOS, MASK, PAD, UNK, signature
+
+BANNED = (PAD, UNK, BOS, MASK)  # what no text should hold
 
 
 @torch.no_grad()
@@ -63,9 +65,12 @@ def answer(
         with torch.inference_mode():
             prompt, state, real = run.model.prompt(ids[rows, :longest], mask[rows, :longest], BOS)
         if width > 1:
-            found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest)
+            found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest, ban=BANNED)
         else:
-            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, seed=[chances[row] for row in rows])]
+            chosen = [chances[row] for row in rows]
+            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, ban=BANNED, seed=chosen)]
+            for row, (text,) in zip(rows, found, strict=True):
+                go_on(run.model, ids[row, : lengths[row]].tolist(), text, pick, length, chances[row])
         for row, texts_found in zip(rows, found, strict=True):
             answers[row] = [run.decode(text.ids) for text in texts_found]
         if progress:
@@ -73,18 +78,32 @@ def answer(
     return answers
 
 
+def go_on(model: nn.Module, prompt: list[int], text: Text, pick: Pick, length: int, seed: int) -> None:
+    """Lengthen a continuation that a full context cut short, from the last half of what fits, as often as it takes."""
+    while model.continues and model.context is not None and not text.finished and len(text.ids) < length:
+        tail = [*prompt, *text.ids][-max(1, model.context // 2) :]
+        left = length - len(text.ids)
+        (more,) = complete(model, torch.tensor([tail]), pick=pick, length=left, ban=BANNED, seed=[seed + len(text.ids)])
+        text.ids += more.ids
+        text.log_probability, text.finished = text.log_probability + more.log_probability, more.finished
+
+
 def stream(run: Run, text: str, pick: Pick, length: int, seed: int = 0) -> Iterator[str]:
-    """A language model's continuation of one text, piece by piece as it comes."""
-    ids, mask = run.encode([text], begin=True)
-    so_far: list[int] = []
-    written = ""
-    for step in generate(run.model, ids, None, mask, pick=pick, length=length, seed=seed):
-        if not bool(step.finished[0]):
-            so_far.append(int(step.tokens[0]))
-            whole = run.decode(so_far)
-            if whole.startswith(written) and not whole.endswith("\ufffd"):
+    """What `answer` gives for one text to continue, piece by piece as it comes."""
+    ids, _ = run.encode([text], begin=True)
+    known, begun, written, context, chance = ids[0].tolist(), ids.shape[1], "", run.model.context, seeds(seed, 1)[0]
+    finished = False
+    while not finished and (left := begun + length - len(known)) > 0:
+        for step in generate(run.model, ids, pick=pick, length=left, ban=BANNED, seed=[chance + len(known) - begun]):
+            if finished := bool(step.finished[0]):
+                break
+            known.append(int(step.tokens[0]))
+            whole = run.decode(known[begun:])
+            if not whole.endswith("\ufffd"):  # a character may take several tokens
                 yield whole[len(written) :]
                 written = whole
+        if context is not None:
+            ids = torch.tensor([known[-max(1, context // 2) :]])
 
 
 def evaluate(run: Run, paths: list[str], width: int = 1, penalty: float = 0.6, progress: Callable[[int], None] | None = None) -> list[Number]:

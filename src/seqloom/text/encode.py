@@ -7,9 +7,10 @@ Only tokenizers made of the parts in `tokenizer.py` are known to allow that; any
 
 import json
 import re
+from collections.abc import Callable
 
 import numpy as np
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
+from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
 
 from seqloom.text.tokenizer import BYTES, EOS, LITERALS, SPACE, UNK
 
@@ -25,6 +26,18 @@ def _state(part: object) -> dict:
 SPLITS = [_state(part) for part in (BYTES, pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer())]
 NORMALIZERS = [None, _state(LITERALS), _state(normalizers.Lowercase()),
                _state(normalizers.Sequence([normalizers.Lowercase(), LITERALS]))]
+
+
+class Chunks(dict[str, bytes]):
+    """chunk → its ids, worked out when first asked for. One by one: threads cost more than they bring for texts so short."""
+
+    def __init__(self, encode: Callable[[str], bytes]):
+        self.encode, self.weight = encode, 0
+
+    def __missing__(self, chunk: str) -> bytes:
+        ids = self[chunk] = self.encode(chunk)
+        self.weight += 200 + 4 * len(chunk)
+        return ids
 
 
 class Encoder:
@@ -44,8 +57,7 @@ class Encoder:
                     self.table[ord(token)] = index
             self.encode = self._characters
         elif bare and parts["pre_tokenizer"] in SPLITS and parts["normalizer"] in NORMALIZERS and not model.get("dropout"):
-            self.chunks: dict[str, bytes] = {}  # chunk → its ids
-            self.weight = 0
+            self.chunks = Chunks(lambda chunk: self._bytes(tokenizer.encode(chunk)))
             self.encode = self._chunked
 
     def __call__(self, records: list[str]) -> tuple[bytes, np.ndarray]:
@@ -60,33 +72,17 @@ class Encoder:
         return ids.tobytes(), counts
 
     def _chunked(self, records: list[str]) -> tuple[bytes, np.ndarray]:
-        if self.weight > REMEMBERED:
-            self.chunks, self.weight = {}, 0
-        find, found, later, asked = self.chunks.get, [], [], set()
-        for record in records:
-            cut = CHUNKS(record)
-            try:
-                found.append(b"".join(map(find, cut)))
-            except TypeError:  # a chunk not seen before gave None
-                later.append((len(found), cut))
-                asked.update(cut)
-                found.append(b"")
-        if later:
-            self._learn(list(asked.difference(self.chunks)))
-        for index, cut in later:
-            found[index] = b"".join(map(find, cut))
-        return self._joined(found)
-
-    def _learn(self, chunks: list[str]) -> None:
-        self.chunks.update(zip(chunks, self._ids(chunks), strict=True))
-        self.weight += sum(200 + 4 * len(chunk) for chunk in chunks)
+        if self.chunks.weight > REMEMBERED:
+            self.chunks = Chunks(self.chunks.encode)
+        find = self.chunks.__getitem__
+        return self._joined([b"".join(map(find, CHUNKS(record))) for record in records])
 
     def _whole(self, records: list[str]) -> tuple[bytes, np.ndarray]:
-        return self._joined(self._ids(records))
+        encoded = self.tokenizer.encode_batch_fast(records, add_special_tokens=False)
+        return self._joined(list(map(self._bytes, encoded)))
 
-    def _ids(self, texts: list[str]) -> list[bytes]:
-        encoded = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [np.array(encoding.ids, self.dtype).tobytes() for encoding in encoded]
+    def _bytes(self, encoding: Encoding) -> bytes:
+        return np.array(encoding.ids, self.dtype).tobytes()
 
     def _joined(self, found: list[bytes]) -> tuple[bytes, np.ndarray]:
         counts = np.fromiter(map(len, found), np.int64, len(found)) // self.dtype.itemsize

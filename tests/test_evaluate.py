@@ -1,0 +1,76 @@
+"""What a finished run says of itself and writes: the same alone, in company and streamed."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import seqloom
+from seqloom.evaluate import answer, evaluate, stream
+from seqloom.generate import Greedy, Sample
+
+GPT = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=16", "model.stack.position.length=16"]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200"]
+SHORT = ["train.steps=10", "train.every=10"]
+
+
+@pytest.fixture
+def gpt(tmp_path: Path, text: Path) -> seqloom.Run:
+    return seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "gpt", quiet=True)
+
+
+@pytest.fixture
+def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
+    return seqloom.fit("transformer", *PAIRS, *SHORT, "train.average=0", data=[str(p) for p in parallel], out=tmp_path / "pairs", quiet=True)
+
+
+def test_streaming_gives_what_answering_gives_beyond_the_context(gpt: seqloom.Run) -> None:
+    for pick in (Greedy(), Sample(0.8, top_k=5)):
+        whole = answer(gpt, ["the king"], pick, length=50, seed=3)[0][0]
+        assert "".join(stream(gpt, "the king", pick, 50, seed=3)) == whole and len(whole) >= 50
+
+
+def test_company_changes_no_answer(gpt: seqloom.Run, translator: seqloom.Run) -> None:
+    texts = ["the king", "a", "the old dog sees"]
+    together = answer(gpt, texts, Greedy(), length=20)
+    assert together == [answer(gpt, [text], Greedy(), length=20)[0] for text in texts]
+    for width in (1, 3):
+        together = answer(translator, texts, width=width, length=12)
+        assert together == [answer(translator, [text], width=width, length=12)[0] for text in texts]
+
+
+def test_the_best_of_a_beam_come_in_order(translator: seqloom.Run) -> None:
+    found = answer(translator, ["the old king"], width=4, nbest=3, length=8)[0]
+    assert len(found) == 3 and len(set(found)) > 1
+    assert found[0] == answer(translator, ["the old king"], width=4, length=8)[0][0]
+
+
+def test_perplexity_counts_every_token_once_whatever_the_window(gpt: seqloom.Run, text: Path) -> None:
+    """Against a literal loop: each token from a window that ends with it, as the stride lays the windows out."""
+    numbers = {number.name: number for number in evaluate(gpt, [str(text)])}
+    ids = gpt.tokenizer.encode(text.read_text()).ids
+    known = [3, *ids]
+    total = 0.0
+    with torch.no_grad():
+        begins = [*range(0, len(ids) - 16 + 1, 16)]
+        begins += [] if begins[-1] == len(ids) - 16 else [len(ids) - 16]
+        done = 0
+        for begin in begins:
+            log_p = gpt.model(torch.tensor([known[begin : begin + 16]]))[0].log_softmax(-1)[0]
+            for t in range(done - begin, 16):
+                total -= log_p[t, known[begin + t + 1]].item()
+            done = begin + 16
+    assert numbers["nats per token"].value == pytest.approx(total / len(ids), rel=1e-5)
+    assert numbers["perplexity"].value == pytest.approx(math.exp(total / len(ids)), rel=1e-4)
+    assert numbers["bits per byte"].value == pytest.approx(total / math.log(2) / len(text.read_bytes()), rel=1e-5)
+    assert f"tokens:{len(ids)}" in numbers["nats per token"].signature and "stride:16" in numbers["nats per token"].signature
+
+
+def test_a_translator_is_scored_on_its_own_greedy_outputs(translator: seqloom.Run, parallel: list[Path]) -> None:
+    import sacrebleu
+
+    numbers = {number.name: number for number in evaluate(translator, [str(path) for path in parallel])}
+    outputs = [texts[0] for texts in answer(translator, parallel[0].read_text().splitlines())]
+    assert numbers["BLEU"].value == sacrebleu.corpus_bleu(outputs, [parallel[1].read_text().splitlines()]).score
+    assert "search:greedy" in numbers["BLEU"].signature and "tokenizer:" in numbers["BLEU"].signature
