@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,11 +105,11 @@ class Recipe:
         reader = self.reader(self.files.need("train"))
         return self.parts["tokenizer"](text for record in reader for text in record)
 
-    def stores(self, learnt: Tokenizer) -> tuple[store.Store, store.Store]:
-        """The training data and the data held out to validate on."""
-        whole = store.build(self.reader(self.files.need("train")), learnt)
+    def stores(self, learnt: Tokenizer, progress: Callable[[int], None] | None = None) -> tuple[store.Store, store.Store]:
+        """The training data and the data held out to validate on; `progress` is told the bytes done since it was last told."""
+        whole = store.build(self.reader(self.files.need("train")), learnt, progress=progress)
         if self.files.valid:
-            return whole, store.build(self.reader(self.files.valid), learnt)
+            return whole, store.build(self.reader(self.files.valid), learnt, progress=progress)
         return whole.split(self.files.held)
 
     def data(self, of: store.Store) -> data.Batches:

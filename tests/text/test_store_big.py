@@ -1,4 +1,4 @@
-"""A corpus of a gigabyte is tokenized in a memory that does not know its size."""
+"""A corpus of a gigabyte is tokenized and trained on in a memory that does not know its size."""
 
 import os
 import subprocess
@@ -7,17 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import seqloom.text.store
-
 GIGABYTE = 1_000_000_000
 # The peak is the sum over this process and all its workers, sampled from /proc while they live: getrusage knows only the largest.
-BUILD = """
+FIT = """
 import os, sys, threading, time
 from pathlib import Path
 import torch
-from seqloom.text.corpus import Lines
-from seqloom.text.store import build
-from seqloom.text.tokenizer import load
+import seqloom
 
 def resident(pid):
     try:
@@ -41,33 +37,32 @@ def watch():
 
 thread = threading.Thread(target=watch)
 thread.start()
-store = build(Lines([sys.argv[1]]), load(sys.argv[2]), Path(sys.argv[3]), workers=2)
+seqloom.fit(
+    "gpt", "tokenizer={type: BPE, size: 8000}", "train.steps=20", "train.every=20", "train.valid=5", data=[sys.argv[1]], out=sys.argv[2], quiet=True
+)
 done.set()
 thread.join()
-print(len(store), idle, peak, workers)
+print(idle, peak, workers)
 """
 
 
 @pytest.mark.big
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="memory is read from /proc")
-def test_a_gigabyte_takes_less_than_a_gigabyte(tmp_path):
-    from seqloom.text.tokenizer import BPE, save
-
+def test_a_gigabyte_is_tokenized_and_trained_on_in_less_than_a_gigabyte(tmp_path):
     # The same lines with a number each, so that chunks keep coming that were never seen before.
     words = [f"word{number * 7919 % 5000}" for number in range(20_000)]
     lines = [" ".join(words[start : start + 15]) for start in range(0, len(words), 15)]
-    save(BPE(lines, size=1000), tmp_path / "tokenizer.json")
     path, size, count = tmp_path / "text.txt", 0, 0
     with path.open("w", encoding="utf-8") as file:
         while size < GIGABYTE:
             block = "".join(f"{line} {count + number}\n" for number, line in enumerate(lines))
             file.write(block)
             size, count = size + len(block), count + len(lines)
-    environment = os.environ | {"PYTHONPATH": str(Path(seqloom.text.store.__file__).parents[2])}
-    output = subprocess.run([sys.executable, "-c", BUILD, str(path), str(tmp_path / "tokenizer.json"), str(tmp_path / "cache")],
-                            env=environment, capture_output=True, text=True, check=True).stdout
-    records, idle, peak, workers = map(int, output.split())
-    assert records == count
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    finished = subprocess.run([sys.executable, "-c", FIT, str(path), str(tmp_path / "run")], env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    idle, peak, workers = map(int, finished.stdout.split())
+    print(f"idle {idle / 1024:.0f} MiB, peak {peak / 1024:.0f} MiB over all processes, {workers} workers")
     assert workers == 2
     assert peak - idle < GIGABYTE / 1024

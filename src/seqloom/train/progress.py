@@ -13,6 +13,21 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr, flush=True)
 
 
+class Reading:
+    """Says how much text has been tokenized, once in five seconds; a corpus that takes less says nothing."""
+
+    def __init__(self) -> None:
+        self.done, self.begin = 0, time.perf_counter()
+        self.spoken = self.begin
+
+    def __call__(self, octets: int) -> None:
+        self.done += octets
+        now = time.perf_counter()
+        if now - self.spoken > 5:
+            self.spoken = now
+            say(f"tokenized {self.done / 1e6:,.0f} MB, {self.done / 1e6 / (now - self.begin):,.1f} MB/s")
+
+
 class Progress:
     """Shows where a run stands: loss, tokens per second, time left."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from seqloom.text.store import Store
 from seqloom.train import budget, distributed
 from seqloom.train.loop import Job, Outcome, Trainer
 from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
+from seqloom.train.progress import Reading
 from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, Linear
 
 NAMES: config.Names = {
@@ -40,13 +42,13 @@ class Prepared(NamedTuple):
     model: torch.nn.Module
 
 
-def prepare(recipe: Recipe, saved: Path | None = None) -> Prepared:
+def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Prepared:
     """Tokenizer, stores and model; the tokenizer is the saved one where there is one. Sizes that do not fit are found before the data
     is read, and those that do not fit the data before anything is written."""
     with torch.device("meta"):
         recipe.model(1000)
     learnt = tokenizer.load(saved) if saved and saved.exists() else recipe.tokenizer()
-    train, valid = recipe.stores(learnt)
+    train, valid = recipe.stores(learnt, None if quiet else Reading())
     model = recipe.model(learnt.get_vocab_size())
     batch, _ = next(recipe.data(train).batches())
     with torch.no_grad():
@@ -103,14 +105,14 @@ def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool 
         if not world.first:
             distributed.wait(world)
         check_folder(folder, recipe)
-        ready = prepare(recipe, folder / "tokenizer.json")
+        ready = prepare(recipe, folder / "tokenizer.json", quiet or not world.first)
         if world.first:
             open_folder(folder, ready)
             distributed.wait(world)
         job = Job(folder, ready.model, recipe.objective, recipe.data(ready.train), recipe.data(ready.valid), world, recipe.seed)
         outcome = options.fit(job, quiet)
         if world.first:
-            finish(folder, ready, outcome)
+            finish(folder, ready, outcome, options.valid)
     finally:
         distributed.leave()
     return Run(folder, recipe, ready.tokenizer, ready.model.eval())
@@ -130,14 +132,16 @@ def fit(
     return train(Recipe.of(what, overrides, data, valid, seed), Path(out), threads, quiet)
 
 
-def finish(folder: Path, ready: Prepared, outcome: Outcome) -> None:
-    """Write the final weights, and results.json with what was promised, what it took, and the held-out likelihood."""
+def finish(folder: Path, ready: Prepared, outcome: Outcome, most: int) -> None:
+    """Write the final weights, and results.json with what was promised, what it took, and the likelihood of at most `most` held-out
+    batches; bits per byte only where that is all of them."""
     data = save({name: tensor.contiguous() for name, tensor in weights(ready.model).items()})
     files.write_whole(folder / "model.safetensors", data)
     source = ready.recipe.data(ready.valid)
-    total, count = evaluate.nats(ready.model, ready.recipe.objective, source.once())
+    total, count = evaluate.nats(ready.model, ready.recipe.objective, islice(source.once(), most))
+    octets = evaluate.octets(ready.valid) if count == len(ready.valid.fields[-1].tokens) else 0
     facts = {"data": ready.valid.digest[:12], "tokenizer": tokenizer.signature(ready.tokenizer), "seed": ready.recipe.seed}
-    numbers = likelihood(total, count, evaluate.octets(ready.valid), facts)
+    numbers = likelihood(total, count, octets, facts)
     files.write_whole(folder / "results.json", json.dumps(summary(folder, outcome, numbers), indent=1))
 
 
