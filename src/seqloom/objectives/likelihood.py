@@ -20,12 +20,12 @@ def cross_entropy(model: nn.Module, h: Tensor, targets: Tensor, mask: Tensor, sm
     if not mask.all():
         h, targets = h[mask], targets[mask]
     logits = model.output(h).reshape(-1, model.output.table.shape[0]).float()  # (N, V)
-    loss = F.cross_entropy(logits, targets.reshape(-1), reduction="sum", label_smoothing=smoothing if model.training else 0.0)
-    if smoothing and model.training:
-        nats = F.cross_entropy(logits.detach(), targets.reshape(-1), reduction="sum")
-    else:
-        nats = loss.detach()
-    return loss, {"nats": float(nats)}
+    if not smoothing or not model.training:
+        loss = F.cross_entropy(logits, targets.reshape(-1), reduction="sum")
+        return loss, {"nats": float(loss.detach())}
+    log_p = logits.log_softmax(-1)
+    nats = -log_p.gather(1, targets.reshape(-1, 1)).sum()
+    return (1 - smoothing) * nats - smoothing * log_p.mean(-1).sum(), {"nats": float(nats.detach())}
 
 
 def next_token(model: nn.Module, batch: Tokens, state: State = None, smoothing: float = 0.0) -> Result:

@@ -28,7 +28,7 @@ from seqloom.text.tokenizer import signature
 
 VERSION = 1
 BLOCK = 1 << 20  # characters encoded at a time
-ALONE = 8  # blocks encoded in this process before workers are worth their start
+ALONE = 3  # blocks encoded in this process before workers are worth their start
 
 
 class Field(NamedTuple):
