@@ -18,10 +18,10 @@ from cyclopts import App, CycloptsError, Parameter
 app = App(
     name="seqloom",
     help="Train, compare, generate with and explain every sequence model, on your own text.",
-    help_formatter="plain",
     help_format="plaintext",
+    default_parameter=Parameter(negative=()),
 )
-Files = Annotated[list[str] | None, Parameter(consume_multiple=True, negative=())]
+Files = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 
 
@@ -41,6 +41,7 @@ def show(result: dict[str, Any], lines: Sequence[str], json: bool) -> None:
 @app.command
 def train(
     what: str,
+    /,
     *overrides: str,
     data: Files = None,
     valid: Files = None,
@@ -54,7 +55,7 @@ def train(
     Parameters
     ----------
     what
-        A preset (see `seqloom check --help`), a YAML file, or a run folder to go on with.
+        A preset (gpt, lstm-lm, rnnsearch, transformer, world), a YAML file, or a run folder to go on with.
     overrides
         Changes to the config, such as model.stack.layers=4.
     data
@@ -94,7 +95,7 @@ def train(
 
 
 @app.command
-def evaluate(run: Path, data: Files = None, *, beam: int = 1, penalty: float = 0.6, threads: int | None = None, json: bool = False) -> None:
+def evaluate(run: Path, /, *data: str, beam: int = 1, penalty: float = 0.6, threads: int | None = None, json: bool = False) -> None:
     """Measure a run on text: likelihood for every model, BLEU and chrF for translators.
 
     Parameters
@@ -117,7 +118,7 @@ def evaluate(run: Path, data: Files = None, *, beam: int = 1, penalty: float = 0
     loaded = opened(run, threads)
     if not data:
         raise ValueError("no data: say which text to measure on, as in: seqloom evaluate RUN FILE")
-    numbers = measure(loaded, data, beam, penalty)
+    numbers = measure(loaded, list(data), beam, penalty)
     lines = [f"{number.name:16}{number.value:10.4f}   {number.signature}" for number in numbers]
     show({"run": str(run), "numbers": [number.json() for number in numbers]}, lines, json)
 
@@ -125,8 +126,8 @@ def evaluate(run: Path, data: Files = None, *, beam: int = 1, penalty: float = 0
 @app.command
 def generate(
     run: Path,
-    prompts: Annotated[list[str] | None, Parameter(negative=())] = None,
-    *,
+    /,
+    *prompts: str,
     length: int = 200,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -200,15 +201,13 @@ def generate(
 
 
 @app.command
-def check(what: str, *overrides: str, data: Files = None, valid: Files = None, seed: int | None = None, json: bool = False) -> None:
+def check(what: str, /, *overrides: str, data: Files = None, valid: Files = None, seed: int | None = None, json: bool = False) -> None:
     """Build everything a config describes, read a little data, and report sizes without training.
-
-    Presets: gpt, lstm-lm, rnnsearch, transformer, world.
 
     Parameters
     ----------
     what
-        A preset, a YAML file or a run folder.
+        A preset (gpt, lstm-lm, rnnsearch, transformer, world), a YAML file or a run folder.
     overrides
         Changes to the config, such as model.stack.layers=4.
     data
@@ -227,7 +226,7 @@ def check(what: str, *overrides: str, data: Files = None, valid: Files = None, s
 
 
 @app.command
-def explain(what: str, *overrides: str, vocabulary: int = 1000, json: bool = False) -> None:
+def explain(what: str, /, *overrides: str, vocabulary: int = 1000, json: bool = False) -> None:
     """Print the equations of a run's or a preset's model, with sizes and parameter counts.
 
     Parameters
@@ -347,10 +346,10 @@ def opened(run: Path, threads: int | None) -> Any:
     return load(run)
 
 
-def asked_prompts(prompts: list[str] | None, continues: bool) -> list[str]:
+def asked_prompts(prompts: Sequence[str], continues: bool) -> list[str]:
     """The prompts given, or the lines of stdin; a language model with none at all begins from nothing."""
-    if prompts and prompts != ["-"]:
-        return prompts
+    if prompts and list(prompts) != ["-"]:
+        return list(prompts)
     if not prompts and sys.stdin.isatty():
         if continues:
             return [""]
