@@ -66,6 +66,16 @@ def test_a_cursor_goes_on_exactly() -> None:
             assert cursor == expected and batch.source.equal(other.source) and batch.targets.equal(other.targets)
 
 
+def test_ranks_share_a_batch_and_one_too_many_counts_nothing() -> None:
+    parts = [Pairs(store(40), tokens=30, pool=20).batches((), rank, 3) for rank in range(3)]
+    idle = 0
+    for (whole, _), *shares in islice(zip(Pairs(store(40), tokens=30, pool=20).batches(), *parts, strict=False), 40):
+        counted = [number for batch, _ in shares for number in names(batch) if batch.weight]
+        assert sorted(counted) == sorted(names(whole)) and sum(batch.weight for batch, _ in shares) == whole.weight
+        idle += sum(not batch.weight for batch, _ in shares)
+    assert idle > 0
+
+
 def test_one_text_is_no_pair() -> None:
     one = store(5)
     with pytest.raises(ValueError, match="two texts"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+import numpy as np
 from torch import Tensor
 
 Cursor = tuple[int, ...]
@@ -39,6 +40,12 @@ class Pair(NamedTuple):
 
 
 Batch = Tokens | Pair
+
+
+def share(rows: np.ndarray, rank: int, world: int) -> tuple[np.ndarray, bool]:
+    """This rank's part of a batch's rows, and whether they count: a rank that would have none repeats the first row, uncounted."""
+    own = rows[rank::world]
+    return (own, True) if len(own) else (rows[:1], False)
 
 
 class Batches(Protocol):

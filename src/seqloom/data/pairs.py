@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.data.batch import Cursor, Pair
+from seqloom.data.batch import Cursor, Pair, share
 from seqloom.data.order import key, permute
 from seqloom.text.store import Store
 from seqloom.text.tokenizer import BOS
@@ -66,7 +66,7 @@ class Pairs:
                 groups = self.groups(chosen[self.lengths(chosen) <= self.longest])
                 order = permute(np.arange(len(groups)), len(groups), key(self.seed, epoch, number)) if groups else []
                 for place in range(index, len(groups)):
-                    yield self.cut(groups[order[place]][rank::world]), (epoch, number, place + 1)
+                    yield self.cut(*share(groups[order[place]], rank, world)), (epoch, number, place + 1)
                 index = 0
             epoch, pool = epoch + 1, 0
 
@@ -76,9 +76,9 @@ class Pairs:
                 if place % world == rank:
                     yield self.cut(group)
 
-    def cut(self, index: np.ndarray) -> Pair:
+    def cut(self, index: np.ndarray, real: bool = True) -> Pair:
         rows = [self.store[int(i)] for i in index]
         source, source_mask = padded([row[0] for row in rows])
         targets, mask = padded([row[1] for row in rows])
         first = torch.full((len(rows), 1), BOS)
-        return Pair(source, source_mask, torch.cat([first, targets[:, :-1]], 1), targets, mask)
+        return Pair(source, source_mask, torch.cat([first, targets[:, :-1]], 1), targets, mask & real)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from seqloom.data.batch import Cursor, Tokens
+from seqloom.data.batch import Cursor, Tokens, share
 from seqloom.data.order import key, permute
 from seqloom.text.store import Store
 from seqloom.text.tokenizer import EOS
@@ -75,14 +75,14 @@ class Windows:
             offset, count = self.layout(epoch)
             size = min(self.batch, count)
             for number in range(index, count // size):
-                windows = permute(np.arange(number * size, (number + 1) * size), count, key(self.seed, epoch))[rank::world]
+                windows, real = share(permute(np.arange(number * size, (number + 1) * size), count, key(self.seed, epoch)), rank, world)
                 begins = np.minimum(offset + windows * self.stride, len(self.stream) - self.width - 1)
-                yield self.cut(begins), (epoch, number + 1)
+                yield self.cut(begins, real), (epoch, number + 1)
             epoch, index = epoch + 1, 0
 
-    def cut(self, begins: np.ndarray) -> Tokens:
+    def cut(self, begins: np.ndarray, real: bool = True) -> Tokens:
         rows = self.stream.rows(begins, self.width + 1)  # (B, width + 1)
-        return Tokens(rows[:, :-1], rows[:, 1:], torch.ones(len(rows), self.width, dtype=torch.bool))
+        return Tokens(rows[:, :-1], rows[:, 1:], torch.full((len(rows), self.width), real))
 
     def once(self, rank: int = 0, world: int = 1) -> Iterator[Tokens]:
         count = -(-(len(self.stream) - self.width - 1) // self.stride) + 1
@@ -107,6 +107,8 @@ class Blocks:
         self.ends = np.minimum(np.arange(1, self.batch + 1) * self.length, len(tokens))
 
     def cut(self, number: int, rank: int, world: int) -> Tokens:
+        if self.batch % world:
+            raise ValueError(f"{self.batch} rows cannot be shared among {world} processes: choose a data.batch that they divide")
         begins = np.arange(self.batch)[rank::world] * self.length + number * self.width
         width = min(self.width, self.length - number * self.width)
         rows = self.stream.rows(begins, width + 1)

@@ -278,7 +278,7 @@ class Fit:
             self.warn(f"the run was trained with {facts['threads']} threads and goes on with {torch.get_num_threads()}: the bits will differ")
         rank = found.tensors(f"rank-{self.world.rank if self.world.rank < facts['world'] else 0}")
         torch.set_rng_state(rank.pop("0"))
-        if rank:
+        if rank and facts["world"] == self.world.size:
             batch, _ = next(self.job.train.batches(self.cursor, self.world.rank, self.world.size))
             self.state = fill(self.job.model.start(len(batch.ids)), [rank[str(number)] for number in sorted(map(int, rank))])
         return self.step
