@@ -78,6 +78,8 @@ def train(
     asked = recipe(what, overrides, data, valid, seed)
     folder = out or (Path(what) if is_run(what) else Path("runs") / Path(what).stem)
     finished = start(asked, folder, threads)
+    if int(os.environ.get("RANK", 0)):
+        return
     results = finished.results()
     held = {number["name"]: number["value"] for number in results["held out"]}
     lines = [f"held out: {held['nats per token']:.4f} nats per token, perplexity {held['perplexity']:.2f}"]
@@ -90,8 +92,7 @@ def train(
             f"took {budget.duration(took)} and {memory / 2**20:,.0f} MiB"
         )
     lines.append(f"run: {folder}")
-    if int(os.environ.get("RANK", 0)) == 0:
-        show({"run": str(folder), **results}, lines, json)
+    show({"run": str(folder), **results}, lines, json)
 
 
 @app.command

@@ -65,8 +65,6 @@ class Learned(Position):
                 f"a sequence of {longest} positions is longer than the {self.context} learned ones: "
                 f"shorten it, or train with a larger position.length, or with Sinusoidal, Rotary or ALiBi"
             )
-        if places.dim() == 1:
-            return self.table[: len(places)] if len(places) == 0 or int(places[0]) == 0 else self.table[places]
         return nn.functional.embedding(places, self.table)
 
     def embed(self, x: Tensor, places: Tensor) -> Tensor:

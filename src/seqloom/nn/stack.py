@@ -130,6 +130,9 @@ def walk(seen: Tensor | None, mask: Tensor | None, batch: int, length: int, devi
     """The position of each token: (T,) where all rows agree at their real tokens, else (B, T)."""
     level = seen is None or not batch or bool((seen == seen[0]).all())
     if level and (mask is None or masks.right_padded(mask)):
-        return torch.arange(length, device=device) + (0 if seen is None or not batch else seen[0])
+        places = torch.arange(length, device=device)
+        if mask is not None and mask.numel():
+            places = places.clamp(max=masks.lengths(mask).max() - 1)  # padding alone never reaches a new position
+        return (places + (0 if seen is None or not batch else seen[0])).clamp(min=0)
     here = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
-    return masks.positions(here) + (0 if seen is None else seen[:, None])
+    return (here.cumsum(1) - 1 + (0 if seen is None else seen[:, None])).clamp(min=0)

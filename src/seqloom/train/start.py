@@ -113,6 +113,7 @@ def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool 
         outcome = options.fit(job, quiet)
         if world.first:
             finish(folder, ready, outcome, options.valid)
+        distributed.wait(world)
     finally:
         distributed.leave()
     return Run(folder, recipe, ready.tokenizer, ready.model.eval())
