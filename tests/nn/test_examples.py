@@ -1,119 +1,199 @@
-"""Worked examples of the lectures that the parts can show, each under its number, errata included."""
+"""The lectures' worked examples that these parts can show, one test for each, in our own words."""
 
-import math
-from functools import partial
+from __future__ import annotations
 
-import numpy as np
+import pytest
 import torch
+from torch import Tensor
 
-from seqloom.models import LanguageModel
-from seqloom.nn import LSTM, LayerNorm, NoPosition, ScaledDot, SelfAttention, Sinusoidal, Transformer
+from seqloom.nn import (
+    LSTM,
+    RNN,
+    Embedding,
+    LayerNorm,
+    NoPosition,
+    ScaledDot,
+    SelfAttention,
+    Sinusoidal,
+    Transformer,
+    attend,
+    plain,
+)
 from seqloom.nn import mask as masks
-
-torch.manual_seed(0)
-
-
-def test_x2() -> None:
-    """q·k = 112 and K = 64 give the score 14; beside a score of 12 its weight is 0.88."""
-    q = torch.zeros(1, 1, 1, 64)
-    k = torch.zeros(1, 1, 2, 64)
-    q[..., 0], k[0, 0, 0, 0], k[0, 0, 1, 0] = 1.0, 112.0, 96.0
-    scores = ScaledDot(64)(q, k)
-    assert scores.flatten().tolist() == [14.0, 12.0]
-    assert torch.allclose(masks.softmax(scores, None).flatten(), torch.tensor([0.8808, 0.1192]), atol=1e-4)
+from seqloom.nn.recurrent import LSTMState
 
 
-def last_state(layers: int, causal: bool, words: list[str]) -> torch.Tensor:
-    torch.manual_seed(1)
-    vocabulary = {word: number for number, word in enumerate(sorted({"it", "is", "good", ",", "isn't", "?"}))}
-    stack = Transformer(16, layers=layers, heads=2, position=NoPosition, causal=causal).double()
-    table = torch.randn(len(vocabulary), 16, dtype=torch.double)
-    for parameter in stack.parameters():
-        torch.nn.init.normal_(parameter, std=0.3)
-    y, _ = stack(table[[vocabulary[word] for word in words]][None])
-    return y[0, -1]
+def ids(sentence: str, words: dict[str, int]) -> Tensor:
+    return torch.tensor([[words.setdefault(word, len(words)) for word in sentence.split()]])
 
 
-def test_x5() -> None:
-    """Without positions two sentences of the same words end in the same state: unless the mask is causal and there are two layers."""
-    one, other = ["it", "is", "good", ",", "isn't", "it", "?"], ["it", "isn't", "good", ",", "is", "it", "?"]
-    for layers, causal, same in [(1, False, True), (2, False, True), (1, True, True), (2, True, False)]:
-        difference = (last_state(layers, causal, one) - last_state(layers, causal, other)).abs().max().item()
-        assert (difference < 1e-12) is same, (layers, causal, difference)
-
-
-def test_x6() -> None:
-    """p_i · p_j = Σ cos ω(i - j), which is d/2 for i = j."""
-    code = Sinusoidal(16).double().code(torch.arange(10, dtype=torch.double))
-    frequencies = 10000.0 ** (-np.arange(0, 16, 2) / 16)
-    assert math.isclose((code[7] @ code[3]).item(), np.cos(frequencies * 4).sum(), rel_tol=1e-6)
-    assert math.isclose((code[7] @ code[3]).item(), 5.559676804, rel_tol=1e-6)
-    assert math.isclose((code[5] @ code[5]).item(), 8.0, rel_tol=1e-12)
-
-
-def test_x11() -> None:
-    """Row i of the causal mask keeps keys 1 … i; the others weigh nothing."""
-    mask = masks.causal(5, 5)
-    assert all(mask[i, j].item() == (j <= i) for i in range(5) for j in range(5))
-    weights = masks.softmax(torch.randn(1, 1, 5, 5), mask)
-    assert (weights[0, 0][~mask] == 0).all() and torch.allclose(weights.sum(-1), torch.ones(1, 1, 5))
-
-
-def saturated(i: float, f: float, o: float) -> LSTM:
-    """An LSTM whose gates stand at 0 or 1 whatever it reads."""
-    cell = LSTM(3, 4).double()
+def big(part: torch.nn.Module, scale: float = 0.5) -> torch.nn.Module:
+    """Weights large enough that a difference shows."""
     with torch.no_grad():
-        for number, gate in enumerate([i, f, None, o]):
-            if gate is not None:
-                cell.input[number * 4 : number * 4 + 4], cell.hidden[number * 4 : number * 4 + 4] = 0, 0
-                cell.bias[number * 4 : number * 4 + 4] = 1e4 if gate else -1e4
+        for weight in part.parameters():
+            weight.copy_(torch.randn(weight.shape) * scale)
+    return part
+
+
+def test_x2():
+    """Scores of 112 and 96 with keys of size 64 are divided by 8 to 14 and 12, and the softmax gives .88 and .12."""
+    q = torch.ones(1, 1, 1, 64)
+    k = torch.stack([torch.full((64,), 112 / 64), torch.full((64,), 96 / 64)])[None, None]
+    score = ScaledDot(64)
+    assert score(q, k).flatten().tolist() == [14.0, 12.0]
+    with plain():
+        _, weights = attend(q, k, k, score)
+    assert weights.flatten().tolist() == pytest.approx([0.8808, 0.1192], abs=5e-5)
+
+
+@pytest.mark.parametrize("causal, layers, alike", [(False, 1, True), (False, 2, True), (True, 1, True), (True, 2, False)])
+def test_x5(causal: bool, layers: int, alike: bool):
+    """Without positions two questions of the same words end in the same vector. The slides say so of any such model; with a causal mask
+    it holds for one layer alone, since the second layer reads vectors that already know what stood before them."""
+    words: dict[str, int] = {}
+    one, two = ids("it is good , is n't it ?", words), ids("it is n't good , is it ?", words)
+    assert sorted(one[0].tolist()) == sorted(two[0].tolist()) and one.tolist() != two.tolist()
+    embedding = big(Embedding(len(words), 8))
+    stack = big(Transformer(8, layers, 2, position=NoPosition, causal=causal))
+    first, second = (stack(embedding(sentence))[0][0, -1] for sentence in (one, two))
+    assert ((first - second).abs().max() < 1e-12) == alike
+
+
+def test_x5_positions_tell_the_questions_apart():
+    """The same two questions with positions."""
+    words: dict[str, int] = {}
+    one, two = ids("it is good , is n't it ?", words), ids("it is n't good , is it ?", words)
+    embedding, stack = big(Embedding(len(words), 8)), big(Transformer(8, 1, 2, position=Sinusoidal, causal=False))
+    first, second = (stack(embedding(sentence))[0][0, -1] for sentence in (one, two))
+    assert (first - second).abs().max() > 1e-3
+
+
+def test_x6():
+    """The product of two sinusoidal codes is a sum of cosines of their distance, and of one with itself half its size."""
+    position = Sinusoidal(16)
+    codes = position.code(torch.arange(20))
+    assert float(codes[7] @ codes[3]) == pytest.approx(5.559676804, abs=1e-9)
+    for i in range(20):
+        for j in range(20):
+            expected = sum(torch.cos(position.frequency * (i - j)))
+            assert float(codes[i] @ codes[j]) == pytest.approx(float(expected), abs=1e-12)
+    assert codes.square().sum(-1).tolist() == pytest.approx([8.0] * 20)
+
+
+def test_x11():
+    """The causal mask over five words: row i keeps its first i scores; the rest become 0 after the softmax."""
+    scores = torch.randn(5, 5)
+    kept = masks.causal(5, 5)
+    assert kept.tolist() == [[j <= i for j in range(5)] for i in range(5)]
+    weights = masks.softmax(scores, kept)
+    for i in range(5):
+        exact = scores[i, : i + 1].exp() / scores[i, : i + 1].exp().sum()
+        assert weights[i].tolist() == pytest.approx([*exact.tolist(), *[0.0] * (4 - i)])
+
+
+def gated(i: float, f: float, g: float, o: float) -> LSTM:
+    """An LSTM of three units whose gates read nothing but their biases."""
+    cell = LSTM(2, 3)
+    with torch.no_grad():
+        cell.input.zero_()
+        cell.hidden.zero_()
+        cell.bias.copy_(torch.tensor([i, f, g, o]).repeat_interleave(3))
     return cell
 
 
-def run(cell: LSTM, steps: int = 5) -> list:
-    state = type(cell.start(2))(torch.randn(2, 4, dtype=torch.double), torch.randn(2, 4, dtype=torch.double))
-    states = [state]
-    for share in cell.inputs(torch.randn(2, steps, 3, dtype=torch.double)).unbind(1):
-        states.append(cell.step(share, states[-1]))
-    return states
+OPEN, SHUT = 1e4, -1e4
 
 
-def test_x12() -> None:
-    """f = 1 and i = 0: the cell keeps its content for ever."""
-    states = run(saturated(i=0, f=1, o=1))
-    assert all(state.c.equal(states[0].c) for state in states)
+def test_x12():
+    """With the forget gate open and the input gate shut the LSTM keeps its cell exactly, for as long as one likes."""
+    part = RNN(2, 3, cell=lambda size, dim: gated(SHUT, OPEN, 0.7, 0.3))
+    c = torch.randn(1, 3)
+    for context in (plain, torch.no_grad):
+        with context():
+            _, state = part(torch.randn(1, 50, 2), ((LSTMState(torch.randn(1, 3), c),),))
+        assert torch.equal(state[0][0].c, c)
 
 
-def test_x15() -> None:
-    """o = 0: nothing is read out while the content goes on gathering."""
-    states = run(saturated(i=1, f=1, o=0))
-    assert all((state.h == 0).all() for state in states[1:])
-    assert all(not after.c.equal(before.c) for before, after in zip(states, states[1:], strict=False))  # noqa: RUF007
+def test_x15():
+    """With the output gate shut h shows nothing while c goes on counting."""
+    part = RNN(2, 3, cell=lambda size, dim: gated(OPEN, OPEN, 0.5, SHUT))
+    state = None
+    for t in range(1, 6):
+        y, state = part(torch.randn(1, 1, 2), state)
+        assert not y.any()
+        torch.testing.assert_close(state[0][0].c, torch.full((1, 3), t * torch.tensor(0.5).tanh().item()))
 
 
-def test_x19() -> None:
-    """LayerNorm gives mean 0 and variance 1 (over d, not d - 1), alone as in company, in training as in evaluation."""
-    norm, x = LayerNorm(32, affine=False, epsilon=0.0).double(), torch.randn(3, 5, 32, dtype=torch.double) * 7 + 2
+def test_x16():
+    """The codes count like binary numbers: each pair of waves turns more slowly than the one before, as each bit flips less often."""
+    flips = [sum((n >> bit & 1) != (n + 1 >> bit & 1) for n in range(7)) for bit in range(3)]
+    assert flips == [7, 3, 1]
+    sines = Sinusoidal(12).code(torch.arange(2000))[:, 0::2]
+    crossings = (sines[1:].sign() != sines[:-1].sign()).sum(0).tolist()
+    assert crossings == sorted(crossings, reverse=True) and len(set(crossings)) == 6
+
+
+def test_x19():
+    """LayerNorm gives each position mean 0 and variance 1 (over d, not d - 1), alone or in a batch, in training as in use."""
+    norm, x = LayerNorm(16, epsilon=0.0), torch.randn(5, 7, 16) * 4 + 3
     y = norm(x)
-    assert torch.allclose(y.mean(-1), torch.zeros(3, 5, dtype=torch.double), atol=1e-12)
-    assert torch.allclose(y.var(-1, correction=0), torch.ones(3, 5, dtype=torch.double), atol=1e-12)
-    assert norm(x[1:2, 2:3]).equal(y[1:2, 2:3]) and norm.eval()(x).equal(y)
+    torch.testing.assert_close(y.mean(-1), torch.zeros(5, 7))
+    torch.testing.assert_close(y.var(-1, unbiased=False), torch.ones(5, 7))
+    torch.testing.assert_close(norm(x[2:3, 4:5]), y[2:3, 4:5])
+    assert torch.equal(norm.eval()(x), y)
 
 
-def test_x27() -> None:
-    """q, k and v of "I saw cat on mat <eos>" are six vectors each; "I like trees" with positions keeps its shape."""
-    attention = SelfAttention(8, heads=2)
-    _, state = attention(torch.randn(1, 6, 8))
+def test_x24():
+    """A recurrent network keeps a long sentence and a short one in a state of the same size; attention keeps every position."""
+    short, long = torch.randn(1, 9, 4), torch.randn(1, 60, 4)
+    rnn, attention = RNN(4, 6), SelfAttention(4, 1)
+    assert [rnn(x)[1][0][0].h.shape for x in (short, long)] == [(1, 6), (1, 6)]
+    assert [attention(x)[1].keys.shape[2] for x in (short, long)] == [9, 60]
+
+
+@pytest.mark.parametrize("stack", [lambda: RNN(8, direction="both"), lambda: Transformer(8, 1, 2, causal=False)])
+def test_x25(stack):
+    """The table gives "bank" one vector; a stack gives it one for the street and one for the river."""
+    words: dict[str, int] = {}
+    one, two = ids("the bank of the street", words), ids("the bank of the river", words)
+    embedding, part = big(Embedding(len(words), 8)), big(stack())
+    first, second = embedding(one), embedding(two)
+    assert torch.equal(first[0, 1], second[0, 1])
+    assert (part(first)[0][0, 1] - part(second)[0][0, 1]).abs().max() > 1e-3
+
+
+def test_x26():
+    """Over the letters h, e, l, o one-hot vectors are the rows of the 4 × 4 identity, and "hello" picks h e l l o."""
+    embedding = Embedding(4, 4)
+    with torch.no_grad():
+        embedding.table.copy_(torch.eye(4))
+    with plain():
+        x = embedding(torch.tensor([["helo".index(letter) for letter in "hello"]]))[0]
+    assert x.argmax(-1).tolist() == [0, 1, 2, 2, 3] and x.sum(-1).tolist() == [1.0] * 5
+
+
+def test_x27():
+    """Six words give six queries, keys and values, a 6 × 6 table of weights that sum to 1, and six outputs; positions change no shape."""
+    words: dict[str, int] = {}
+    sentence = ids("I saw cat on mat <eos>", words)
+    embedding, attention = Embedding(len(words), 8), SelfAttention(8, 2, causal=False)
+    with plain():
+        y, weights, state = attention.look(embedding(sentence))
     assert state.keys.shape == state.values.shape == (1, 2, 6, 4)
-    assert Sinusoidal(8).embed(torch.randn(1, 3, 8), torch.arange(3)).shape == (1, 3, 8)
-    logits, _ = LanguageModel(11, 8, partial(Transformer, layers=1, heads=2))(torch.tensor([[1, 2, 3]]))
-    assert logits.shape == (1, 3, 11)
+    assert weights.shape == (1, 2, 6, 6) and y.shape == (1, 6, 8)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 6))
+    trees = torch.randn(1, 3, 8)  # I like trees
+    placed = Sinusoidal(8).embed(trees, torch.arange(3))
+    assert placed.shape == trees.shape
+    torch.testing.assert_close(placed - trees, Sinusoidal(8).code(torch.arange(3))[None])
 
 
-def test_x28() -> None:
-    """y = A x + x has the derivative (A + I) ∂x/∂θ."""
-    matrix, theta = torch.randn(4, 4, dtype=torch.double), torch.randn(4, dtype=torch.double)
-    x = lambda t: (t**2).sin()  # noqa: E731
-    whole = torch.autograd.functional.jacobian(lambda t: matrix @ x(t) + x(t), theta)
-    inner = torch.autograd.functional.jacobian(x, theta)
-    assert torch.allclose(whole, (matrix + torch.eye(4, dtype=torch.double)) @ inner)
+def test_x28():
+    """A residual path adds the identity to a layer's derivative, so the gradient always has a way through."""
+    plain_layer, residual = RNN(3), RNN(3, residual=True)
+    residual.load_state_dict(plain_layer.state_dict())
+    x = torch.randn(1, 4, 3)
+    without, with_path = (
+        torch.autograd.functional.jacobian(lambda x, part=part: part(x)[0].flatten(), x).view(12, 12) for part in (plain_layer, residual)
+    )
+    torch.testing.assert_close(with_path, without + torch.eye(12))

@@ -134,7 +134,8 @@ class SelfAttention(Layer):
         past, total = state.length, state.length + length
         known = masks.join(state.mask, past, mask, batch, length, x.device)  # (B, S) or None
         places = torch.arange(total, device=x.device) if known is None else masks.positions(known)
-        q, k, v = self.project(x).view(batch, length, 3, self.heads, self.dim // self.heads).permute(2, 0, 3, 1, 4)  # each (B, H, T, K)
+        parts = self.project(x).view(batch, length, 3, self.heads, self.dim // self.heads).unbind(2)
+        q, k, v = (part.transpose(1, 2) for part in parts)  # each (B, H, T, K)
         q, k = self.position.rotate(q, places[..., past:]), self.position.rotate(k, places[..., past:])
         state = state.append(k, v, mask)
         visible, causal = seen(known, length, total, self.causal, x.device)
@@ -177,7 +178,7 @@ class CrossAttention(Layer):
     def start(self, batch: int, memory: Memory | None = None) -> Looking:
         need(memory is not None, "cross-attention needs a memory to look at: start it with the encoder's outputs")
         shape = (batch, memory.values.shape[1], 2, self.heads, self.dim // self.heads)
-        k, v = self.project(memory.values).view(shape).permute(2, 0, 3, 1, 4)  # each (B, H, S, K)
+        k, v = (part.transpose(1, 2) for part in self.project(memory.values).view(shape).unbind(2))  # each (B, H, S, K)
         return Looking(k, v, None if memory.mask is None else memory.mask[:, None, None])
 
     def forward(self, x: Tensor, state: Looking, mask: Tensor | None = None) -> tuple[Tensor, Looking]:

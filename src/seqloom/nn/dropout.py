@@ -29,8 +29,8 @@ class Dropout(nn.Module):
         if self.dropped == 0:
             return x
         draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-        keep = draws.view(torch.uint8)[: x.numel()].view(x.shape) >= self.dropped
-        return x * keep.to(x.dtype).mul_(256 / (256 - self.dropped))
+        keep = draws.view(torch.uint8)[: x.numel()].view(x.shape).to(x.dtype).ge_(self.dropped)
+        return x * keep.mul_(256 / (256 - self.dropped))
 
     def extra_repr(self) -> str:
         return f"{self.rate}"
