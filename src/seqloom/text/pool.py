@@ -63,7 +63,8 @@ class Pool:
             tokens, counts, sizes = (_receive(worker.stdout) for _ in range(3))
         except (OSError, EOFError) as error:
             raise ValueError("a tokenizing worker ended early, perhaps out of memory; try again with workers=1") from error
-        self.idle.put(worker)
+        finally:
+            self.idle.put(worker)  # a dead one too: whoever takes it next fails at once instead of waiting for ever
         return tokens, np.frombuffer(counts, np.int64), np.frombuffer(sizes, np.int64)
 
     def close(self) -> None:
