@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.data import Blocks, Windows, starts
+from seqloom.data import Blocks, Windows
 from seqloom.text.store import Field, Store
 from seqloom.text.tokenizer import EOS
 
@@ -25,9 +25,14 @@ def counted(batches) -> list[int]:
 
 def test_x9_windows_of_five_over_fifty_tokens() -> None:
     """t1 … t50 in windows of 5: the drawn ones begin at 1, 44 and 46, so the stride is 1 and the last stands flush right."""
-    begins = [begin + 1 for begin in starts(50, 5, 1)]
-    assert begins[0] == 1 and begins[-1] == 46 and 44 in begins and 45 in begins
-    assert [begin + 1 for begin in starts(50, 5, 2)][-2:] == [45, 46]  # stride 2 never begins at 44; the last is set flush right
+
+    def begins(stride: int) -> list[int]:
+        """Where the windows begin in <eos> (which stands for t1) and 49 tokens (t2 … t50)."""
+        rows = [row for batch in Windows(store(49), width=4, batch=7, stride=stride).once() for row in batch.ids.tolist()]
+        return [1 if row[0] == EOS else row[0] - 10 + 2 for row in rows]
+
+    assert begins(1) == list(range(1, 47))
+    assert begins(2) == [*range(1, 46, 2), 46]  # stride 2 never begins at 44; the last is set flush right
     batch = next(Windows(store(50), width=4, batch=1).once())
     assert batch.ids[0].tolist() == [EOS, 10, 11, 12] and batch.targets[0].tolist() == [10, 11, 12, 13]
 

@@ -16,13 +16,6 @@ from seqloom.text.store import Store
 from seqloom.text.tokenizer import EOS
 
 
-def starts(length: int, width: int, stride: int) -> range | list[int]:
-    """Where windows of `width` begin in `length` items: every `stride`, and a last one set flush right so that no item is left out  [X9]."""
-    final = max(length - width, 0)
-    regular = range(0, final + 1, stride)
-    return regular if regular[-1] == final else [*regular, final]
-
-
 class Stream:
     """Random access to <eos> + tokens without copying them."""
 
@@ -54,7 +47,7 @@ class Windows:
     """Windows of `width` + 1 tokens: the first `width` are read, the last `width` are the labels  [I5]
 
     While training they begin every `stride` tokens from an offset that changes with the epoch, in random order. `once` walks them in
-    order, and a token that stood in the window before does not count again  [W10].
+    order; the last stands flush right so that no token is left out [X9], and one that stood in the window before does not count again  [W10].
     """
 
     def __init__(self, store: Store, width: int = 256, batch: int = 12, stride: int | None = None, seed: int = 0):
