@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import resource
 import sys
 import time
@@ -89,8 +88,3 @@ def seconds_per_step(step: Callable[[int], object], at_least: float = 2.0, most:
         count += 1
         step(count)
     return (time.perf_counter() - begin) / count
-
-
-def rehearsal(model: nn.Module) -> nn.Module:
-    """A copy of the model to try things on."""
-    return copy.deepcopy(model)

@@ -5,6 +5,7 @@ A run that is stopped, killed or out of room goes on from its newest whole check
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import time
@@ -291,7 +292,7 @@ class Fit:
         """The promise: count and time a few steps on a copy, then say what the whole will cost."""
         job, options = self.job, self.options
         random = torch.get_rng_state()
-        model = budget.rehearsal(job.model).train()
+        model = copy.deepcopy(job.model).train()
         stream = job.train.batches((), self.world.rank, self.world.size)
         batches = [next(stream)[0] for _ in range(8)]
         optimizer = options.make_optimizer(model.parameters())
