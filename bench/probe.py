@@ -10,10 +10,12 @@ and best-of-n, which reward luck.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from multiprocessing.connection import Connection
 from statistics import median
 from typing import NamedTuple
 
@@ -89,6 +91,31 @@ def bandwidth(megabytes: int = 128) -> float:
     """GB/s read from memory on all threads: the most that decoding one token at a time could use."""
     x = room(megabytes * 250_000 // THREADS)
     return x.nbytes * 1e-9 / together(lambda row: add_up(x[row]))
+
+
+def apart(make: Callable[..., Callable[[], float]], *args: object) -> Callable[[], float]:
+    """A variant in a process of its own, as its user would run it: what one does to allocator, threads or caches reaches no other.
+    `make(*args)` is called there, and gives the work."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    context.Process(target=obey, args=(there, make, args), daemon=True).start()
+    there.close()
+
+    def work() -> float:
+        here.send(None)
+        return here.recv()
+
+    return work
+
+
+def obey(orders: Connection, make: Callable[..., Callable[[], float]], args: tuple) -> None:
+    work = make(*args)
+    while True:
+        try:
+            orders.recv()
+        except EOFError:
+            return
+        orders.send(work())
 
 
 class Row(NamedTuple):

@@ -1,7 +1,7 @@
 """Training speed: tokens per second of a whole step (forward, loss, backward, clipping, AdamW) against the same model elsewhere.
 
-The same sizes, the same data, one process, variants in turns. Peers start from our weights and must give our loss before they are timed.
-A ratio is relative to the fastest peer. Where there is dropout, the peers drop attention weights as well, as is their custom; the peer
+The same sizes, the same data, each variant in a process of its own, in turns. Peers start from our weights and must give our loss before they
+are timed. A ratio is relative to the fastest peer. Where there is dropout, the peers drop attention weights as well, as is their custom; the peer
 "same places" drops only where we do, so that places and method can be told apart. Left out: compiled models, which need a minute
 to start, and half precision, which these processors do not have.
 
@@ -27,11 +27,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probe import Row, interleave, lone, probe, record, show
+from probe import Row, apart, interleave, lone, probe, record, show
 from seqloom.data.batch import Tokens
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN, Learned, Transformer
 from seqloom.objectives.likelihood import next_token
+from seqloom.train.memory import keep_freed
 from seqloom.train.optim import AdamW, GlobalNorm
 
 CLIP = 1.0
@@ -69,6 +70,7 @@ class LSTMSize(NamedTuple):
 
 def our_step(model: LanguageModel) -> Callable[[Tensor, Tensor], float]:
     """One step from the trainer's own pieces, as its loop does it, without what happens only now and then: data, metrics, checkpoints."""
+    keep_freed()
     optimizer, clip, parameters = AdamW(model.parameters()), GlobalNorm(CLIP), list(model.parameters())
 
     def step(ids: Tensor, targets: Tensor) -> float:
@@ -282,17 +284,21 @@ def same(name: str, ours: LanguageModel, peer: nn.Module, ids: Tensor, targets: 
         raise ValueError(f"{name} is not the same model: its loss is {got:.6f} where ours is {wanted:.6f}")
 
 
-def gpt(size: GPTSize, dropout: float) -> tuple[LanguageModel, dict[str, nn.Module]]:
+Peers = dict[str, Callable[[], nn.Module]]
+
+
+def gpt(size: GPTSize, dropout: float) -> tuple[Callable[[], LanguageModel], Peers]:
     stack = partial(Transformer, layers=size.layers, heads=size.heads, position=partial(Learned, length=size.context), dropout=dropout)
-    peers = {"plain torch": PlainGPT(size, dropout), "as nanoGPT": NanoGPT(size, dropout), "transformers GPT-2": HuggingGPT(size, dropout)}
+    peers: Peers = {"plain torch": PlainGPT, "as nanoGPT": NanoGPT, "transformers GPT-2": HuggingGPT}
+    peers = {name: partial(peer, size, dropout) for name, peer in peers.items()}
     if dropout:
-        peers["plain torch, same places"] = PlainGPT(size, dropout, drop_weights=False)
-    return LanguageModel(size.vocabulary, size.dim, stack), peers
+        peers["plain torch, same places"] = partial(PlainGPT, size, dropout, drop_weights=False)
+    return partial(LanguageModel, size.vocabulary, size.dim, stack), peers
 
 
-def lstm(size: LSTMSize, dropout: float, tied: bool) -> tuple[LanguageModel, dict[str, nn.Module]]:
-    ours = LanguageModel(size.vocabulary, size.dim, partial(RNN, layers=size.layers, dropout=dropout), tied=tied, dropout=dropout)
-    return ours, {"nn.LSTM": PlainLSTM(size, dropout, tied)}
+def lstm(size: LSTMSize, dropout: float, tied: bool) -> tuple[Callable[[], LanguageModel], Peers]:
+    ours = partial(LanguageModel, size.vocabulary, size.dim, partial(RNN, layers=size.layers, dropout=dropout), tied=tied, dropout=dropout)
+    return ours, {"nn.LSTM": partial(PlainLSTM, size, dropout, tied)}
 
 
 SMALL = GPTSize(layers=4, dim=128, heads=4, context=64, batch=12, vocabulary=65)
@@ -310,25 +316,40 @@ CASES: dict[str, tuple[GPTSize | LSTMSize, Callable, int]] = {  # size, models, 
 }
 
 
-def steps(step: Callable[[Tensor, Tensor], float], ids: Tensor, targets: Tensor, count: int) -> float:
-    for _ in range(count):
-        step(ids, targets)
-    return float(count * ids.numel())
+OURS = "seqloom"
+
+
+def variant(title: str, name: str, threads: int) -> Callable[[], float]:
+    """The work of one variant: some steps on the same batch, whoever does them. Runs in a process of its own."""
+    size, models, count = CASES[title]
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    text = torch.randint(size.vocabulary, (size.batch, size.context + 1))
+    ids, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
+    make, peers = models()
+    ours = make()
+    if name == OURS:
+        step = our_step(ours)
+    else:
+        peer = peers[name]()
+        same(name, ours, peer, ids, targets)
+        step = peer_step(peer, two_groups(peer) if isinstance(peer, NanoGPT) else None)
+
+    def work() -> float:
+        for _ in range(count):
+            step(ids, targets)
+        return float(count * ids.numel())
+
+    return work
 
 
 def measure(title: str, rounds: int, cpu: bool) -> list[Row]:
     """One case: all variants learn the same batch."""
-    size, models, count = CASES[title]
-    torch.manual_seed(0)
-    ours, peers = models()
-    text = torch.randint(size.vocabulary, (size.batch, size.context + 1))
-    ids, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
-    work = {"seqloom": our_step(ours)}
-    for name, peer in peers.items():
-        same(name, ours, peer, ids, targets)
-        work[name] = peer_step(peer, two_groups(peer) if isinstance(peer, NanoGPT) else None)
-    variants = {name: partial(steps, step, ids, targets, count) for name, step in work.items()}
-    return interleave(variants, rounds, size.cost, *((lone, time.process_time) if cpu else (probe, time.perf_counter)))
+    size, models, _ = CASES[title]
+    names = [OURS, *models()[1]]
+    if cpu:
+        return interleave({name: variant(title, name, 1) for name in names}, rounds, size.cost, lone, time.process_time)
+    return interleave({name: apart(variant, title, name, 2) for name in names}, rounds, size.cost, probe)
 
 
 def main() -> None:
@@ -339,7 +360,6 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true", help="one thread and processor seconds: a first look while others use the machine")
     parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
-    torch.set_num_threads(1 if options.cpu else 2)
     for title in CASES:
         if options.only not in title or (options.quick and CASES[title][0] is not SMALL):
             continue

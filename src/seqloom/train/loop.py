@@ -27,6 +27,7 @@ from seqloom.nn.state import State, detach, fill, tensors
 from seqloom.run import set_weights, weights
 from seqloom.train import budget, checkpoint, distributed
 from seqloom.train.distributed import World
+from seqloom.train.memory import keep_freed
 from seqloom.train.metrics import Metrics
 from seqloom.train.optim import AdamW, Clip, GlobalNorm
 from seqloom.train.progress import Progress, say
@@ -136,6 +137,7 @@ class Fit:
 
     def run(self) -> Outcome:
         job, options = self.job, self.options
+        keep_freed()
         resumed = self.restore()
         if resumed is None:
             torch.manual_seed(job.seed + self.world.rank)
