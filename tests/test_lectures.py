@@ -36,14 +36,17 @@ def functions(path: Path) -> set[str]:
 
 def verbs(cli: Path) -> set[str]:
     """What may follow `seqloom`: the public functions of the command line, and names given to them explicitly."""
-    named = re.findall(r"""name\s*=\s*["']([a-z][a-z-]*)["']""", cli.read_text(encoding="utf-8"))
-    return {name.replace("_", "-") for name in functions(cli) if not name.startswith("_")} | set(named)
+    found = set()
+    for path in cli.glob("*.py"):
+        found |= {name.replace("_", "-") for name in functions(path) if not name.startswith("_")}
+        found |= set(re.findall(r"""name\s*=\s*["']([a-z][a-z-]*)["']""", path.read_text(encoding="utf-8")))
+    return found
 
 
 def fault(place: str, root: Path) -> str | None:
     """What is wrong with one backticked place, or None."""
     if place.startswith("seqloom "):
-        cli, (verb, *rest) = root / "src/seqloom/cli.py", place.split()[1:]
+        cli, (verb, *rest) = root / "src/seqloom/cli", place.split()[1:]
         if cli.exists() and verb not in verbs(cli):
             return f"`{place}`: the command line has no verb {verb}"
         if verb == "train" and rest and not (root / f"src/seqloom/presets/{rest[0]}.yaml").is_file():
@@ -87,7 +90,7 @@ def test_every_number_once_and_every_place_exists() -> None:
 def house(tmp_path: Path) -> Path:
     """A tiny repository that the doctored pages below speak of."""
     for path, text in {
-        "src/seqloom/cli.py": "@app.command\ndef train(): ...\n@app.command(name='why-not')\ndef _why(): ...\ndef _hidden(): ...\n",
+        "src/seqloom/cli/models.py": "@app.command\ndef train(): ...\n@app.command(name='why-not')\ndef _why(): ...\ndef _hidden(): ...\n",
         "src/seqloom/presets/gpt.yaml": "model: {}\n",
         "tests/test_here.py": "class TestIt:\n    def test_x9(self): ...\n",
     }.items():

@@ -29,14 +29,7 @@ SECTIONS: dict[str, config.Names] = {
         for part in (tokenizer.Characters, tokenizer.Words, tokenizer.BPE, tokenizer.WordPiece, tokenizer.Unigram, tokenizer.File)
     },
     "data": {part.__name__: part for part in (data.Windows, data.Blocks, data.Pairs)},
-    "model": {
-        **{part.__name__: part for part in (models.LanguageModel, models.Seq2Seq)},
-        **{part.__name__: part for part in (parts.RNN, parts.LSTM, parts.AttentiveRNN, parts.Pooling, parts.Transformer)},
-        **{part.__name__: part for part in (parts.Dot, parts.ScaledDot, parts.Additive)},
-        **{part.__name__: part for part in (parts.NoPosition, parts.Sinusoidal, parts.Learned, parts.Concatenated)},
-        **{part.__name__: part for part in (parts.Rotary, parts.ALiBi)},
-        **{part.__name__: part for part in (parts.LayerNorm, parts.RMSNorm, parts.FeedForward, parts.SwiGLU, parts.Embedding)},
-    },
+    "model": {name: part for room in (models, parts) for name, part in vars(room).items() if name in room.__all__ and inspect.isclass(part)},
     "objective": {part.__name__: part for part in (objectives.next_token, objectives.translation)},
 }
 PRESETS = Path(__file__).parent / "presets"

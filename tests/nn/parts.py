@@ -1,14 +1,15 @@
 """Every part and model that keeps the contract `y, state = part(x, state, mask)`, in tiny sizes. A new part is covered by a line here
-and its literal form in reference.py."""
+or in a parts_….py that it adds up, and its literal form in reference.py or a reference_….py."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-import torch
-from torch import Tensor, nn
+import parts_attention
+import parts_local
+import parts_recurrent
+from case import HEADS, MEMORY, SIZE, WORDS, Case, layer, named
 
 from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import (
@@ -18,6 +19,7 @@ from seqloom.nn import (
     ALiBi,
     AttentiveRNN,
     Block,
+    Chain,
     Concatenated,
     CrossAttention,
     Dot,
@@ -25,7 +27,6 @@ from seqloom.nn import (
     FeedForward,
     LayerNorm,
     Learned,
-    Memory,
     NoPosition,
     Pooling,
     RMSNorm,
@@ -33,62 +34,14 @@ from seqloom.nn import (
     ScaledDot,
     SelfAttention,
     Sinusoidal,
-    State,
     SwiGLU,
     Transformer,
 )
-
-SIZE, MEMORY, WORDS, HEADS = 4, 3, 7, 2
-
-
-@dataclass(frozen=True)
-class Case:
-    """One line of the list: how the part is made, whether it reads ids or vectors, and whether it looks at a memory."""
-
-    name: str
-    make: Callable[[], nn.Module]
-    ids: bool = False
-    memory: bool = False
-
-    def build(self) -> nn.Module:
-        """The part with weights large enough for every term to matter."""
-        torch.manual_seed(1)
-        part = self.make()
-        with torch.no_grad():
-            for weight in part.parameters():
-                weight.copy_(torch.randn(weight.shape) * 0.5)
-        return part
-
-    def sequence(self, batch: int, length: int, size: int = SIZE) -> Tensor:
-        return torch.randint(WORDS, (batch, length)) if self.ids else torch.randn(batch, length, size)
-
-    def source(self, batch: int, length: int = 3) -> Tensor | None:
-        return self.sequence(batch, length, MEMORY) if self.memory else None
-
-    def start(self, part: nn.Module, batch: int, source: Tensor | None = None, mask: Tensor | None = None) -> State:
-        if self.memory and self.ids:
-            return part.start(source, mask)
-        return part.start(batch, Memory(source, mask)) if self.memory else part.start(batch)
-
-    def causal(self) -> bool:
-        return getattr(self.build(), "causal", True)
-
-
-def named(make: Callable) -> str:
-    if not isinstance(make, partial):
-        return make.__name__
-    options = ", ".join(f"{key}={named(value) if callable(value) else value}" for key, value in make.keywords.items())
-    return f"{make.func.__name__}({options})"
-
 
 
 def self_attention(causal: bool, score: Callable, position: Callable) -> Case:
     name = f"SelfAttention({'causal' if causal else 'whole'}, {score.__name__}, {position.__name__})"
     return Case(name, lambda: SelfAttention(SIZE, HEADS, score, position(SIZE, HEADS), causal))
-
-
-def layer(make: Callable, memory: bool = False) -> Case:
-    return Case(named(make), lambda: make(SIZE, memory=MEMORY) if memory else make(SIZE), memory=memory)
 
 
 def block(order: str, norm: Callable, cross: bool) -> Case:
@@ -133,6 +86,8 @@ CASES = [
     layer(partial(small, layers=2, norm=partial(LayerNorm, affine=False), feedforward=partial(FeedForward, dim=5, activation="relu"))),
     layer(partial(small, layers=2, position=Rotary, norm=RMSNorm, feedforward=partial(SwiGLU, dim=3), bias=False)),
     layer(partial(small, score=Additive, position=ALiBi)),
+    layer(partial(Chain, layers=[partial(RNN, dim=3), partial(RNN, dim=SIZE), partial(small, position=ALiBi)])),
+    layer(partial(Chain, layers=[partial(small, position=NoPosition), partial(RNN, residual=True)], repeat=2), True),
     *(layer(partial(small, position=p, order=o), True) for p, o in ((Sinusoidal, "post"), (ALiBi, "pre"), (Rotary, "pre"), (code_learned, "pre"))),
     language(partial(LanguageModel, stack=partial(RNN, layers=2))),
     language(partial(LanguageModel, stack=partial(RNN, dim=3))),
@@ -145,4 +100,7 @@ CASES = [
     translate(partial(Seq2Seq, encoder=partial(small, position=ALiBi, causal=False), decoder=partial(small, position=ALiBi), shared=False)),
     translate(partial(Seq2Seq, encoder=partial(RNN, dim=3, direction="both"), decoder=partial(AttentiveRNN, dim=3))),
     translate(partial(Seq2Seq, encoder=partial(RNN, dim=3), decoder=partial(small, position=Rotary), tied=False)),
+    *parts_recurrent.CASES,
+    *parts_attention.CASES,
+    *parts_local.CASES,
 ]

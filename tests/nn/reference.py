@@ -19,12 +19,14 @@ def of(part, x, memory=None):
         "AttentiveRNN": lambda: attentive(part, x, memory),
         "Block": lambda: block(part, x, memory),
         "Transformer": lambda: transformer(part, x, memory),
+        "Chain": lambda: chain(part, x, memory),
         "LanguageModel": lambda: words_out(part, of(part.stack, words_in(part.embedding, x))),
         "Seq2Seq": lambda: words_out(
             part, of(part.decoder, words_in(part.embedding, x), of(part.encoder, words_in(part.source_embedding, memory)))
         ),
     }
-    return forms[type(part).__name__]()
+    name = type(part).__name__
+    return forms[name]() if name in forms else MORE[name](part, x, memory)
 
 
 def array(tensor):
@@ -208,6 +210,12 @@ def transformer(part, x, memory):
     return np.array(x if part.norm is None else [norm(part.norm, row) for row in x])
 
 
+def chain(part, x, memory):
+    for one in part.layers:
+        x = of(one, x, memory)
+    return x
+
+
 # Words
 
 
@@ -220,3 +228,10 @@ def words_out(part, hs):
         hs = [linear(part.back, h) for h in hs]
     bias = 0.0 if part.output.bias is None else array(part.output.bias)
     return np.array([array(part.output.table) @ h + bias for h in hs])
+
+
+import reference_attention  # noqa: E402  these use what stands above
+import reference_local  # noqa: E402
+import reference_recurrent  # noqa: E402
+
+MORE = {**reference_recurrent.FORMS, **reference_attention.FORMS, **reference_local.FORMS}

@@ -13,7 +13,8 @@ import random
 import pytest
 import reference
 import torch
-from parts import CASES, SIZE, Case
+from case import SIZE, Case
+from parts import CASES
 from torch import Tensor, nn
 from torch.func import functional_call
 

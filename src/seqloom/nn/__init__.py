@@ -2,6 +2,7 @@
 
 from seqloom.nn.attention import CrossAttention, Pooling, SelfAttention, attend
 from seqloom.nn.attentive import AttentiveRNN
+from seqloom.nn.chain import Chain
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.fast import fast, plain
@@ -22,6 +23,7 @@ __all__ = [
     "AttentiveRNN",
     "Block",
     "Cell",
+    "Chain",
     "Concatenated",
     "CrossAttention",
     "Dot",

@@ -9,9 +9,12 @@ from torch import Tensor, nn
 
 
 class Forward(nn.Module):
-    """Maps each position's features alone: (B, T, D) → (B, T, D)."""
+    """Maps each position's features alone: (B, T, D) → (B, T, D). `mask` (B, T) is for those that count tokens."""
 
     last: nn.Linear  # the product that feeds the residual path
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        raise NotImplementedError
 
 
 class FeedForward(Forward):
@@ -24,7 +27,7 @@ class FeedForward(Forward):
         self.last = nn.Linear(dim, size, bias)
         self.activation = activation
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.last(getattr(F, self.activation)(self.first(x)))
 
 
@@ -37,6 +40,6 @@ class SwiGLU(Forward):
         self.first = nn.Linear(size, 2 * dim, bias)
         self.last = nn.Linear(dim, size, bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         gate, value = self.first(x).chunk(2, dim=-1)  # each (B, T, dim)
         return self.last(F.silu(gate) * value)

@@ -50,7 +50,7 @@ class Block(Layer):
         if self.cross:
             y, looking = self.cross(self.cross_norm(x) if pre else x, looking, mask)
             x = self.add(x, y, self.cross_norm)
-        x = self.add(x, self.feedforward(self.feedforward_norm(x) if pre else x), self.feedforward_norm)
+        x = self.add(x, self.feedforward(self.feedforward_norm(x) if pre else x, mask), self.feedforward_norm)
         return x, (cache, looking)
 
     def add(self, x: Tensor, y: Tensor, norm: Norm) -> Tensor:

@@ -1,0 +1,73 @@
+"""What the verbs share: the app, the config that a command line means, output, errors.
+
+Results go to stdout, progress to stderr. A user's mistake is one line and exit code 2; a run that went wrong is 1.
+"""
+
+from __future__ import annotations
+
+import json as jsons
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter
+
+app = App(
+    name="seqloom",
+    help="Train, compare, generate with and explain every sequence model, on your own text.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
+Files = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
+
+
+def recipe(what: str, overrides: Sequence[str], data: list[str] | None, valid: list[str] | None, seed: int | None) -> Any:
+    """The checked config that the command line means; in `--data a b model.dim=64` what reads as an override is one."""
+    from seqloom.run import Recipe
+
+    changes = [item for item in [*(data or []), *(valid or [])] if OVERRIDE.fullmatch(item) and not Path(item).exists()]
+    sides = [None if side is None else [item for item in side if item not in changes] for side in (data, valid)]
+    return Recipe.of(what, [*overrides, *changes], *sides, seed)
+
+
+def show(result: dict[str, Any], lines: Sequence[str], json: bool) -> None:
+    print(jsons.dumps(result, ensure_ascii=False) if json else "\n".join(lines), flush=True)
+
+
+def opened(run: Path, threads: int | None) -> Any:
+    """A finished run, ready to use."""
+    import torch
+
+    from seqloom.run import load
+
+    if threads:
+        torch.set_num_threads(threads)
+    return load(run)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command; end with 0, or 2 for the user's mistakes, 1 for a run gone wrong, 128 + n for signal n."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except CycloptsError as error:
+        fail(" ".join(str(error).split()), 2)
+    except ValueError as error:
+        fail(" ".join(str(error).split()), 2)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except RuntimeError as error:
+        if type(error).__module__.startswith("seqloom"):
+            fail(" ".join(str(error).split()), getattr(error, "code", 1))
+        raise
+
+
+def fail(sentence: str, code: int) -> None:
+    print(f"seqloom: {sentence}", file=sys.stderr)
+    sys.exit(code)

@@ -1,0 +1,189 @@
+"""Train, evaluate, generate."""
+
+from __future__ import annotations
+
+import json as jsons
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqloom.cli.app import Files, app, opened, recipe, show
+
+
+@app.command
+def train(
+    what: str,
+    /,
+    *overrides: str,
+    data: Files = None,
+    valid: Files = None,
+    out: Path | None = None,
+    seed: int | None = None,
+    threads: int | None = None,
+    json: bool = False,
+) -> None:
+    """Train a preset, a config file or an unfinished run; on an existing run folder, go on where it stopped.
+
+    Parameters
+    ----------
+    what
+        A preset (gpt, lstm-lm, rnnsearch, transformer, world), a YAML file, or a run folder to go on with.
+    overrides
+        Changes to the config, such as model.stack.layers=4.
+    data
+        The text to train on: one file, or two parallel files for a translator; .gz is read too, - is stdin.
+    valid
+        Held-out text in the same form; without it the last tenth of the data is held out.
+    out
+        The run folder; runs/NAME where not said.
+    seed
+        Seed of weights, order and dropout.
+    threads
+        CPU threads; all cores where not said.
+    json
+        Print the results as JSON.
+    """
+    from seqloom.run import is_run
+    from seqloom.train import budget
+    from seqloom.train.start import train as start
+
+    asked = recipe(what, overrides, data, valid, seed)
+    folder = out or (Path(what) if is_run(what) else Path("runs") / Path(what).stem)
+    finished = start(asked, folder, threads)
+    if int(os.environ.get("RANK", 0)):
+        return
+    results = finished.results()
+    held = {number["name"]: number["value"] for number in results["held out"]}
+    lines = [f"held out: {held['nats per token']:.4f} nats per token, perplexity {held['perplexity']:.2f}"]
+    if "bits per byte" in held:
+        lines[0] += f", {held['bits per byte']:.4f} bits per byte"
+    if results["promised"]:
+        took, memory = results["actual"]["seconds"], results["actual"]["memory"]
+        lines.append(
+            f"promised {budget.duration(results['promised']['seconds'])} and {results['promised']['memory'] / 2**20:,.0f} MiB, "
+            f"took {budget.duration(took)} and {memory / 2**20:,.0f} MiB"
+        )
+    lines.append(f"run: {folder}")
+    show({"run": str(folder), **results}, lines, json)
+
+
+@app.command
+def evaluate(run: Path, /, *data: str, beam: int = 1, penalty: float = 0.6, threads: int | None = None, json: bool = False) -> None:
+    """Measure a run on text: likelihood for every model, BLEU and chrF for translators.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    data
+        The text to measure on, in the form the run was trained on.
+    beam
+        Width of the beam search for translations; 1 is greedy.
+    penalty
+        Length penalty of the beam.
+    threads
+        CPU threads.
+    json
+        Print numbers and signatures as JSON.
+    """
+    from seqloom.evaluate import evaluate as measure
+
+    loaded = opened(run, threads)
+    if not data:
+        raise ValueError("no data: say which text to measure on, as in: seqloom evaluate RUN FILE")
+    numbers = measure(loaded, list(data), beam, penalty)
+    lines = [f"{number.name:16}{number.value:10.4f}   {number.signature}" for number in numbers]
+    show({"run": str(run), "numbers": [number.json() for number in numbers]}, lines, json)
+
+
+@app.command
+def generate(
+    run: Path,
+    /,
+    *prompts: str,
+    length: int = 200,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    greedy: bool = False,
+    beam: int = 1,
+    penalty: float = 0.6,
+    nbest: int = 1,
+    samples: int = 1,
+    seed: int = 0,
+    threads: int | None = None,
+    json: bool = False,
+) -> None:
+    """Write: a language model continues each prompt, a translator translates it. Without prompts, lines are read from stdin.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    prompts
+        Texts to continue or translate; - reads lines from stdin.
+    length
+        Most new tokens.
+    temperature
+        Below 1 sharpens the choice, above 1 flattens it.
+    top_k
+        Choose among the k most probable tokens only.
+    top_p
+        Choose among the most probable tokens that together reach p (nucleus).
+    greedy
+        Always the most probable token; translators do so unless asked otherwise.
+    beam
+        Width of a beam search; above 1 nothing is left to chance.
+    penalty
+        Length penalty of the beam.
+    nbest
+        How many of the beam's texts to show.
+    samples
+        How many texts to draw for each prompt.
+    seed
+        The same seed gives the same text.
+    threads
+        CPU threads.
+    json
+        Print one JSON object for each prompt.
+    """
+    from seqloom.evaluate import answer
+    from seqloom.generate import Greedy, Sample
+
+    loaded = opened(run, threads)
+    texts = asked_prompts(prompts, loaded.model.continues)
+    if nbest > beam:
+        raise ValueError(f"--nbest {nbest} needs a beam at least as wide: say --beam {nbest}")
+    chance = not greedy and (loaded.model.continues or temperature != 1.0 or top_k is not None or top_p is not None or samples > 1)
+    pick = Sample(temperature, top_k, top_p) if chance else Greedy()
+    if len(texts) == 1 and samples == 1 and beam == 1 and loaded.model.continues and not json:
+        from seqloom.evaluate import stream
+
+        print(texts[0], end="", flush=True)
+        for piece in stream(loaded, texts[0], pick, length, seed):
+            print(piece, end="", flush=True)
+        print()
+        return
+    found = answer(loaded, [text for text in texts for _ in range(samples)], pick, beam, penalty, length, nbest, seed)
+    for number, text in enumerate(texts):
+        written = [one for group in found[number * samples : (number + 1) * samples] for one in group]
+        if json:
+            print(jsons.dumps({"prompt": text, "texts": written}, ensure_ascii=False))
+        else:
+            print("\n".join(text + one if loaded.model.continues else one for one in written))
+
+
+def asked_prompts(prompts: Sequence[str], continues: bool) -> list[str]:
+    """The prompts given, or the lines of stdin; a language model with none at all begins from nothing."""
+    if prompts and list(prompts) != ["-"]:
+        return list(prompts)
+    if not prompts and sys.stdin.isatty():
+        if continues:
+            return [""]
+        raise ValueError("nothing to translate: give a sentence, or pipe lines into stdin")
+    try:
+        lines = [line.rstrip("\r\n") for line in sys.stdin]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"stdin: byte {error.start} is not UTF-8; convert the text to UTF-8") from None
+    return lines or ([""] if continues else [])

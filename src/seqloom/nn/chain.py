@@ -1,0 +1,40 @@
+"""Layers of any kinds one after another: what each remembers is its own."""
+
+from __future__ import annotations
+
+import inspect
+
+from torch import Tensor, nn
+
+from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.state import State
+
+
+class Chain(Layer):
+    """y = layer_n(… layer₁(x)): recurrence, attention, convolution and mixtures in any order, `repeat` times over.
+
+    Causal where all its layers are. With a memory every layer that can look at one does.
+    """
+
+    def __init__(self, size: int, layers: list[Make[Layer]], repeat: int = 1, memory: int | None = None):
+        super().__init__()
+        need(len(layers) > 0 and repeat > 0, "a chain needs at least one layer, once")
+        self.layers = nn.ModuleList()
+        for make in layers * repeat:
+            looks = memory is not None and "memory" in inspect.signature(make).parameters
+            layer = make(size, memory=memory) if looks else make(size)
+            need(isinstance(layer, Layer), f"{type(layer).__name__} is no layer: a chain is made of those")
+            self.layers.append(layer)
+            size = layer.dim
+        self.dim, self.causal = size, all(layer.causal for layer in self.layers)
+        self.context = min((layer.context for layer in self.layers if layer.context), default=None)
+
+    def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
+        return tuple(layer.start(batch, memory) for layer in self.layers)
+
+    def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        after = []
+        for layer, before in zip(self.layers, state or self.start(x.shape[0]), strict=True):
+            x, now = layer(x, before, mask)
+            after.append(now)
+        return x, tuple(after)
