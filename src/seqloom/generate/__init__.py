@@ -1,8 +1,29 @@
 """Generation: one loop, the picks it chooses with, beam search and exact search, for every model that keeps the protocol."""
 
 from seqloom.generate.beam import Hypothesis, beam
+from seqloom.generate.ensemble import Ensemble
+from seqloom.generate.force import force
 from seqloom.generate.loop import Step, Text, complete, generate
 from seqloom.generate.picks import Greedy, Pick, Sample, seeds
 from seqloom.generate.search import exact
+from seqloom.generate.why import Branch, Reason, Tree, why
 
-__all__ = ["Greedy", "Hypothesis", "Pick", "Sample", "Step", "Text", "beam", "complete", "exact", "generate", "seeds"]
+__all__ = [
+    "Branch",
+    "Ensemble",
+    "Greedy",
+    "Hypothesis",
+    "Pick",
+    "Reason",
+    "Sample",
+    "Step",
+    "Text",
+    "Tree",
+    "beam",
+    "complete",
+    "exact",
+    "force",
+    "generate",
+    "seeds",
+    "why",
+]

@@ -7,7 +7,7 @@ alike. Left out: forcing or forbidding words, which a `ban` or a model of its ow
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,6 +37,16 @@ class Kept(NamedTuple):
     texts: Tensor  # (N, K, longest), −1 after the end
 
 
+class Expansion(NamedTuple):
+    """One step of the search as it stands after ranking, for those who watch: which prefixes were continued, and what became of them."""
+
+    sentence: Tensor  # (N,) the prompt each searched sentence belongs to
+    texts: Tensor  # (N, W, t - 1) the live prefixes
+    totals: Tensor  # (N, W, V) log P of every continuation, −inf where a slot is empty
+    lives: Tensor  # (N, W, V) the continuations that live on
+    outcomes: Tensor  # (N, W, V) those that are outcomes: ended, or as long as allowed
+
+
 def normaliser(length: Tensor | int, penalty: float) -> Tensor | float:
     """lp(Y) = ((5 + |Y|) / 6)^α, |Y| counting the stop token; score(Y) = log P(Y) / lp(Y). α = 0 leaves log P (Wu et al. 2016)."""
     return ((5 + length) / 6) ** penalty
@@ -55,6 +65,7 @@ def beam(
     ban: Sequence[int] = (0, 2),
     penalty: float = 0.6,
     nbest: int = 1,
+    watch: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `nbest` best-scored outcomes found for each prompt, best first; fewer only if the tree has fewer.
 
@@ -63,7 +74,7 @@ def beam(
 
     A prefix with log P = ℓ is dropped as soon as `nbest` outcomes are kept and ℓ / lp(L) ≤ the worst of them, L being the most
     tokens allowed: log P only falls and lp is largest at L, so no continuation can beat it. A sentence without live prefixes is
-    certain and leaves the batch. Hence a smaller `length` makes the search faster.
+    certain and leaves the batch. Hence a smaller `length` makes the search faster. `watch` is told of every step.
     """
     if width < 1 or not 1 <= nbest <= width:
         raise ValueError(f"width is {width} and nbest {nbest}: keep 1 <= nbest <= width")
@@ -85,7 +96,8 @@ def beam(
     kept = Kept(empty, empty, empty > 0, ids.new_full((len(ids), nbest, int(limits.max())), -1))
 
     for t in range(1, int(limits.max()) + 1):
-        values, places = _best(_spread(log_p + live[alive][:, None], alive), width * (1 + int(stops.sum())))  # (N, C)
+        totals = _spread(log_p + live[alive][:, None], alive)  # (N, W · V)
+        values, places = _best(totals, width * (1 + int(stops.sum())))  # (N, C)
         parents, tokens = places // V, places % V
         ends = stops[tokens]
         order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, :width]  # the best that do not end; enough of them by the choice of C
@@ -101,6 +113,10 @@ def beam(
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         bound = live / normaliser(limits[sentence].to(live.dtype), penalty)[:, None]
         before, alive = alive, (live > -torch.inf) & ~last & (bound > kept.scores[:, -1:])  # kept is full once its last slot is
+        if watch:
+            shape, none = (*before.shape, V), torch.zeros_like(totals, dtype=torch.bool)
+            lives, ended = none.scatter(1, places.gather(1, order), alive), none.scatter(1, places, outcome)
+            watch(Expansion(sentence, texts, totals.view(shape), lives.view(shape), ended.view(shape)))
         certain = ~alive.any(1)
         for n in certain.nonzero()[:, 0].tolist():
             found[int(sentence[n])] = _hypotheses(kept, n)
