@@ -205,6 +205,21 @@ def test_another_config_or_other_data_is_refused_by_name(tmp_path: Path, text: P
         seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
 
 
+@pytest.mark.parametrize("budget, steps", [("train.tokens=2000", 10), ("train.flops={}", 7)])
+def test_tokens_and_flops_become_steps(tmp_path: Path, text: Path, budget: str, steps: int) -> None:
+    """A step predicts 20 windows of 10 tokens; a token's FLOPs are those that the promise counts."""
+    options = [*GPT, "data.width=10", "data.batch=20", "train.every=1000"]
+    first = seqloom.fit("gpt", *options, "train.steps=1", data=[str(text)], out=tmp_path / "one", quiet=True).results()
+    asked = budget.format(steps * 200.0 * first["FLOPs per token"] * 1.01)
+    results = seqloom.fit("gpt", *options, asked, data=[str(text)], out=tmp_path / "run", quiet=True).results()
+    assert first["tokens"] == 200 and results["steps"] == steps and results["tokens"] == 200 * steps
+
+
+def test_two_budgets_are_one_too_many(tmp_path: Path, text: Path) -> None:
+    with pytest.raises(ValueError, match=r"one budget above 0, not minutes=1, tokens=5"):
+        seqloom.fit("gpt", *GPT, "train.minutes=1", "train.tokens=5", data=[str(text)], out=tmp_path / "run", quiet=True)
+
+
 def test_minutes_become_steps_by_the_probe(tmp_path: Path, text: Path, monkeypatch) -> None:
     from seqloom.train import budget
 

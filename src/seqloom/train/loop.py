@@ -66,6 +66,7 @@ class Outcome(NamedTuple):
     best: float  # nats per held-out token
     best_step: int
     seconds: float
+    tokens: float  # predicted, all ranks together
     promise: budget.Promise | None
     resumed_from: int | None
 
@@ -82,7 +83,7 @@ class Step(nn.Module):
 
 
 class Trainer:
-    """Trains for `steps`, or for as many as fit `minutes` by a probe made before the first.
+    """Trains for `steps`, or for as many as a budget allows: `minutes` by a probe made before the first, `tokens` to predict, or `flops`.
 
     every: steps between evaluations; save: steps between checkpoints (as `every` where not said); keep: newest checkpoints kept beside
     the best; patience: evaluations without a better one before it stops early; average: how many of the newest checkpoints make the final
@@ -93,6 +94,8 @@ class Trainer:
         self,
         steps: int = 1000,
         minutes: float | None = None,
+        tokens: float | None = None,
+        flops: float | None = None,
         optimizer: Make[torch.optim.Optimizer] = AdamW,
         schedule: Make[Schedule] = Cosine,
         clip: Make[Clip] = GlobalNorm,
@@ -109,7 +112,11 @@ class Trainer:
         for name, value in (("steps", steps), ("accumulate", accumulate), ("every", every), ("save", save or every), ("log", log), ("valid", valid)):
             if value < 1:
                 raise ValueError(f"train.{name} must be at least 1, not {value}")
-        self.steps, self.minutes, self.every, self.save, self.log = steps, minutes, every, save or every, log
+        budgets = {"minutes": minutes, "tokens": tokens, "flops": flops}
+        self.budgets = {name: value for name, value in budgets.items() if value is not None}
+        if len(self.budgets) > 1 or any(value <= 0 for value in self.budgets.values()):
+            raise ValueError(f"train: give one budget above 0, not {', '.join(f'{name}={value:g}' for name, value in self.budgets.items())}")
+        self.steps, self.every, self.save, self.log = steps, every, save or every, log
         self.make_optimizer, self.schedule, self.clip = optimizer, schedule(), clip()
         self.accumulate, self.patience, self.average, self.keep = accumulate, patience, average, max(keep, average, 2)
         self.precision, self.valid = precision, valid
@@ -166,7 +173,7 @@ class Fit:
             self.metrics.close()
         distributed.wait(self.world)
         self.finish()
-        return Outcome(self.step, self.best, self.best_step, self.seconds, self.promise, resumed)
+        return Outcome(self.step, self.best, self.best_step, self.seconds, self.tokens, self.promise, resumed)
 
     def patience_lost(self) -> bool:
         return self.options.patience is not None and self.worse >= self.options.patience
@@ -237,7 +244,7 @@ class Fit:
         moments = {f"{names[id(p)]}:{key}": value for p, kept in self.optimizer.state.items() for key, value in kept.items()}
         facts = {
             "step": self.step, "steps": self.steps, "cursor": list(self.cursor), "seconds": self.seconds, "skipped": self.skipped,
-            "best": self.best if math.isfinite(self.best) else None, "best_step": self.best_step, "worse": self.worse,
+            "tokens": self.tokens, "best": self.best if math.isfinite(self.best) else None, "best_step": self.best_step, "worse": self.worse,
             "seed": self.job.seed, "world": self.world.size, "threads": torch.get_num_threads(), "torch": torch.__version__,
             "metrics": self.metrics.flushed(), "promise": self.promise and self.promise._asdict(),
         }  # fmt: skip
@@ -271,6 +278,7 @@ class Fit:
             parameter, _, key = name.rpartition(":")
             self.optimizer.state[named[parameter]][key] = tensor
         self.step, self.steps, self.cursor, self.seconds = facts["step"], facts["steps"], tuple(facts["cursor"]), facts["seconds"]
+        self.tokens = facts.get("tokens", 0.0)
         self.best = math.inf if facts["best"] is None else facts["best"]
         self.best_step, self.worse, self.skipped = facts["best_step"], facts["worse"], facts["skipped"]
         self.metrics_bytes = facts["metrics"]
@@ -314,8 +322,10 @@ class Fit:
         each = distributed.total(self.world, budget.seconds_per_step(step))[0] / self.world.size
         look = budget.seconds_per_step(lambda _: nats(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5)
         look *= sum(1 for _ in self.held_out())
-        if options.minutes is not None:
-            self.steps = max(1, int(options.minutes * 60 / (each + look / options.every)))
+        weight = self.world.size * options.accumulate * sum(batch.weight for batch in batches) / len(batches)
+        each_step = {"minutes": (each + look / options.every) / 60, "tokens": weight, "flops": weight * flops}
+        for name, value in options.budgets.items():
+            self.steps = max(1, int(value / each_step[name]))
         seconds = each * self.steps + look * -(-self.steps // options.every)
         moments = sum(value.numel() * value.element_size() for kept in optimizer.state.values() for value in kept.values())
         size = sum(p.numel() * p.element_size() for p in model.parameters())

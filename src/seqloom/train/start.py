@@ -128,9 +128,11 @@ def fit(
     seed: int | None = None,
     threads: int | None = None,
     quiet: bool = False,
+    parts: Sequence[type[torch.nn.Module]] = (),
 ) -> Run:
-    """Train a preset or config file on your files into a run folder: what `seqloom train` does."""
-    return train(Recipe.of(what, overrides, data, valid, seed), Path(out), threads, quiet)
+    """Train a preset or config file on your files into a run folder: what `seqloom train` does. `parts` are classes of your own that the
+    config may name."""
+    return train(Recipe.of(what, overrides, data, valid, seed, parts), Path(out), threads, quiet)
 
 
 def finish(folder: Path, ready: Prepared, outcome: Outcome, most: int) -> None:
@@ -151,6 +153,7 @@ def summary(folder: Path, outcome: Outcome, numbers: list[Number]) -> dict[str, 
     return {
         "steps": outcome.step,
         "best step": outcome.best_step,
+        "tokens": outcome.tokens,
         "held out": [number.json() for number in numbers],
         "parameters": promise.parameters if promise else {},
         "FLOPs per token": promise.flops_per_token if promise else None,
