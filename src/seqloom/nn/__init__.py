@@ -3,11 +3,14 @@
 from seqloom.nn.attention import CrossAttention, Pooling, SelfAttention, attend
 from seqloom.nn.attentive import AttentiveRNN
 from seqloom.nn.chain import Chain
+from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding, Output
+from seqloom.nn.experts import Experts
 from seqloom.nn.fast import fast, plain
 from seqloom.nn.feedforward import FeedForward, Forward, SwiGLU
 from seqloom.nn.layer import Layer, Make, Memory
+from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
 from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
 from seqloom.nn.position import ALiBi, Concatenated, Learned, NoPosition, Position, Rotary, Sinusoidal
 from seqloom.nn.recurrent import LSTM, RNN, Cell
@@ -22,13 +25,17 @@ __all__ = [
     "Additive",
     "AttentiveRNN",
     "Block",
+    "ByteNet",
     "Cell",
     "Chain",
     "Concatenated",
+    "ConvS2S",
+    "Convolution",
     "CrossAttention",
     "Dot",
     "Dropout",
     "Embedding",
+    "Experts",
     "FeedForward",
     "Forward",
     "Layer",
@@ -36,6 +43,10 @@ __all__ = [
     "Learned",
     "Make",
     "Memory",
+    "MixAll",
+    "MixFeatures",
+    "MixTokens",
+    "Mixer",
     "NoPosition",
     "Norm",
     "Output",

@@ -1,0 +1,264 @@
+"""Convolution over time, and the two arrangements of it that translate: ByteNet and ConvS2S.
+
+Padding never stands inside a kernel's reach: the real tokens of a row are read first, in their order. Before the first token, and around
+a sentence that is read whole, stand zeros. Left out: strides and channel groups, which no model of the lectures uses, and weight
+normalisation (ConvS2S), in whose place the first weights keep the variance.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.nn import mask as masks
+from seqloom.nn.attention import attend
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.fast import fast
+from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.norm import LayerNorm, Norm
+from seqloom.nn.position import NoPosition, Position
+from seqloom.nn.recurrent import reading_order
+from seqloom.nn.score import Dot
+from seqloom.nn.stack import walk
+from seqloom.nn.state import State
+
+
+def front(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """x and its mask with each row's real tokens first, and the order that turns the outputs back where one is needed."""
+    if mask is None or masks.right_padded(mask):
+        return x, mask, None
+    order = reading_order(x, mask, False)
+    return turned(x, order), mask.gather(1, order), order.argsort(1)
+
+
+def turned(x: Tensor, order: Tensor | None) -> Tensor:
+    """The rows of x (B, S, D) that `order` (B, T) names, one after another: (B, T, D)."""
+    return x if order is None else x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))
+
+
+def step(seen: Tensor, length: int, mask: Tensor | None) -> Tensor:
+    """How many real tokens each row has seen after this call."""
+    return seen + (length if mask is None else masks.lengths(mask))
+
+
+class Convolution(Layer):
+    """y[t] = b + Σᵢ Wᵢ x[t - i d],   i = k-1 … 0:   k inputs, d apart, the last one at t   [L1]
+
+    Causal, its state is the last (k-1) d inputs. Not causal, the kernel stands around t, i = (k-1)/2 … -(k-1)/2, and k is odd. The Wᵢ stand
+    side by side in one matrix, so the fast form lays the k inputs side by side and makes one product.
+    """
+
+    def __init__(self, size: int, dim: int | None = None, kernel: int = 3, dilation: int = 1, causal: bool = True, bias: bool = True):
+        super().__init__()
+        need(kernel > 0 and dilation > 0, f"a convolution needs a kernel and a dilation of at least 1, not {kernel} and {dilation}")
+        need(causal or kernel % 2 == 1, f"a convolution that is not causal stands around its position: give an odd kernel, not {kernel}")
+        self.size, self.dim, self.causal = size, dim or size, causal
+        self.kernel, self.dilation, self.reach = kernel, dilation, (kernel - 1) * dilation
+        self.taps = nn.Linear(kernel * size, self.dim, bias)
+
+    def start(self, batch: int, memory: Memory | None = None) -> Tensor | None:
+        return self.taps.weight.new_zeros(batch, self.reach, self.size) if self.causal else None
+
+    def forward(self, x: Tensor, state: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        x, mask, back = front(x, mask)
+        y, state = self.sweep(x, state, mask)
+        return turned(y, back), state
+
+    def sweep(self, x: Tensor, state: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The same where padding stands on the right alone."""
+        length = x.shape[1]
+        if self.causal:
+            x = torch.cat([self.start(len(x)) if state is None else state, x], 1)  # (B, reach + T, size)
+            state = x[:, length:] if mask is None else self.recent(x, masks.lengths(mask))
+        else:
+            x = x if mask is None else x.masked_fill(~mask[..., None], 0)
+            x = F.pad(x, (0, 0, self.reach // 2, self.reach // 2))
+        views = [x[:, i * self.dilation : i * self.dilation + length] for i in range(self.kernel)]  # each (B, T, size)
+        if fast():
+            return self.taps(torch.cat(views, -1)), state
+        y = sum(F.linear(view, weight) for view, weight in zip(views, self.taps.weight.chunk(self.kernel, 1), strict=True))
+        return y if self.taps.bias is None else y + self.taps.bias, state
+
+    def recent(self, x: Tensor, count: Tensor) -> Tensor:
+        """The last inputs up to each row's last real one."""
+        return turned(x, count[:, None] + torch.arange(self.reach, device=x.device))
+
+
+class ByteNetBlock(nn.Module):
+    """x ← x + W₂ r(norm(conv(r(norm(W₁ r(norm(x)))))))   with r = ReLU, W₁: D → D/2, a dilated convolution D/2 → D/2, W₂: D/2 → D   [L1]"""
+
+    def __init__(self, size: int, kernel: int, dilation: int, causal: bool, norm: Make[Norm], dropout: float):
+        super().__init__()
+        inner = max(1, size // 2)
+        self.norms = nn.ModuleList([norm(size), norm(inner), norm(inner)])
+        self.first = nn.Linear(size, inner)
+        self.convolution = Convolution(inner, inner, kernel, dilation, causal)
+        self.last = nn.Linear(inner, size)
+        self.dropout = Dropout(dropout)
+
+    def sweep(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+        h = self.first(self.norms[0](x).relu())
+        h, state = self.convolution.sweep(self.norms[1](h).relu(), state, mask)
+        return x + self.dropout(self.last(self.norms[2](h).relu())), state
+
+
+class Unfolding(NamedTuple):
+    """What a ByteNet remembers: the memory (B, S + 1, D), its last row zeros; how many tokens each row has seen (B,); its blocks' states."""
+
+    source: Tensor | None
+    seen: Tensor | None
+    blocks: tuple
+
+
+class ByteNet(Layer):
+    """`sets` times blocks of the given dilations (Kalchbrenner et al.); a last norm closes them   [L1]
+
+    As a decoder it reads the memory unfolding: target position t reads the source's representation at t, xₜ + U mₜ, and 0 beyond the
+    source's end. The source is not stretched to a longer one (the paper's a|s| + b is a = 1, b = 0), and the paper's last 1 × 1 products
+    are the model's output layer.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        sets: int = 6,
+        dilations: tuple[int, ...] = (1, 2, 4, 8, 16),
+        kernel: int = 3,
+        causal: bool = True,
+        norm: Make[Norm] = LayerNorm,
+        dropout: float = 0.0,
+        memory: int | None = None,
+    ):
+        super().__init__()
+        need(sets > 0 and len(dilations) > 0, f"a ByteNet needs at least one block, not {sets} sets of {len(dilations)} dilations")
+        self.dim, self.causal = size, causal
+        self.blocks = nn.ModuleList(ByteNetBlock(size, kernel, d, causal, norm, dropout) for _ in range(sets) for d in dilations)
+        self.look = nn.Linear(memory, size, bias=False) if memory else None
+        self.norm = norm(size)
+        with torch.no_grad():
+            for block in self.blocks:
+                block.last.weight /= math.sqrt(len(self.blocks))  # the sum of all blocks is then as large as its input
+
+    def start(self, batch: int, memory: Memory | None = None) -> Unfolding:
+        blocks = tuple(block.convolution.start(batch) for block in self.blocks)
+        if self.look is None:
+            return Unfolding(None, None, blocks)
+        need(memory is not None, "a ByteNet decoder needs a memory to read: start it with the encoder's outputs")
+        values, mask, _ = front(self.look(memory.values), memory.mask)
+        values = values if mask is None else values.masked_fill(~mask[..., None], 0)
+        return Unfolding(F.pad(values, (0, 0, 0, 1)), torch.zeros(batch, dtype=torch.long, device=values.device), blocks)
+
+    def forward(self, x: Tensor, state: Unfolding | None = None, mask: Tensor | None = None) -> tuple[Tensor, Unfolding]:
+        source, seen, blocks = state or self.start(len(x))
+        x, mask, back = front(x, mask)
+        if source is not None:
+            places = (seen[:, None] + torch.arange(x.shape[1], device=x.device)).clamp(max=source.shape[1] - 1)
+            x, seen = x + turned(source, places), step(seen, x.shape[1], mask)
+        after = []
+        for block, before in zip(self.blocks, blocks, strict=True):
+            x, now = block.sweep(x, before, mask)
+            after.append(now)
+        return turned(self.norm(x), back), Unfolding(source, seen, tuple(after))
+
+
+class Source(NamedTuple):
+    """What ConvS2S keeps of the memory: keys (B, 1, S, E), the memory itself (B, 1, S, M), its mask, and √m for m source tokens (B, 1, 1)."""
+
+    keys: Tensor
+    values: Tensor
+    visible: Tensor | None
+    scale: Tensor
+
+
+class GatedBlock(nn.Module):
+    """u = a ⊙ σ(b),  [a; b] = conv(h);   h ← √½ (h + u)   [L4]
+
+    With a memory it looks at it first: u ← √½ (u + W_c √m c),  c = Σⱼ αⱼ zⱼ,  α = softmaxⱼ (W_d u + b_d + g) · kⱼ,  where g is the target's
+    embedding and m the number of source tokens.
+    """
+
+    def __init__(self, dim: int, kernel: int, causal: bool, width: int, memory: int | None, dropout: float):
+        super().__init__()
+        self.convolution = Convolution(dim, 2 * dim, kernel, 1, causal)
+        self.query = nn.Linear(dim, width) if memory else None
+        self.back = nn.Linear(memory, dim) if memory else None
+        self.score = Dot(width) if memory else None
+        self.dropout = Dropout(dropout)
+        nn.init.normal_(self.convolution.taps.weight, std=math.sqrt(4 * (1 - dropout) / (kernel * dim)))  # a gate halves, twice
+        nn.init.zeros_(self.convolution.taps.bias)
+
+    def sweep(self, h: Tensor, g: Tensor, source: Source | None, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+        u, state = self.convolution.sweep(self.dropout(h), state, mask)
+        u = F.glu(u, -1)
+        if source is not None:
+            c, _ = attend((self.query(u) + g)[:, None], source.keys, source.values, self.score, source.visible)  # (B, 1, T, M)
+            u = (u + self.back(c[:, 0] * source.scale)) * math.sqrt(0.5)
+        return (h + u) * math.sqrt(0.5), state
+
+
+class Convolved(NamedTuple):
+    """What a ConvS2S remembers: how many tokens each row has seen (B,), the memory, the states of its blocks."""
+
+    seen: Tensor
+    source: Source | None
+    blocks: tuple
+
+
+class ConvS2S(Layer):
+    """Positions, a product to `dim`, `layers` gated blocks, a product back (Gehring et al.); with a memory every block looks at it   [L4]
+
+    kⱼ = W_k zⱼ, made once for all blocks. Left out: the source's embeddings in the values, zⱼ + eⱼ, since a memory holds the encoder's
+    outputs alone, on whose residual path eⱼ stands; and the smaller gradient that the paper gives the encoder.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        dim: int | None = None,
+        layers: int = 4,
+        kernel: int = 3,
+        position: Make[Position] = NoPosition,
+        causal: bool = True,
+        dropout: float = 0.0,
+        memory: int | None = None,
+    ):
+        super().__init__()
+        need(layers > 0, f"a ConvS2S needs at least one layer, not {layers}")
+        self.position = position(size)
+        width, dim = self.position.dim, dim or size
+        self.dim, self.causal, self.context = size, causal, self.position.context
+        self.first, self.last = nn.Linear(width, dim), nn.Linear(dim, size)
+        self.key = nn.Linear(memory, width) if memory else None
+        self.blocks = nn.ModuleList(GatedBlock(dim, kernel, causal, width, memory, dropout) for _ in range(layers))
+        self.dropout = Dropout(dropout)
+        for part in (self.first, self.last):
+            nn.init.normal_(part.weight, std=math.sqrt((1 - dropout) / part.in_features))
+            nn.init.zeros_(part.bias)
+
+    def start(self, batch: int, memory: Memory | None = None) -> Convolved:
+        seen = torch.zeros(batch, dtype=torch.long, device=self.first.weight.device)
+        blocks = tuple(block.convolution.start(batch) for block in self.blocks)
+        if self.key is None:
+            return Convolved(seen, None, blocks)
+        need(memory is not None, "a ConvS2S decoder needs a memory to look at: start it with the encoder's outputs")
+        values, mask = memory
+        count = seen + values.shape[1] if mask is None else masks.lengths(mask)
+        scale = count.to(values.dtype).sqrt()[:, None, None]
+        return Convolved(
+            seen, Source(self.key(values)[:, None], values[:, None], None if mask is None else mask[:, None, None], scale), blocks
+        )
+
+    def forward(self, x: Tensor, state: Convolved | None = None, mask: Tensor | None = None) -> tuple[Tensor, Convolved]:
+        seen, source, blocks = state or self.start(len(x))
+        x, mask, back = front(x, mask)
+        batch, length, _ = x.shape
+        g = self.dropout(self.position.embed(x, walk(seen, mask, batch, length, x.device)))
+        h, after = self.first(g), []
+        for block, before in zip(self.blocks, blocks, strict=True):
+            h, now = block.sweep(h, g, source, before, mask)
+            after.append(now)
+        return turned(self.last(h), back), Convolved(step(seen, length, mask), source, tuple(after))

@@ -1,0 +1,122 @@
+"""Mixing: a sentence of at most `length` tokens as one matrix, and a network over all of it, over its rows or over its columns [C1-C4].
+
+A shorter sentence stands as if zeros followed it. A network over the features of one token takes any length; one over tokens is made for
+one length and refuses a longer sentence [C5]. None but the first kind can read left to right.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.nn import mask as masks
+from seqloom.nn.convolution import front, turned
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.feedforward import FeedForward, Forward
+from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.norm import LayerNorm, Norm
+
+
+class MixFeatures(Layer):
+    """yₜ = f(xₜ):   tokens stacked, (n, p), so f: p → p mixes the features inside each token   [C2]. Takes any length."""
+
+    def __init__(self, size: int, network: Make[Forward] = FeedForward):
+        super().__init__()
+        self.dim, self.network = size, network(size)
+
+    def start(self, batch: int, memory: Memory | None = None) -> None:
+        return None
+
+    def forward(self, x: Tensor, state: None = None, mask: Tensor | None = None) -> tuple[Tensor, None]:
+        return self.network(x, mask), None
+
+
+class Fixed(Layer):
+    """A layer over exactly `length` positions: `mix` maps (B, n, D) → (B, n, D)."""
+
+    causal = False
+
+    def __init__(self, size: int, length: int):
+        super().__init__()
+        need(length > 0, f"mixing over tokens needs a length of at least 1, not {length}")
+        self.dim, self.context = size, length
+
+    def start(self, batch: int, memory: Memory | None = None) -> None:
+        return None
+
+    def mix(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward(self, x: Tensor, state: None = None, mask: Tensor | None = None) -> tuple[Tensor, None]:
+        total = x.shape[1]
+        x, mask, back = front(x, mask)
+        longest = total if mask is None or not len(mask) else int(masks.lengths(mask).max())
+        need(
+            longest <= self.context,
+            f"{type(self).__name__} is made for sentences of {self.context} tokens and refuses one of {longest}: shorten it, train with a "
+            f"larger length, or mix with MixFeatures, a convolution, recurrence or attention, which take any length",
+        )
+        x = x if mask is None else x.masked_fill(~mask[..., None], 0)
+        y = self.mix(F.pad(x, (0, 0, 0, self.context - total)))  # (B, n, D); a negative amount cuts padding off
+        return turned(F.pad(y, (0, 0, 0, total - self.context)), back), None
+
+
+class MixAll(Fixed):
+    """[y₁; …; y_n] = f([x₁; …; x_n]):   f: np → np mixes all features of all tokens   [C1]. It refuses a longer sentence [C5]."""
+
+    def __init__(self, size: int, length: int, network: Make[Forward] = FeedForward):
+        super().__init__(size, length)
+        self.network = network(length * size)
+
+    def mix(self, x: Tensor) -> Tensor:
+        return self.network(x.flatten(1)[:, None])[:, 0].view(x.shape)  # over (B, 1, n p)
+
+
+class MixTokens(Fixed):
+    """Yᵀ = f(Xᵀ):   tokens stacked and transposed, (p, n), so f: n → n mixes one feature over all tokens   [C3]. It refuses a longer
+    sentence [C5]."""
+
+    def __init__(self, size: int, length: int, network: Make[Forward] = FeedForward):
+        super().__init__(size, length)
+        self.network = network(length)
+
+    def mix(self, x: Tensor) -> Tensor:
+        return self.network(x.transpose(1, 2)).transpose(1, 2)  # over (B, p, n)
+
+
+class MixerBlock(nn.Module):
+    """X ← X + f(norm(X)ᵀ)ᵀ,   X ← X + g(norm(X)),   f: n → n,  g: p → p   [C4, L12]"""
+
+    def __init__(self, size: int, length: int, tokens: Make[Forward], features: Make[Forward], norm: Make[Norm], dropout: float):
+        super().__init__()
+        self.tokens, self.features = tokens(length), features(size)
+        self.tokens_norm, self.features_norm = norm(size), norm(size)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout(self.tokens(self.tokens_norm(x).transpose(1, 2)).transpose(1, 2))
+        return x + self.dropout(self.features(self.features_norm(x)))
+
+
+class Mixer(Fixed):
+    """MLP-Mixer (Tolstikhin et al.): blocks that mix tokens, then features, and a last norm   [C4, L12]. Its patches are our tokens."""
+
+    def __init__(
+        self,
+        size: int,
+        length: int,
+        layers: int = 4,
+        tokens: Make[Forward] = FeedForward,
+        features: Make[Forward] = FeedForward,
+        norm: Make[Norm] = LayerNorm,
+        dropout: float = 0.0,
+    ):
+        super().__init__(size, length)
+        need(layers > 0, f"a Mixer needs at least one layer, not {layers}")
+        self.blocks = nn.ModuleList(MixerBlock(size, length, tokens, features, norm, dropout) for _ in range(layers))
+        self.norm = norm(size)
+
+    def mix(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x)
