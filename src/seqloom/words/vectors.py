@@ -13,8 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from seqloom.measure import sign
-
 Near = list[tuple[str, float]]
 BLOCK = 1 << 22  # numbers of the matrix read at a time
 MOST = 512  # queries answered in one pass over the matrix
@@ -152,10 +150,10 @@ class Vectors:
         """The first `most` words, which are the most frequent ones in every usual file."""
         return Vectors(self.words[:most], self.matrix[:most], self.meta)
 
-    def signature(self) -> str:
-        """What the vectors are, in one line."""
-        facts = {key: value for key, value in self.meta.items() if isinstance(value, str | int | float | bool)}
-        return sign("vectors", {"words": len(self), "dim": self.dim, **facts})
+    def facts(self) -> dict[str, object]:
+        """What the vectors are, for a figure's signature."""
+        told = {key: value for key, value in self.meta.items() if isinstance(value, str | int | float)}
+        return {"words": len(self), "dim": self.dim, **told}
 
     def _named(self, rows: np.ndarray, scores: np.ndarray) -> Near:
         return [(self.words[row], float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0]
