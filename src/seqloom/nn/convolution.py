@@ -188,7 +188,9 @@ class GatedBlock(nn.Module):
         self.back = nn.Linear(memory, dim) if memory else None
         self.score = Dot(width) if memory else None
         self.dropout = Dropout(dropout)
-        nn.init.normal_(self.convolution.taps.weight, std=math.sqrt(4 * (1 - dropout) / (kernel * dim)))  # a gate halves, twice
+        nn.init.normal_(
+            self.convolution.taps.weight, std=math.sqrt(4 * (1 - dropout) / (kernel * dim))
+        )  # a gate halves, so b near 0 keeps the variance
         nn.init.zeros_(self.convolution.taps.bias)
 
     def sweep(self, h: Tensor, g: Tensor, source: Source | None, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
