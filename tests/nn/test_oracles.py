@@ -204,7 +204,7 @@ def test_norms_are_torchs():
 
 def test_rotary_turns_as_the_loop_does():
     x, places = torch.randn(2, 3, 5, 8), torch.tensor([[0, 1, 2, 3, 4], [7, 7, 100, 3, 0]])
-    turned = Rotary(24, 3).rotate(x, places)
+    turned = Rotary(24, 3).rotate(x.transpose(1, 2), places).transpose(1, 2)
     for b in range(2):
         for h in range(3):
             for t in range(5):
@@ -215,7 +215,7 @@ def test_rotary_products_depend_on_the_distance_alone():
     rotary, q, k = Rotary(8), torch.randn(8), torch.randn(8)
 
     def product(t: int, j: int) -> Tensor:
-        turned = rotary.rotate(torch.stack([q, k])[None, None], torch.tensor([t, j]))[0, 0]
+        turned = rotary.rotate(torch.stack([q, k])[None, :, None], torch.tensor([t, j]))[0, :, 0]
         return turned[0] @ turned[1]
 
     for distance in (-5, 0, 1, 9):

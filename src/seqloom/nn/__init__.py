@@ -1,6 +1,6 @@
 """Equations: one part, one file, one docstring that states it. Knows nobody."""
 
-from seqloom.nn.attention import CrossAttention, Pooling, SelfAttention, attend
+from seqloom.nn.attention import CrossAttention, Pooling, SelfAttention
 from seqloom.nn.attentive import AttentiveRNN
 from seqloom.nn.chain import Chain
 from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
@@ -14,9 +14,11 @@ from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
 from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
 from seqloom.nn.position import ALiBi, Concatenated, Learned, NoPosition, Position, Rotary, Sinusoidal
 from seqloom.nn.recurrent import LSTM, RNN, Cell
-from seqloom.nn.score import Additive, Dot, ScaledDot, Score
+from seqloom.nn.score import Additive, Bilinear, Dot, ScaledDot, Score
 from seqloom.nn.stack import Block, Transformer
 from seqloom.nn.state import State, detach, select
+from seqloom.nn.view import attend
+from seqloom.nn.weights import Raw, Softmax, Weights
 
 __all__ = [
     "LSTM",
@@ -24,6 +26,7 @@ __all__ = [
     "ALiBi",
     "Additive",
     "AttentiveRNN",
+    "Bilinear",
     "Block",
     "ByteNet",
     "Cell",
@@ -53,14 +56,17 @@ __all__ = [
     "Pooling",
     "Position",
     "RMSNorm",
+    "Raw",
     "Rotary",
     "ScaledDot",
     "Score",
     "SelfAttention",
     "Sinusoidal",
+    "Softmax",
     "State",
     "SwiGLU",
     "Transformer",
+    "Weights",
     "attend",
     "detach",
     "fast",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -18,17 +19,24 @@ class Forward(nn.Module):
 
 
 class FeedForward(Forward):
-    """y = W₂ f(W₁ x + b₁) + b₂,   f = ReLU or GELU   [G5, D-19]"""
+    """y = W₂ f(W₁ x + b₁) + b₂,   f = GELU, ReLU, σ or tanh   [G5, D-19]. S2's ReLU(W x - B) is b₁ = -B; S1 has no bias."""
 
-    def __init__(self, size: int, dim: int | None = None, activation: Literal["relu", "gelu"] = "gelu", bias: bool = True):
+    def __init__(
+        self,
+        size: int,
+        dim: int | None = None,
+        activation: Literal["relu", "gelu", "sigmoid", "tanh"] = "gelu",
+        bias: bool = True,
+    ):
         super().__init__()
         dim = dim or 4 * size
         self.first = nn.Linear(size, dim, bias)
         self.last = nn.Linear(dim, size, bias)
         self.activation = activation
+        self.function = {"relu": F.relu, "gelu": F.gelu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}[activation]
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.last(getattr(F, self.activation)(self.first(x)))
+        return self.last(self.function(self.first(x)))
 
 
 class SwiGLU(Forward):

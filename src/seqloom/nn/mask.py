@@ -16,6 +16,11 @@ def right_padded(mask: Tensor) -> bool:
     return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
+def unless_full(mask: Tensor | None) -> Tensor | None:
+    """The mask, or None where it hides nothing: what follows then has less to do."""
+    return None if mask is None or bool(mask.all()) else mask
+
+
 def positions(mask: Tensor) -> Tensor:
     """The place of each real token among the real tokens of its row; padding repeats the one before: (B, T) → (B, T)."""
     return (mask.cumsum(1) - 1).clamp(min=0)

@@ -1,32 +1,69 @@
 """Positions: how a model without recurrence knows the order. A scheme is one class that changes one of three things:
-the input (`embed`), the queries and keys (`rotate`), or the scores (`bias`)."""
+the input (`embed`), the queries and keys (`rotate`), or the scores (`bias`).
+
+Tables of sines, cosines and angles are made once and grow by doubling; a call only cuts its rows out of them. Left out: ways of
+stretching angles beyond the trained length.
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from seqloom.nn import mask as masks
+from seqloom.nn.fast import fast
+from seqloom.nn.kept import Kept, room
 from seqloom.nn.layer import Make, need
+from seqloom.nn.turn import table, turn
+
+Places = slice | Tensor
+"""The positions of a call's tokens, counted from 0: a slice where all rows agree, else (T,) or (B, T). Either picks rows of a table."""
+
+Layout = Literal["interleaved", "halves"]
+
+
+def end(places: Places) -> int:
+    """One more than the last position."""
+    if isinstance(places, slice):
+        return places.stop
+    return int(places.max()) + 1 if places.numel() else 0
+
+
+def walk(seen: Tensor | None, mask: Tensor | None, batch: int, length: int, device: torch.device) -> Tensor:
+    """The position of each token after `seen` real ones (B,): (T,) where all rows agree at their real tokens, else (B, T)."""
+    level = seen is None or not batch or bool((seen == seen[0]).all())
+    if level and (mask is None or masks.right_padded(mask)):
+        places = torch.arange(length, device=device)
+        if mask is not None and mask.numel():
+            places = places.clamp(max=masks.lengths(mask).max() - 1)  # padding alone never reaches a new position
+        return (places + (0 if seen is None or not batch else seen[0])).clamp(min=0)
+    here = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
+    return (here.cumsum(1) - 1 + (0 if seen is None else seen[:, None])).clamp(min=0)
 
 
 class Position(nn.Module):
-    """No position at all [H1]: sentences of the same words look alike. `places` is (T,) or (B, T), counted from 0."""
+    """No position at all [H1]: sentences of the same words look alike."""
 
     context: int | None = None
+    turns = False  # whether `rotate` does anything
 
     def __init__(self, dim: int, heads: int = 1):
         super().__init__()
         self.dim = dim  # the width of what `embed` gives
 
-    def embed(self, x: Tensor, places: Tensor) -> Tensor:
+    def embed(self, x: Tensor, places: Places) -> Tensor:
+        """x is (B, T, D)."""
         return x
 
-    def rotate(self, x: Tensor, places: Tensor) -> Tensor:
+    def rotate(self, x: Tensor, places: Places) -> Tensor:
+        """x is (B, T, H, K): queries and keys alike."""
         return x
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor | None:
+        """Places (T,) and (S,), or with the batch in front → (1 or B, H, T, S)."""
         return None
 
 
@@ -35,19 +72,36 @@ class NoPosition(Position):
 
 
 class Sinusoidal(Position):
-    """x + p,   p[2k] = sin(t ωₖ), p[2k+1] = cos(t ωₖ),   ωₖ = base^(-2k/d), k from 0   [H2, H4, D-14]"""
+    """x + p,   p[2k] = sin(t ωₖ), p[2k+1] = cos(t ωₖ),   ωₖ = base^(-2k/d), k from `first`   [H2, H4, D-14]
 
-    def __init__(self, dim: int, heads: int = 1, base: float = 10000.0):
+    In the layout "halves" all sines stand before all cosines.
+    """
+
+    def __init__(self, dim: int, heads: int = 1, base: float = 10000.0, layout: Layout = "interleaved", first: int = 0):
         super().__init__(dim, heads)
         need(dim % 2 == 0, f"sinusoidal positions need an even size, not {dim}")
-        self.register_buffer("frequency", base ** (-torch.arange(0, dim, 2) / dim), persistent=False)
+        need(base > 0, f"the base of sinusoidal positions must be above 0, not {base}")
+        self.base, self.layout, self.first, self.kept = base, layout, first, Kept()
 
-    def code(self, places: Tensor) -> Tensor:
+    @property
+    def frequency(self) -> Tensor:
+        """ωₖ: (D/2,)."""
+        return self.base ** (-(torch.arange(0, self.dim, 2, dtype=torch.float64) + 2 * self.first) / self.dim)
+
+    def waves(self, places: Tensor) -> Tensor:
         angle = places[..., None] * self.frequency  # (…, T, D/2)
-        return torch.stack([angle.sin(), angle.cos()], -1).flatten(-2)  # (…, T, D)
+        sine, cosine = angle.sin(), angle.cos()
+        return torch.cat([sine, cosine], -1) if self.layout == "halves" else torch.stack([sine, cosine], -1).flatten(-2)  # (…, T, D)
 
-    def embed(self, x: Tensor, places: Tensor) -> Tensor:
-        return x + self.code(places).to(x.dtype)
+    def code(self, places: Places, like: Tensor | None = None) -> Tensor:
+        """The vectors of the places, in the type of `like`: (…, T, D)."""
+        like = torch.empty(0) if like is None else like
+        length = room(end(places))
+        table = self.kept((length, like.dtype, like.device), lambda: self.waves(torch.arange(length)).to(like))
+        return table[places]
+
+    def embed(self, x: Tensor, places: Places) -> Tensor:
+        return x + self.code(places, x)
 
 
 class Learned(Position):
@@ -59,15 +113,15 @@ class Learned(Position):
         self.table = nn.Parameter(torch.randn(length, dim) * 0.02)
         self.context = length
 
-    def code(self, places: Tensor) -> Tensor:
-        if places.numel() and (longest := int(places.max()) + 1) > self.context:
+    def code(self, places: Places, like: Tensor | None = None) -> Tensor:
+        if (longest := end(places)) > self.context:
             raise ValueError(
                 f"a sequence of {longest} positions is longer than the {self.context} learned ones: "
                 f"shorten it, or train with a larger position.length, or with Sinusoidal, Rotary or ALiBi"
             )
-        return nn.functional.embedding(places, self.table)
+        return self.table[places] if isinstance(places, slice) else nn.functional.embedding(places, self.table)
 
-    def embed(self, x: Tensor, places: Tensor) -> Tensor:
+    def embed(self, x: Tensor, places: Places) -> Tensor:
         return x + self.code(places)
 
 
@@ -80,44 +134,57 @@ class Concatenated(Position):
         need(hasattr(self.inner, "code"), f"{type(self.inner).__name__} has no vector to concatenate: use Sinusoidal or Learned")
         self.context = self.inner.context
 
-    def embed(self, x: Tensor, places: Tensor) -> Tensor:
-        code = self.inner.code(places).to(x.dtype)
-        return torch.cat([x, code.expand(*x.shape[:2], -1)], -1)  # (B, T, D + width)
+    def embed(self, x: Tensor, places: Places) -> Tensor:
+        return torch.cat([x, self.inner.code(places, x).expand(*x.shape[:2], -1)], -1)  # (B, T, D + width)
 
 
 class Rotary(Position):
     """q' = R(t) q, k' = R(j) k,   R(t) turns the pair (x[2i], x[2i+1]) by t θᵢ,   θᵢ = base^(-2i/K)   [H7, D-16]
 
-    So q'·k' depends on t - j alone.
+    So q'·k' depends on t - j alone. `theta` gives all pairs one angle; in the layout "halves" the pairs are (x[i], x[i + K/2]).
     """
 
-    def __init__(self, dim: int, heads: int = 1, base: float = 10000.0):
-        super().__init__(dim, heads)
-        size = dim // heads
-        need(size % 2 == 0, f"rotary positions need an even head size, not {size} ({dim} / {heads} heads)")
-        self.register_buffer("theta", base ** (-torch.arange(0, size, 2) / size), persistent=False)
+    turns = True
 
-    def rotate(self, x: Tensor, places: Tensor) -> Tensor:
-        angle = places[..., None] * self.theta  # (T, K/2) or (B, T, K/2)
-        if angle.dim() == 3:
-            angle = angle[:, None]  # over heads
+    def __init__(self, dim: int, heads: int = 1, base: float = 10000.0, layout: Layout = "interleaved", theta: float | None = None):
+        super().__init__(dim, heads)
+        need(base > 0, f"the base of rotary positions must be above 0, not {base}")
+        self.base, self.layout, self.theta, self.kept = base, layout, theta, Kept()
+
+    def angles(self, places: Tensor, size: int) -> Tensor:
+        """t θᵢ: (…, T, K/2)."""
+        need(size % 2 == 0, f"rotary positions turn pairs, so they need an even head size, not {size}: choose other heads or another key")
+        theta = self.base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=places.device) / size)
+        return places[..., None] * (theta if self.theta is None else torch.full_like(theta, self.theta))
+
+    def rotate(self, x: Tensor, places: Places) -> Tensor:
+        size, length, halves = x.shape[-1], room(end(places)), self.layout == "halves"
+        if fast() and x.dtype in (torch.float32, torch.float64):
+            tables = self.kept(
+                (length, size, x.dtype, x.device),
+                lambda: table(self.angles(torch.arange(length, device=x.device), size), x.dtype, halves),
+            )
+            return turn(x, tuple(table[places] for table in tables))
+        angle = self.angles(torch.arange(length, device=x.device)[places], size).unsqueeze(-2)  # (T, 1, K/2) or (B, T, 1, K/2)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
-        even, odd = x[..., 0::2], x[..., 1::2]  # (B, H, T, K/2)
-        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
+        a, b = x.chunk(2, -1) if halves else (x[..., 0::2], x[..., 1::2])  # each (B, T, H, K/2)
+        turned = a * cos - b * sin, a * sin + b * cos
+        return torch.cat(turned, -1) if halves else torch.stack(turned, -1).flatten(-2)
 
 
 class ALiBi(Position):
-    """s(t, j) = q·k/√K - c_h |t - j|,   c_h = 2^(-8h/H), h = 1…H   [H6, D-15]"""
+    """s(t, j) = q·k/√K - c_h |t - j|,   c_h = 2^(-8h/H), h = 1…H   [H6, D-15]. `slope` gives all heads one c."""
 
-    def __init__(self, dim: int, heads: int = 1):
+    def __init__(self, dim: int, heads: int = 1, slope: float | None = None):
         super().__init__(dim, heads)
-        self.register_buffer("slope", torch.tensor(slopes(heads)), persistent=False)
+        need(slope is None or slope > 0, f"the slope of ALiBi must be above 0, not {slope}")
+        self.slopes = slopes(heads) if slope is None else [slope] * heads
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         distance = (queries[..., :, None] - keys[..., None, :]).abs()  # (T, S) or (B, T, S)
-        if distance.dim() == 3:
-            distance = distance[:, None]
-        return -self.slope[:, None, None] * distance  # (H, T, S) or (B, H, T, S)
+        distance = distance.unsqueeze(-3)  # over heads
+        bias = torch.tensor(self.slopes, device=distance.device).neg()[:, None, None] * distance  # (H, T, S) or (B, H, T, S)
+        return bias if bias.dim() == 4 else bias[None]
 
 
 def slopes(heads: int) -> list[float]:

@@ -9,13 +9,16 @@ from torch import Tensor, nn
 
 
 class Score(nn.Module):
-    """s = score(q, k):  (B, H, T, K), (B, H, S, K) → (B, H, T, S). `scale` is set where s = scale · q·k, which fused attention knows."""
+    """s = score(q, k):  (B, H, T, K), (B, H, S, K) → (B, H, T, S). `scale` is set where s = scale · query(q)·k, which fused attention knows."""
 
     scale: float | None = None
 
     def __init__(self, dim: int):
         super().__init__()
         self.dim = dim
+
+    def query(self, q: Tensor) -> Tensor:
+        return q
 
 
 class Dot(Score):
@@ -36,6 +39,22 @@ class ScaledDot(Score):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return torch.einsum("bhtk,bhsk->bhts", q, k) * self.scale
+
+
+class Bilinear(Score):
+    """s(q, k) = qᵀ W k   [F8]: the general score of Luong et al., one W for all heads"""
+
+    scale = 1.0
+
+    def __init__(self, dim: int):
+        super().__init__(dim)
+        self.weight = nn.Parameter(torch.empty(dim, dim).uniform_(-1, 1) / math.sqrt(dim))
+
+    def query(self, q: Tensor) -> Tensor:
+        return q @ self.weight
+
+    def forward(self, q: Tensor, k: Tensor) -> Tensor:
+        return torch.einsum("bhti,ij,bhsj->bhts", q, self.weight, k)
 
 
 class Additive(Score):

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
-from seqloom.nn import mask as masks
 from seqloom.nn.attention import CrossAttention, SelfAttention
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.feedforward import FeedForward, Forward
 from seqloom.nn.layer import Layer, Make, Memory, need
 from seqloom.nn.norm import LayerNorm, Norm
 from seqloom.nn.position import Position, Sinusoidal
+from seqloom.nn.position import walk as walk
 from seqloom.nn.score import ScaledDot, Score
+from seqloom.nn.sight import Sight
 from seqloom.nn.state import State
 
 
@@ -42,10 +42,12 @@ class Block(Layer):
     def start(self, batch: int, memory: Memory | None = None) -> State:
         return self.attention.start(batch), self.cross.start(batch, memory) if self.cross else None
 
-    def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+    def forward(
+        self, x: Tensor, state: State = None, mask: Tensor | None = None, sight: Sight | None = None
+    ) -> tuple[Tensor, State]:
         cache, looking = state or self.start(x.shape[0])
         pre = self.order == "pre"
-        y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask)
+        y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask, sight)
         x = self.add(x, y, self.attention_norm)
         if self.cross:
             y, looking = self.cross(self.cross_norm(x) if pre else x, looking, mask)
@@ -58,16 +60,12 @@ class Block(Layer):
         return x if self.order == "pre" else norm(x)
 
 
-class Walked(NamedTuple):
-    """What a Transformer remembers: how many real tokens each row has seen (B,), and the states of its blocks."""
-
-    seen: Tensor
-    blocks: tuple
-
-
 class Transformer(Layer):
     """Positions, then `layers` blocks; a last norm closes the pre-norm arrangement. With a memory it is a decoder, without causality an
-    encoder. Weights start as N(0, 0.02²), those that feed the residual path as N(0, 0.02²/2L)."""
+    encoder. `attention` and `cross` carry options of their own, such as windows, groups and key sizes.
+
+    Weights start as N(0, 0.02²), those that feed the residual path as N(0, 0.02²/2L).
+    """
 
     def __init__(
         self,
@@ -83,6 +81,8 @@ class Transformer(Layer):
         bias: bool = True,
         dropout: float = 0.0,
         memory: int | None = None,
+        attention: Make[SelfAttention] = SelfAttention,
+        cross: Make[CrossAttention] = CrossAttention,
     ):
         super().__init__()
         need(layers > 0, f"a Transformer needs at least one layer, not {layers}")
@@ -91,8 +91,8 @@ class Transformer(Layer):
         self.dim, self.causal, self.context = self.position.dim, causal, self.position.context
         self.blocks = nn.ModuleList(
             Block(
-                SelfAttention(self.dim, heads, score, self.position, causal, bias),
-                CrossAttention(self.dim, memory, heads, score, bias) if memory else None,
+                attention(self.dim, heads, score, self.position, causal, bias),
+                cross(self.dim, memory, heads, score, bias) if memory else None,
                 feedforward(self.dim),
                 norm,
                 order,
@@ -109,30 +109,18 @@ class Transformer(Layer):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
-    def start(self, batch: int, memory: Memory | None = None) -> Walked:
-        seen = torch.zeros(batch, dtype=torch.long, device=next(self.parameters()).device)
-        return Walked(seen, tuple(block.start(batch, memory) for block in self.blocks))
+    def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
+        return tuple(block.start(batch, memory) for block in self.blocks)
 
-    def forward(self, x: Tensor, state: Walked | None = None, mask: Tensor | None = None) -> tuple[Tensor, Walked]:
-        batch, length, _ = x.shape
-        places = walk(None if state is None else state.seen, mask, batch, length, x.device)
-        state = state or self.start(batch)
-        x = self.dropout(self.position.embed(x, places))
+    def forward(
+        self, x: Tensor, state: tuple[State, ...] | None = None, mask: Tensor | None = None, visible: Tensor | None = None
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """`visible` (…, T, S) hides more than causality and padding do, in all layers."""
+        state = state or self.start(x.shape[0])
+        sight = self.blocks[0].attention.sight(x, state[0][0], mask, visible)  # the same for all: they share positions and options
+        x = self.dropout(self.position.embed(x, sight.places))
         after = []
-        for block, before in zip(self.blocks, state.blocks, strict=True):
-            x, now = block(x, before, mask)
+        for block, before in zip(self.blocks, state, strict=True):
+            x, now = block(x, before, mask, sight)
             after.append(now)
-        seen = state.seen + (length if mask is None else masks.lengths(mask))
-        return x if self.norm is None else self.norm(x), Walked(seen, tuple(after))
-
-
-def walk(seen: Tensor | None, mask: Tensor | None, batch: int, length: int, device: torch.device) -> Tensor:
-    """The position of each token: (T,) where all rows agree at their real tokens, else (B, T)."""
-    level = seen is None or not batch or bool((seen == seen[0]).all())
-    if level and (mask is None or masks.right_padded(mask)):
-        places = torch.arange(length, device=device)
-        if mask is not None and mask.numel():
-            places = places.clamp(max=masks.lengths(mask).max() - 1)  # padding alone never reaches a new position
-        return (places + (0 if seen is None or not batch else seen[0])).clamp(min=0)
-    here = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
-    return (here.cumsum(1) - 1 + (0 if seen is None else seen[:, None])).clamp(min=0)
+        return x if self.norm is None else self.norm(x), tuple(after)
