@@ -175,24 +175,40 @@ def _open_folder(folder: Path) -> Vectors:
 
 
 def _write(path: Path, form: Form, blocks: Iterable[tuple[list[str], np.ndarray]], count: int, dim: int, meta: dict[str, Any]) -> None:
-    """Write blocks beside the place and move them there: the target is whole or not there."""
+    if form == "folder":
+        with new_folder(path) as draft:
+            _write_folder(draft, blocks, dim, meta)
+        return
+    with _new(path) as draft:
+        with draft.open("wb") as file:
+            if form != "glove":
+                file.write(f"{count} {dim}\n".encode())
+            for words, rows in blocks:
+                file.write(b"".join(_packed_rows(words, rows) if form == "binary" else _text_rows(words, rows)))
+        fsync_file(draft)
+
+
+@contextmanager
+def new_folder(path: str | Path) -> Iterator[Path]:
+    """A folder to write into, which stands at `path` when all went well and nowhere otherwise."""
+    with _new(Path(path)) as draft:
+        draft.mkdir()
+        yield draft
+        for file in draft.iterdir():
+            fsync_file(file)
+
+
+@contextmanager
+def _new(path: Path) -> Iterator[Path]:
+    """A place beside `path` that is moved there in the end."""
     free(path)
     draft = path.parent / f".{path.name}-{uuid4().hex}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if form == "folder":
-            draft.mkdir()
-            _write_folder(draft, blocks, dim, meta)
-        else:
-            with draft.open("wb") as file:
-                if form != "glove":
-                    file.write(f"{count} {dim}\n".encode())
-                for words, rows in blocks:
-                    file.write(b"".join(_packed_rows(words, rows) if form == "binary" else _text_rows(words, rows)))
-            fsync_file(draft)
+        yield draft
         os.rename(draft, path)
     except OSError as error:
-        raise no_room(error, path, "the vectors") from error
+        raise no_room(error, path, "the result") from error
     finally:
         with suppress(OSError):
             shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
@@ -217,7 +233,6 @@ def _write_folder(folder: Path, blocks: Iterable[tuple[list[str], np.ndarray]], 
                 numbers.write(np.ascontiguousarray(rows, "<f4"))
                 rows_written += len(words)
     write_whole(folder / "meta.json", json.dumps({"format": OURS, "words": rows_written, "dim": dim, "about": meta}, ensure_ascii=False, indent=1))
-    fsync_file(folder / "vectors.npy")
 
 
 def _text_rows(words: Iterable[str], rows: np.ndarray) -> Iterator[bytes]:
