@@ -23,6 +23,10 @@ Tree = dict[str, Any]
 Names = Mapping[str, Callable[..., Any]]
 
 
+class Unknown(ValueError):
+    """A `type` that no part has."""
+
+
 class Reader(yaml.SafeLoader):
     """Plain YAML: no anchors, which can make a small file endless, and no option said twice, of which one would be lost."""
 
@@ -170,8 +174,9 @@ def build(tree: Any, names: Names, place: str, lines: Lines | None = None, kind:
         raise ValueError(f"{lines.at(place)}: says no type; choose from {', '.join(sorted(fitting))}")
     name = tree["type"]
     if not isinstance(name, str) or name not in fitting:
-        reason = f"{name} cannot stand here" if isinstance(name, str) and name in names else f"no part is called {name!r}"
-        raise ValueError(f"{lines.at(place + '.type')}: {reason}; {nearest(str(name), fitting)}")
+        known = isinstance(name, str) and name in names
+        reason = f"{name} cannot stand here" if known else f"no part is called {name!r}"
+        raise (ValueError if known else Unknown)(f"{lines.at(place + '.type')}: {reason}; {nearest(str(name), fitting)}")
     return options(fitting[name], {key: value for key, value in tree.items() if key != "type"}, names, place, lines)
 
 

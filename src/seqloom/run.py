@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from seqloom import config, data, files, models, objectives
-from seqloom import nn as parts
+from seqloom import nn as equations
 from seqloom.text import corpus, store, tokenizer
 
 SECTIONS: dict[str, config.Names] = {
@@ -29,8 +29,8 @@ SECTIONS: dict[str, config.Names] = {
         for part in (tokenizer.Characters, tokenizer.Words, tokenizer.BPE, tokenizer.WordPiece, tokenizer.Unigram, tokenizer.File)
     },
     "data": {part.__name__: part for part in (data.Windows, data.Blocks, data.Pairs)},
-    "model": {name: part for room in (models, parts) for name, part in vars(room).items() if name in room.__all__ and inspect.isclass(part)},
-    "objective": {part.__name__: part for part in (objectives.next_token, objectives.translation)},
+    "model": {name: part for room in (models, equations) for name, part in vars(room).items() if name in room.__all__ and inspect.isclass(part)},
+    "objective": {part.__name__: part for part in (objectives.next_token, objectives.translation, objectives.mixed)},
 }
 PRESETS = Path(__file__).parent / "presets"
 
@@ -51,10 +51,23 @@ def find(name: str) -> tuple[config.Tree, config.Lines]:
     raise ValueError(f"{name}: no preset and no file of that name; {config.nearest(name, presets())}")
 
 
-class Recipe:
-    """A checked config: what each section makes, before any data is read."""
+def own(parts: Sequence[type[nn.Module]]) -> config.Names:
+    """The user's own parts by name, to stand beside the built-in ones. Only Python code can hand them over, never a config."""
+    named: dict[str, type[nn.Module]] = {}
+    for part in parts:
+        if not (inspect.isclass(part) and issubclass(part, nn.Module)):
+            raise ValueError(f"parts: {part!r} is no class of a part; hand over classes such as a Cell, a Score, a Position or a Layer")
+        if part.__name__ in SECTIONS["model"] or named.get(part.__name__, part) is not part:
+            taken = "a built-in part" if part.__name__ in SECTIONS["model"] else "another of your parts"
+            raise ValueError(f"parts: {part.__name__} is the name of {taken}; give your class another name")
+        named[part.__name__] = part
+    return named
 
-    def __init__(self, tree: config.Tree, lines: config.Lines | None = None):
+
+class Recipe:
+    """A checked config: what each section makes, before any data is read. `parts` are classes of the user's own that it may name."""
+
+    def __init__(self, tree: config.Tree, lines: config.Lines | None = None, parts: Sequence[type[nn.Module]] = ()):
         lines = lines or config.Lines()
         known = [*SECTIONS, "train", "files", "seed"]
         for section in tree:
@@ -64,7 +77,13 @@ class Recipe:
             if section not in tree:
                 raise ValueError(f"{lines.source}: the section {section!r} is missing; see a preset for an example")
         self.tree, self.lines = tree, lines
-        self.parts = {section: config.build(tree[section], names, section, lines) for section, names in SECTIONS.items()}
+        sections = {**SECTIONS, "model": {**SECTIONS["model"], **own(parts)}}
+        try:
+            self.parts = {section: config.build(tree[section], names, section, lines) for section, names in sections.items()}
+        except config.Unknown as error:
+            if Path(lines.source).name != "config.yaml":
+                raise
+            raise config.Unknown(f"{error}; a part of your own is handed over from Python: load(folder, parts=[…])") from None
         if not inspect.isclass(made := self.parts["model"].func) or made not in (models.LanguageModel, models.Seq2Seq):
             raise ValueError(f"{lines.at('model.type')}: {made.__name__} is no model; choose from LanguageModel, Seq2Seq")
         self.seed = config.convert(tree.get("seed", 0), int, {}, "seed", lines)
@@ -79,6 +98,7 @@ class Recipe:
         data: Sequence[str] | None = None,
         valid: Sequence[str] | None = None,
         seed: int | None = None,
+        parts: Sequence[type[nn.Module]] = (),
     ) -> Recipe:
         """A preset, a YAML file or a run folder, changed by dotted overrides, on the given files."""
         tree, lines = find(what)
@@ -88,7 +108,7 @@ class Recipe:
                 tree.setdefault("files", {})[side] = [path if path == "-" else str(Path(path).resolve()) for path in paths]
         if seed is not None:
             tree["seed"] = seed
-        return cls(tree, lines)
+        return cls(tree, lines, parts)
 
     def reader(self, paths: list[str]) -> corpus.Reader:
         return self.parts["corpus"](paths)
@@ -176,15 +196,15 @@ def is_run(folder: str | Path) -> bool:
     return (Path(folder) / "config.yaml").exists()
 
 
-def load(folder: str | Path) -> Run:
-    """The trained model of a run folder, ready to use."""
+def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
+    """The trained model of a run folder, ready to use; `parts` are the classes of the user's own that its config names."""
     folder = Path(folder)
     if not is_run(folder):
         raise ValueError(f"{folder}: not a run folder (it has no config.yaml); train one with: seqloom train PRESET --data FILE --out {folder}")
     weights_file = folder / "model.safetensors"
     if not weights_file.exists():
         raise ValueError(f"{folder}: the run has no finished weights yet; finish it with: seqloom train {folder}")
-    recipe = Recipe(*find(str(folder)))
+    recipe = Recipe(*find(str(folder)), parts)
     learnt = tokenizer.load(folder / "tokenizer.json")
     try:
         said = json.loads((folder / "results.json").read_text("utf-8"))["weights"]["sha256"]

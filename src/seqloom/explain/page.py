@@ -1,0 +1,135 @@
+"""Explanations and comparisons as one HTML file: MathML, both colour schemes, nothing fetched from anywhere."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+from seqloom.explain import notation, show
+from seqloom.explain.differ import Comparison, Row
+from seqloom.explain.mathml import math
+from seqloom.explain.parts import Explanation, Part
+
+STYLE = """
+:root { color-scheme: light dark; --ink: light-dark(#1d2127, #e4e6ea); --soft: light-dark(#667080, #98a1ae); --paper: light-dark(#fdfdfb, #15181c);
+  --card: light-dark(#ffffff, #1c2025); --line: light-dark(#e3e4e0, #30363d);
+  --bar: light-dark(#3a6ea5, #6ea8dc); --bar2: light-dark(#c07a2c, #dca35c); }
+* { box-sizing: border-box; }
+body { font: 16px/1.55 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; color: var(--ink); background: var(--paper);
+  max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; overflow-wrap: anywhere; }
+h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+h3 { font-size: 1rem; margin: 0; }
+h3 small { font-weight: 400; color: var(--soft); }
+p { margin: .35rem 0; }
+.lead, .note, .places, footer { color: var(--soft); }
+.note, .places, .facts, footer { font-size: .875rem; }
+.places, code { font-family: ui-monospace, "SF Mono", Menlo, Consolas, monospace; font-size: .8rem; overflow-wrap: anywhere; }
+math { font-family: "STIX Two Math", "Latin Modern Math", "Cambria Math", math; font-size: 1.15em; }
+msub > :nth-child(2), msubsup > :nth-child(2) { transform: translateY(.13em); } /* fonts without tables for mathematics set indices too high */
+.equation { line-height: 1.9; }
+.equation math { margin-right: .45em; }
+.reference { color: var(--soft); font-size: .75rem; white-space: nowrap; }
+.words { font-size: .9rem; }
+article { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1.1rem;
+  margin: .6rem 0 .6rem calc(var(--depth) * 1.4rem); }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
+th { font-weight: 600; color: var(--soft); font-size: .8rem; }
+.number { text-align: right; white-space: nowrap; }
+tr:last-child td { border-bottom: 0; }
+tr.sum td { font-weight: 600; border-top: 2px solid var(--line); }
+.bar { display: block; height: .4rem; border-radius: .2rem; background: var(--bar); margin: .1rem 0; }
+.bar.work { background: var(--bar2); }
+td.bars { width: 22%; padding-top: .55rem; }
+.two td:first-child { width: 16%; color: var(--soft); }
+.two td { width: 42%; }
+.facts { margin: .4rem 0 0; padding: 0; list-style: none; color: var(--soft); overflow-wrap: anywhere; }
+footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .8rem; }
+@media (max-width: 40rem) { article { margin-left: calc(var(--depth) * .5rem); } td.bars { display: none; } }
+"""
+
+
+def explanation(found: Explanation) -> str:
+    size, _, rest = show.head(found).partition(": ")
+    body = [f"<h1>{escape(size)}</h1>", f'<p class="lead">{escape(rest)}</p>', "<h2>Which part has most</h2>"]
+    body += [f"<p>{escape(show.answer(found))}</p>", ranking(found), "<h2>Equations</h2>"]
+    body += [article(part, found) for part in found.parts]
+    return whole(found.source, [*body, f"<footer>{escape(show.NOTE)}</footer>"])
+
+
+def comparison(found: Comparison) -> str:
+    body = [f"<h1>{escape(found.first)} and {escape(found.second)}</h1>"]
+    if not found:
+        body.append("<p>No difference.</p>")
+    for group in show.sections(found):
+        rows = "".join(f"<tr><td>{escape(row.what)}</td>{side(row, 0)}{side(row, 1)}</tr>" for row in group.rows)
+        names = f"<tr><th></th><th>{escape(found.first)}</th><th>{escape(found.second)}</th></tr>"
+        body += [f"<h2>{escape(group.place)}</h2>", f'<table class="two">{names}{rows}</table>']
+    return whole(f"{found.first} and {found.second}", body)
+
+
+def side(row: Row, number: int) -> str:
+    one = (row.first, row.second)[number]
+    if row.what == "equation" and one:
+        return f"<td>{equation(one)}</td>"
+    return f"<td>{'<br>'.join(escape(line) for line in show.sides(row)[number].splitlines())}</td>"
+
+
+def ranking(found: Explanation) -> str:
+    """The table of parts with a bar for each share."""
+    first, *rows, last = show.table(found)
+    heads = "".join(f"<th{' class=number' if n else ''}>{escape(cell)}</th>" for n, cell in enumerate(first)) + "<th></th>"
+    lines = [f"<tr>{heads}</tr>"]
+    for cells, (_, _, parameters, flops) in zip(rows, found.ranking(), strict=True):
+        bars = bar(parameters / max(found.parameters, 1)) + bar(flops / max(found.flops, 1), " work")
+        lines.append(f'<tr>{numbers(cells)}<td class="bars">{bars}</td></tr>')
+    return f'<table>{"".join(lines)}<tr class="sum">{numbers(last)}<td></td></tr></table>'
+
+
+def numbers(cells: list[str]) -> str:
+    return "".join(f"<td{' class=number' if n else ''}>{escape(cell)}</td>" for n, cell in enumerate(cells))
+
+
+def bar(share: float, kind: str = "") -> str:
+    return f'<span class="bar{kind}" style="width: {100 * share:.1f}%"></span>'
+
+
+def article(part: Part, whole: Explanation) -> str:
+    name, _, options = part.title().partition(" (")
+    lines = [f"<h3>{escape(name)}{f' <small>{escape(options[:-1])}</small>' if options else ''}</h3>"]
+    lines.append(f'<p class="places">{escape(", ".join(part.places))}</p>')
+    lines.append(equation(part.equation))
+    lines += [f'<p class="note">{words(note)}</p>' for note in part.notes]
+    lines.append(f'<ul class="facts">{"".join(f"<li>{escape(fact)}</li>" for fact in show.facts(part, whole))}</ul>')
+    return f'<article style="--depth: {part.depth}">{"".join(lines)}</article>'
+
+
+def equation(lines: list[str]) -> str:
+    """The lines of a docstring, mathematics set as such and the words between it as words; a line that begins with words goes on."""
+    names, rows = notation.named(lines), []
+    for line in lines:
+        pieces = notation.pieces(line, names)
+        if not rows or pieces[0].kind == "math":
+            rows.append("")
+        rows[-1] += "".join(map(piece, pieces))
+    return "".join(f'<p class="equation">{row}</p>' for row in rows)
+
+
+def piece(one: notation.Piece) -> str:
+    """With a space before it, unless it begins with the point or comma that ends what came before."""
+    space = "" if one.text[0] in ".,;:" else " "
+    if one.kind == "math":
+        return space + math(one.text)
+    return f'{space}<span class="{"reference" if one.kind == "reference" else "words"}">{words(one.text)}</span>'
+
+
+def words(text: str) -> str:
+    """Prose, with what stands in backquotes as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def whole(title: str, body: list[str]) -> str:
+    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
+    head = f"<head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>"
+    return f'<!doctype html>\n<html lang="en">{head}\n<body>{"".join(body)}</body></html>\n'
