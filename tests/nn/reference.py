@@ -14,9 +14,6 @@ def of(part, x, memory=None):
     """What the part must give for one example: x is (T, D) or T ids, memory (S, M) or S ids."""
     forms = {
         "RNN": lambda: rnn(part, x),
-        "SelfAttention": lambda: self_attention(part, x),
-        "CrossAttention": lambda: cross_attention(part, x, memory),
-        "AttentiveRNN": lambda: attentive(part, x, memory),
         "Block": lambda: block(part, x, memory),
         "Transformer": lambda: transformer(part, x, memory),
         "Chain": lambda: chain(part, x, memory),
@@ -73,83 +70,6 @@ def rnn(part, x):
     return np.array(x)
 
 
-def attentive(part, x, memory):
-    pooling, cells = part.attention, part.cells
-    keys = [linear(pooling.key, m) for m in memory]
-    first = np.tanh(linear(part.first, sum(memory) / len(memory)))
-    hs, cs, outputs = [first for _ in cells], [np.zeros(part.dim) for _ in cells], []
-    for word in x:
-        query = linear(pooling.query, hs[-1])
-        weights = softmax([score(pooling.score, query, key) for key in keys])
-        context = sum(w * m for w, m in zip(weights, memory, strict=True))
-        below = word
-        for number, cell in enumerate(cells):
-            more = 0.0 if number else linear(part.context_share, context)
-            hs[number], cs[number] = lstm_step(cell, below, hs[number], cs[number], more)
-            below = hs[number]
-        outputs.append(np.tanh(linear(part.last, np.concatenate([hs[-1], context, word]))))
-    return np.array(outputs)
-
-
-# Attention
-
-
-def score(part, q, k):
-    name = type(part).__name__
-    if name == "Additive":
-        return float(array(part.vector) @ np.tanh(q + k))
-    return float(q @ k) / {"Dot": 1, "ScaledDot": math.sqrt(len(q))}[name]
-
-
-def rotated(x, t, base=10000.0):
-    y = np.zeros(len(x))
-    for i in range(len(x) // 2):
-        angle = t * base ** (-2 * i / len(x))
-        y[2 * i] = x[2 * i] * math.cos(angle) - x[2 * i + 1] * math.sin(angle)
-        y[2 * i + 1] = x[2 * i] * math.sin(angle) + x[2 * i + 1] * math.cos(angle)
-    return y
-
-
-def heads_of(rows, heads):
-    """[T][D] → [H][T][K]."""
-    size = len(rows[0]) // heads
-    return [[row[h * size : (h + 1) * size] for row in rows] for h in range(heads)]
-
-
-def averaged(part, q, k, v, last, bias):
-    """One head: for each t the weights over j in 0 … last(t) - 1, and the average of the values."""
-    outputs = []
-    for t in range(len(q)):
-        seen = range(last(t))
-        weights = softmax([score(part, q[t], k[j]) + bias(t, j) for j in seen])
-        outputs.append(sum(weights[j] * v[j] for j in seen))
-    return outputs
-
-
-def self_attention(part, x):
-    size, kind = len(x[0]), type(part.position).__name__
-    projected = [linear(part.project, row) for row in x]
-    q, k, v = (heads_of([row[n * size : (n + 1) * size] for row in projected], part.heads) for n in range(3))
-    results = []
-    for h in range(part.heads):
-        qs, ks = q[h], k[h]
-        if kind == "Rotary":
-            qs, ks = [rotated(row, t) for t, row in enumerate(qs)], [rotated(row, t) for t, row in enumerate(ks)]
-        slope = 2 ** (-8 * (h + 1) / part.heads) if kind == "ALiBi" else 0.0
-        last = (lambda t: t + 1) if part.causal else (lambda t: len(x))
-        results.append(averaged(part.score, qs, ks, v[h], last, lambda t, j, slope=slope: -slope * abs(t - j)))
-    return np.array([linear(part.last, np.concatenate(row)) for row in zip(*results, strict=True)])
-
-
-def cross_attention(part, x, memory):
-    projected = [linear(part.project, row) for row in memory]
-    q = heads_of([linear(part.query, row) for row in x], part.heads)
-    k = heads_of([row[: part.dim] for row in projected], part.heads)
-    v = heads_of([row[part.dim :] for row in projected], part.heads)
-    results = [averaged(part.score, q[h], k[h], v[h], lambda t: len(memory), lambda t, j: 0.0) for h in range(part.heads)]
-    return np.array([linear(part.last, np.concatenate(row)) for row in zip(*results, strict=True)])
-
-
 # The Transformer
 
 
@@ -168,15 +88,15 @@ def feedforward(part, x):
     if type(part).__name__ == "SwiGLU":
         gate, value = np.split(a, 2)
         return linear(part.last, gate * sigmoid(gate) * value)
-    if part.activation == "relu":
-        return linear(part.last, np.maximum(a, 0))
-    return linear(part.last, np.array([u * 0.5 * (1 + math.erf(u / math.sqrt(2))) for u in a]))
+    if part.activation == "gelu":
+        return linear(part.last, np.array([u * 0.5 * (1 + math.erf(u / math.sqrt(2))) for u in a]))
+    return linear(part.last, {"relu": lambda u: np.maximum(u, 0), "sigmoid": sigmoid, "tanh": np.tanh}[part.activation](a))
 
 
 def block(part, x, memory):
-    steps = [(part.attention_norm, lambda rows: self_attention(part.attention, rows))]
+    steps = [(part.attention_norm, lambda rows: of(part.attention, rows))]
     if part.cross is not None:
-        steps.append((part.cross_norm, lambda rows: cross_attention(part.cross, rows, memory)))
+        steps.append((part.cross_norm, lambda rows: of(part.cross, rows, memory)))
     steps.append((part.feedforward_norm, lambda rows: [feedforward(part.feedforward, row) for row in rows]))
     for normal, f in steps:
         if part.order == "pre":
@@ -186,16 +106,10 @@ def block(part, x, memory):
     return np.array(x)
 
 
-def sinusoid(t, size, base=10000.0):
-    code = np.zeros(size)
-    for k in range(size // 2):
-        frequency = base ** (-2 * k / size)
-        code[2 * k], code[2 * k + 1] = math.sin(t * frequency), math.cos(t * frequency)
-    return code
-
-
 def code(part, t):
-    return array(part.table)[t] if type(part).__name__ == "Learned" else sinusoid(t, part.dim)
+    if type(part).__name__ == "Learned":
+        return array(part.table)[t]
+    return reference_attention.sinusoid(t, part.dim, part.base, part.layout, part.first)
 
 
 def embedded(part, x, t):

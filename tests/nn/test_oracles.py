@@ -31,6 +31,8 @@ from seqloom.nn import (
 from seqloom.nn import mask as masks
 from seqloom.nn.position import slopes
 
+literal = reference.reference_attention
+
 
 def same(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> None:
     torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
@@ -208,7 +210,7 @@ def test_rotary_turns_as_the_loop_does():
     for b in range(2):
         for h in range(3):
             for t in range(5):
-                same(turned[b, h, t], torch.from_numpy(reference.rotated(x[b, h, t].numpy(), int(places[b, t]))))
+                same(turned[b, h, t], torch.from_numpy(literal.rotated(x[b, h, t].numpy(), int(places[b, t]))))
 
 
 def test_rotary_products_depend_on_the_distance_alone():
@@ -243,7 +245,7 @@ def test_alibi_bias_is_minus_slope_times_distance():
 def test_sinusoids_are_the_loop():
     codes = Sinusoidal(12).code(torch.tensor([0, 1, 17, 999]))
     for row, t in zip(codes, (0, 1, 17, 999), strict=True):
-        same(row, torch.from_numpy(reference.sinusoid(t, 12)))
+        same(row, torch.from_numpy(literal.sinusoid(t, 12)))
 
 
 def test_learned_positions_are_rows_of_the_table():

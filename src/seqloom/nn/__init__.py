@@ -17,6 +17,7 @@ from seqloom.nn.recurrent import LSTM, RNN, Cell
 from seqloom.nn.score import Additive, Bilinear, Dot, ScaledDot, Score
 from seqloom.nn.stack import Block, Transformer
 from seqloom.nn.state import State, detach, select
+from seqloom.nn.thought import ThoughtRNN
 from seqloom.nn.view import attend
 from seqloom.nn.weights import Raw, Softmax, Weights
 
@@ -65,6 +66,7 @@ __all__ = [
     "Softmax",
     "State",
     "SwiGLU",
+    "ThoughtRNN",
     "Transformer",
     "Weights",
     "attend",
