@@ -20,10 +20,9 @@ from seqloom.nn.dropout import Dropout
 from seqloom.nn.fast import fast
 from seqloom.nn.layer import Layer, Make, Memory, need
 from seqloom.nn.norm import LayerNorm, Norm
-from seqloom.nn.position import NoPosition, Position
+from seqloom.nn.position import NoPosition, Position, walk
 from seqloom.nn.recurrent import reading_order
 from seqloom.nn.score import Dot
-from seqloom.nn.stack import walk
 from seqloom.nn.state import State
 
 
