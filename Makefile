@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint bench test-kill test-big clean
+.PHONY: demo test lint bench promises test-kill test-big clean
 
 demo: .venv/installed
 	$(BIN)/seqloom demo
@@ -13,6 +13,9 @@ test: .venv/installed-test lint
 
 lint: .venv/installed-test
 	$(BIN)/ruff check src tests bench
+
+promises: .venv/installed-test
+	$(BIN)/python tests/nn/promises.py
 
 test-kill: .venv/installed-test
 	$(BIN)/python -m pytest -m kill
