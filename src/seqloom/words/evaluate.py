@@ -44,10 +44,7 @@ def evaluate(vectors: Vectors, path: str | Path, fold: bool = True, most: int | 
 
 
 def similarities(vectors: Vectors, path: str | Path, fold: bool = True, most: int | None = None) -> Score:
-    """Spearman's ρ between the cosines and people's scores of the word pairs in a file such as WS-353 or SimLex-999.
-
-    Interval: atanh ρ ± 1.96 √((1 + ρ²/2) / (n − 3))   (Bonett and Wright 2000)
-    """
+    """Spearman's ρ between the cosines and people's scores of the word pairs in a file such as WS-353 or SimLex-999."""
     from scipy.stats import spearmanr
 
     rows = _rows(vectors, fold, most)
@@ -61,11 +58,9 @@ def similarities(vectors: Vectors, path: str | Path, fold: bool = True, most: in
     rho = float(spearmanr(np.einsum("nd,nd->n", u, v) / np.where(lengths == 0, 1, lengths), scores).statistic)
     if math.isnan(rho):
         raise ValueError(f"{path}: no correlation: all known pairs have the same cosine or the same score")
-    width = 1.959964 * math.sqrt((1 + rho * rho / 2) / max(len(known) - 3, 1))
-    centre = math.atanh(max(-1 + 1e-15, min(rho, 1 - 1e-15)))
     facts = {"pairs": f"{len(known)}/{len(judged)}", **_facts(vectors, path, fold, most)}
     number = Number(f"Spearman {Path(path).stem}", rho, sign("spearman|cosine", facts))
-    return Score(number, math.tanh(centre - width), math.tanh(centre + width), len(known), len(judged))
+    return Score(number, *correlation_interval(rho, len(known)), len(known), len(judged))
 
 
 def analogies(
@@ -145,6 +140,12 @@ def _improve(cosines, which, asked, here, multiply, best, found):
                 score = b[x] * c[x] / (a[x] + np.float32(EPSILON)) if multiply else b[x] - a[x] + c[x]
                 if score > best[q] and here[x] != asked[q, 0] and here[x] != asked[q, 1] and here[x] != asked[q, 2]:
                     best[q], found[q] = score, here[x]
+
+
+def correlation_interval(rho: float, count: int) -> tuple[float, float]:
+    """The 95 % interval of a rank correlation: tanh(atanh ρ ± 1.96 √((1 + ρ²/2) / (n − 3)))   (Bonett and Wright 2000)."""
+    centre, width = math.atanh(max(-1 + 1e-15, min(rho, 1 - 1e-15))), 1.959964 * math.sqrt((1 + rho * rho / 2) / max(count - 3, 1))
+    return math.tanh(centre - width), math.tanh(centre + width)
 
 
 def wilson(hits: int, count: int) -> tuple[float, float]:

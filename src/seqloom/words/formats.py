@@ -1,6 +1,7 @@
 """Files of word vectors, recognised by what is in them: our own folder, word2vec's text and binary, GloVe's text, fastText's .vec  [N12].
 
-Our own is a folder: vectors.npy, which is memory-mapped and so opens at once whatever its size, words.txt with a word a line, meta.json.
+Our own is a folder: vectors.npy, which is memory-mapped and so opens at once whatever its size, words.txt with a word a line, meta.json, and
+buckets.npy where n-grams make vectors of unseen words.
 Foreign files are read and written in blocks, so converting one needs no memory to speak of. Left out: fastText's .bin, which is a model and
 not a file of vectors, and vectors of whole numbers or bits.
 """
@@ -15,6 +16,7 @@ import shutil
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 from uuid import uuid4
@@ -23,7 +25,8 @@ import numpy as np
 
 from seqloom.files import fsync_file, no_room, write_whole
 from seqloom.words.parse import binary_blocks, text_blocks
-from seqloom.words.vectors import Vectors
+from seqloom.words.subwords import Subwords
+from seqloom.words.vectors import Grams, Vectors
 
 Form = Literal["folder", "word2vec", "binary", "glove"]  # fastText's .vec is word2vec's text
 OURS = "seqloom vectors 1"
@@ -56,8 +59,24 @@ def load(path: str | Path) -> Vectors:
 
 def save(vectors: Vectors, path: str | Path, form: Form = "folder") -> None:
     """Write vectors in any of the forms; the place must be free."""
-    blocks = ((vectors.words[start : start + len(rows)], rows) for start, rows in vectors.blocks())
-    _write(Path(path), form, blocks, len(vectors), vectors.dim, vectors.meta)
+    if form == "folder":
+        with new_folder(path) as draft:
+            fill(draft, vectors)
+        return
+    _write(Path(path), form, _blocks(vectors), len(vectors), vectors.dim, vectors.meta)
+
+
+def fill(folder: Path, vectors: Vectors) -> None:
+    """Write vectors into a folder that is there; n-grams too, which only this form can hold."""
+    about = vectors.meta
+    if vectors.grams:
+        np.save(folder / "buckets.npy", vectors.grams.buckets, allow_pickle=False)
+        about = {**about, "subwords": asdict(vectors.grams.subwords)}
+    _write_folder(folder, _blocks(vectors), vectors.dim, about)
+
+
+def _blocks(vectors: Vectors) -> Iterator[tuple[list[str], np.ndarray]]:
+    return ((list(vectors.words[start : start + len(rows)]), rows) for start, rows in vectors.blocks())
 
 
 def convert(source: str | Path, target: str | Path, form: Form = "folder") -> Form:
@@ -167,11 +186,14 @@ def _open_folder(folder: Path) -> Vectors:
     try:
         matrix = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
         words = (folder / "words.txt").read_bytes().decode().split("\n")[:-1]
-    except (OSError, ValueError, EOFError) as error:
+        grams = None
+        if "subwords" in meta["about"]:
+            grams = Grams(Subwords(**meta["about"]["subwords"]), np.load(folder / "buckets.npy", mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, EOFError, TypeError, KeyError) as error:
         raise ValueError(f"{folder}: damaged ({' '.join(str(error).split())}); write it again") from None
     if matrix.ndim != 2 or len(words) != len(matrix):
         raise ValueError(f"{folder}: damaged: words.txt has {len(words):,} words, vectors.npy the shape {matrix.shape}; write it again")
-    return Vectors(words, matrix, meta["about"])
+    return Vectors(words, matrix, meta["about"], grams)
 
 
 def _write(path: Path, form: Form, blocks: Iterable[tuple[list[str], np.ndarray]], count: int, dim: int, meta: dict[str, Any]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import warnings
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,15 +48,7 @@ def _rows(path: str | Path, lines: list[bytes], dim: int, number: int) -> tuple[
         head, tail = line.split(b" ", 1) if line.count(b" ") == dim else _spaced(path, line, dim, place)
         heads.append(head)
         tails.append(tail)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's way to say that it met something else than a number
-        numbers = np.fromstring(b" ".join(tails), np.float32, sep=" ")
-    if len(numbers) != len(tails) * dim:
-        for place, tail in enumerate(tails, number):
-            for field in tail.split(b" "):
-                _number(path, field, place)
-        raise ValueError(f"{path}:{number}: somewhere in the {len(tails):,} lines from here on a number is damaged; {AGAIN}")
-    rows = numbers.reshape(-1, dim)
+    rows = _numbers(path, b" ".join(tails), len(tails), dim, number)
     _finite(rows, lambda row: f"{path}:{number + row}")
     try:
         return b"\n".join(heads).decode().split("\n"), rows
@@ -74,17 +65,27 @@ def _spaced(path: str | Path, line: bytes, dim: int, place: int) -> tuple[bytes,
     raise ValueError(f"{path}:{place}: {len(fields) - 1} numbers, not {dim}; {AGAIN}")
 
 
+def _numbers(path: str | Path, data: bytes, lines: int, dim: int, number: int) -> np.ndarray:
+    """(lines, dim): what is written in any other way than most numbers are is asked of Python's `float`."""
+    from seqloom.words.digits import read_numbers
+
+    found, left = np.empty(lines * dim, np.float32), np.empty((lines * dim, 3), np.int64)
+    _, aside = read_numbers(np.frombuffer(data, np.uint8), found, left)
+    for place, start, end in left[:aside].tolist():
+        field = data[start:end]
+        if not _is_number(field):
+            raise ValueError(f"{path}:{number + place // dim}: {field[:20].decode(errors='replace')!r} is no number; {AGAIN}")
+        with np.errstate(over="ignore"):  # beyond float32 is infinite, which is refused where the line is known
+            found[place] = np.float64(field).astype(np.float32)
+    return found.reshape(lines, dim)
+
+
 def _is_number(field: bytes) -> bool:
     try:
         float(field)
     except ValueError:
         return False
     return True
-
-
-def _number(path: str | Path, field: bytes, place: int) -> None:
-    if not _is_number(field):
-        raise ValueError(f"{path}:{place}: {field[:20].decode(errors='replace')!r} is no number; {AGAIN}")
 
 
 def _finite(rows: np.ndarray, where) -> None:

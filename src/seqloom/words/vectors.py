@@ -9,9 +9,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+
+from seqloom.words.subwords import Subwords
 
 Near = list[tuple[str, float]]
 BLOCK = 1 << 22  # numbers of the matrix read at a time
@@ -19,15 +21,23 @@ MOST = 512  # queries answered in one pass over the matrix
 EPSILON = 1e-6  # keeps 3CosMul's division finite
 
 
-class Vectors:
-    """Words and their vectors, row by row; `meta` says where they come from. Of equal words the first one counts."""
+class Grams(NamedTuple):
+    """What makes a vector for a word never seen: the rows of its n-grams."""
 
-    def __init__(self, words: Sequence[str], matrix: np.ndarray, meta: dict[str, Any] | None = None):
+    subwords: Subwords
+    buckets: np.ndarray  # (buckets, D)
+
+
+class Vectors:
+    """Words and their vectors, row by row; `meta` says where they come from, `grams` makes vectors of other words. Of equal words the
+    first one counts."""
+
+    def __init__(self, words: Sequence[str], matrix: np.ndarray, meta: dict[str, Any] | None = None, grams: Grams | None = None):
         if matrix.ndim != 2 or len(words) != len(matrix):
             raise ValueError(f"{len(words):,} words need as many rows of numbers, not an array of shape {matrix.shape}")
         if not matrix.size:
             raise ValueError("no vectors: there is not one word")
-        self.words, self.matrix, self.meta = words, matrix, meta or {}
+        self.words, self.matrix, self.meta, self.grams = words, matrix, meta or {}, grams
 
     @property
     def dim(self) -> int:
@@ -58,6 +68,8 @@ class Vectors:
         return word in self.index
 
     def __getitem__(self, word: str) -> np.ndarray:
+        if self.grams and word not in self.index:
+            return self.grams.subwords.vector(word, self.grams.buckets)
         return np.asarray(self.matrix[self.row(word)], dtype=np.float32)
 
     def row(self, word: str) -> int:
@@ -69,8 +81,9 @@ class Vectors:
 
     def units(self, words: Iterable[str]) -> np.ndarray:
         """The vectors of `words`, each of length 1."""
-        rows = [self.row(word) for word in words]
-        return np.asarray(self.matrix[rows], dtype=np.float32) / self.norms[rows, None]
+        found = np.stack([self[word] for word in words])
+        lengths = np.linalg.norm(found, axis=1, keepdims=True)
+        return found / np.where(lengths == 0, 1, lengths)
 
     def similarity(self, one: str, other: str) -> float:
         """cos(u, v) = u·v / (|u| |v|): larger is more alike."""
@@ -79,10 +92,11 @@ class Vectors:
 
     def nearest(self, query: str | np.ndarray, count: int = 10, by: Literal["cosine", "dot"] = "cosine") -> Near:
         """The words most like a word or a vector, itself left out; `by` the cosine or the plain dot product  [A3]."""
-        known = isinstance(query, str)
-        vector = self[query] if known else np.asarray(query, dtype=np.float32)
-        left_out = [[self.row(query)]] if known else None
-        rows, scores = self.neighbours(vector[None], count, left_out, by)
+        if isinstance(query, str):
+            vector, gone = self[query], self._rows([query])
+        else:
+            vector, gone = np.asarray(query, dtype=np.float32), []
+        rows, scores = self.neighbours(vector[None], count, [gone], by)
         return self._named(rows[0], scores[0])
 
     def neighbours(
@@ -115,7 +129,7 @@ class Vectors:
         3CosMul: argmax cos⁺(x, b) cos⁺(x, c) / (cos⁺(x, a) + ε), cos⁺ = (1 + cos) / 2   (Levy and Goldberg 2014)
         """
         asked = self.units([a, b, c])
-        gone = [self.row(word) for word in (a, b, c)]
+        gone = self._rows([a, b, c])
         if method == "add":
             rows, scores = self.neighbours((asked[1] - asked[0] + asked[2])[None], count, [gone])
             return self._named(rows[0], scores[0])
@@ -148,12 +162,15 @@ class Vectors:
 
     def first(self, most: int) -> Vectors:
         """The first `most` words, which are the most frequent ones in every usual file."""
-        return Vectors(self.words[:most], self.matrix[:most], self.meta)
+        return Vectors(self.words[:most], self.matrix[:most], self.meta, self.grams)
 
     def facts(self) -> dict[str, object]:
         """What the vectors are, for a figure's signature."""
         told = {key: value for key, value in self.meta.items() if isinstance(value, str | int | float)}
         return {"words": len(self), "dim": self.dim, **told}
+
+    def _rows(self, words: Iterable[str]) -> list[int]:
+        return [self.index[word] for word in words if word in self.index]
 
     def _named(self, rows: np.ndarray, scores: np.ndarray) -> Near:
         return [(self.words[row], float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0]

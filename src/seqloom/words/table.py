@@ -1,0 +1,46 @@
+"""The feature sets of the classifiers' table, each learnt from the training texts alone  [B4]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqloom import files
+from seqloom.text.lines import local
+from seqloom.words import formats
+from seqloom.words.features import Features, averaged, bag, latent, tokens, weighed
+from seqloom.words.learn import Say, learn
+
+LEARNT = {"PPMI-SVD averaged": "ppmi-svd", "skip-gram averaged": "skip-gram", "CBOW averaged": "cbow", "GloVe averaged": "glove"}
+
+
+def feature_sets(
+    texts: Sequence[str], given: Path | None, ngrams: int, minimum: int, dim: int, quick: bool, seed: int, say: Say | None = None
+) -> list[Features]:
+    """Bag of words, TF-IDF, its SVD, and averaged vectors: learnt by each method from these texts, and those of a file where given."""
+    plain = bag(texts, minimum, ngrams)
+    weighted = weighed(plain, texts)
+    sets = [plain, weighted]
+    if not quick:
+        sets.append(latent(weighted, texts, dim, seed))
+        sentences = [tokens(text) for text in texts]
+        for name, kind in LEARNT.items():
+            # A small corpus needs more passes and no thinning out; the reproducible form makes the table a function of the seed.
+            epochs = 15 if kind in ("skip-gram", "cbow") else None
+            try:
+                vectors = learn(sentences, kind, dim, epochs=epochs, minimum=max(2, minimum), sample=0.0, seed=seed, reproducible=True, say=say)
+            except ValueError as error:  # too little text for vectors of its own; the other features may do
+                if say:
+                    say(f"no {name}: {error}", 1.0)
+                continue
+            sets.append(averaged(vectors, texts, name))
+    if given is not None:
+        vectors = formats.load(given)
+        sets.append(averaged(vectors, texts, f"{given.name} averaged"))
+    return sets
+
+
+def told(train: str, test: str, ngrams: int, minimum: int, dim: int) -> dict[str, object]:
+    """What decides the figures besides features and classifier."""
+    digests = {name: files.sha256(local(path))[:12] for name, path in (("train", train), ("test", test))}
+    return {**digests, "ngrams": ngrams, "minimum": minimum, "dim": dim}
