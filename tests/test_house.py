@@ -32,11 +32,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explain": FOUNDATION | {"config", "run"},
     "check": FOUNDATION | {"run", "train"},
     "report": set(),
+    "translate": FOUNDATION | {"run", "evaluate"},
     "compare": FOUNDATION | {"run", "evaluate", "report"},
     "demo": FOUNDATION | {"run", "train", "evaluate", "world"},
     "__init__": FOUNDATION | {"run", "train", "evaluate"},
     "__main__": {"cli"},
-    "cli": FOUNDATION | {"config", "run", "evaluate", "train", "explain", "check", "demo", "world", "words", "compare", "report", "__init__"},
+    "cli": FOUNDATION | {"config", "run", "evaluate", "train", "explain", "check", "demo", "world", "words", "compare", "report", "translate", "__init__"},
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -36,6 +37,15 @@ def octets(store: Store) -> int:
     return int(store.fields[-1].bytes[-1] - store.fields[-1].bytes[0])
 
 
+class Answer(NamedTuple):
+    """One text that a model wrote: ln P with its end, the score of the search, and whether it ended by itself."""
+
+    text: str
+    log_probability: float
+    score: float
+    finished: bool
+
+
 def answer(
     run: Run,
     texts: Sequence[str],
@@ -48,14 +58,28 @@ def answer(
     tokens: int = 4096,
     progress: Callable[[int], None] | None = None,
 ) -> list[list[str]]:
-    """What the model writes for each text, `nbest` of each: a translator's translation, a language model's continuation.
+    """What the model writes for each text, `nbest` of each: a translator's translation, a language model's continuation."""
+    found = answers(run, texts, pick, width, penalty, length, nbest, seed, tokens, progress)
+    return [[one.text for one in group] for group in found]
 
-    Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search.
-    """
+
+def answers(
+    run: Run,
+    texts: Sequence[str],
+    pick: Pick = Greedy(),
+    width: int = 1,
+    penalty: float = 0.6,
+    length: int = 200,
+    nbest: int = 1,
+    seed: int = 0,
+    tokens: int = 4096,
+    progress: Callable[[int], None] | None = None,
+) -> list[list[Answer]]:
+    """What `answer` gives, with its scores. Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search."""
     ids, mask = run.encode(list(texts), begin=run.model.continues)
     lengths = mask.sum(1)
     order = lengths.argsort(stable=True).tolist()
-    answers: list[list[str]] = [[] for _ in texts]
+    written: list[list[Answer]] = [[] for _ in texts]
     chances = seeds(seed, len(texts))
     while order:
         rows = [order.pop()]
@@ -72,10 +96,10 @@ def answer(
             for row, (text,) in zip(rows, found, strict=True):
                 go_on(run.model, ids[row, : lengths[row]].tolist(), text, pick, length, chances[row])
         for row, texts_found in zip(rows, found, strict=True):
-            answers[row] = [run.decode(text.ids) for text in texts_found]
+            written[row] = [Answer(run.decode(t.ids), t.log_probability, getattr(t, "score", t.log_probability), t.finished) for t in texts_found]
         if progress:
             progress(len(rows))
-    return answers
+    return written
 
 
 def go_on(model: nn.Module, prompt: list[int], text: Text, pick: Pick, length: int, seed: int) -> None:

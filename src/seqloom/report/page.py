@@ -1,0 +1,74 @@
+"""The frame that every page of ours stands in, with tables and figures. Plotly's script is written into the page, so it works offline."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+STYLE = """
+:root { color-scheme: light dark; --ink: #1c2733; --soft: #5b6b7b; --line: #d9e0e7; --paper: #ffffff; --wash: #f4f7fa; --mark: #0b6bcb; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6ebf0; --soft: #9aa8b5; --line: #34404c; --paper: #12181f; --wash: #1a222b; --mark: #6db3ff; }
+}
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 72rem; padding: 2rem 1.25rem 4rem; background: var(--paper); color: var(--ink);
+       font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
+h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.2rem; margin: 2.4rem 0 .6rem; }
+p, li { max-width: 60rem; } .soft, caption { color: var(--soft); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+caption { text-align: left; padding: .3rem 0; font-size: .9rem; }
+th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; white-space: nowrap; }
+th { font-weight: 600; color: var(--soft); font-size: .88rem; } th:first-child, td:first-child, .text { text-align: left; }
+td.text { white-space: normal; min-width: 14rem; } table.prose td:first-child { width: 8rem; color: var(--soft); }
+table.prose { margin-bottom: 1rem; } tbody tr:hover { background: var(--wash); }
+code { font: .9em ui-monospace, SFMono-Regular, Menlo, monospace; background: var(--wash); padding: .1em .3em; border-radius: 4px; }
+.best { color: var(--mark); font-weight: 600; }
+"""
+
+
+def escape(value: object) -> str:
+    return html.escape(str(value))
+
+
+def page(title: str, body: str, script: str = "") -> str:
+    """A whole HTML document; `script` stands at the end."""
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>\n'
+        f"<body>\n{body}\n{f'<script>{script}</script>' if script else ''}</body></html>\n"
+    )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "", text: Sequence[int] = ()) -> str:
+    """A table of escaped cells; the columns in `text` hold prose."""
+
+    def cell(column: int, value: Any) -> str:
+        return f"<td{' class=text' if column in text else ''}>{escape(value)}</td>"
+
+    lines = ["".join(cell(column, value) for column, value in enumerate(row)) for row in rows]
+    return (
+        f"<div class=wide><table{' class=prose' if text else ''}>{f'<caption>{escape(caption)}</caption>' if caption else ''}<thead><tr>"
+        + "".join(f"<th{' class=text' if column in text else ''}>{escape(name)}</th>" for column, name in enumerate(head) if any(head))
+        + "</tr></thead><tbody>"
+        + "".join(f"<tr>{line}</tr>" for line in lines)
+        + "</tbody></table></div>"
+    )
+
+
+def figure(curves: dict[str, tuple[Sequence[Any], Sequence[float]]], x: str, y: str, first: bool, log: bool = False) -> str:
+    """Lines over one axis, each with a name; the first figure of a page brings plotly's script with it."""
+    import plotly.graph_objects as go
+
+    marks = "lines+markers" if max((len(points[0]) for points in curves.values()), default=0) < 40 else "lines"
+    plot = go.Figure([go.Scatter(x=list(xs), y=list(ys), name=name, mode=marks) for name, (xs, ys) in curves.items()])
+    plot.update_layout(
+        height=420, margin={"l": 60, "r": 10, "t": 10, "b": 50}, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
+        font={"color": "#7a8794"}, hovermode="closest", showlegend=True, legend={"orientation": "h", "y": -0.2},
+        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#9aa8b5"},
+    )  # fmt: skip
+    grid = {"gridcolor": "rgba(128,140,152,.25)", "zeroline": False}
+    plot.update_xaxes(title=x, type="log" if log else None, **grid)
+    plot.update_yaxes(title=y, **grid)
+    return plot.to_html(full_html=False, include_plotlyjs=first, config={"displaylogo": False, "responsive": True})

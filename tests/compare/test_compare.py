@@ -1,0 +1,112 @@
+"""The comparison: made once, added to, refused where figures are not alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from sacrebleu.metrics import BLEU
+
+from seqloom import world
+from seqloom.cli import main
+from seqloom.compare import Study, prepare, rows, run_all
+from seqloom.compare.table import buckets, one_column, paired
+from seqloom.measure import Number
+from seqloom.run import PRESETS
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """The world's text and two tiny systems."""
+    folder = tmp_path_factory.mktemp("compare")
+    world.write(folder / "world", train=300, valid=20, test=12)
+    for name, encoder in (("small", {"type": "RNN", "direction": "both"}), ("other", {"type": "RNN"})):
+        tree = yaml.safe_load((PRESETS / "rnnsearch.yaml").read_text("utf-8"))
+        tree["model"] |= {"dim": 8, "encoder": encoder, "decoder": {"type": "AttentiveRNN", "dim": 8}}
+        tree["tokenizer"]["size"] = 300
+        tree["train"] |= {"every": 2}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(tree), "utf-8")
+    return folder
+
+
+def study(place: Path, *systems: str, steps: int = 4, seeds: int = 1) -> Study:
+    sides = [tuple(str(place / "world" / f"{side}.{tongue}") for tongue in ("en", "fr")) for side in ("train", "valid", "test")]
+    return Study(place / "runs", tuple(str(place / f"{system}.yaml") for system in systems), *sides, ("steps", steps), seeds, beam=2)
+
+
+def test_a_study_runs_is_added_to_and_trains_nothing_twice(place: Path) -> None:
+    first = study(place, "small")
+    prepare(first)
+    assert run_all(first, print, threads=1) == [] and [row.system for row in rows(first)] == ["small"]
+    before = {path: path.stat().st_mtime_ns for path in (place / "runs" / "small").rglob("*") if path.is_file()}
+    both = study(place, "small", "other")
+    prepare(both)
+    assert run_all(both, print, threads=1) == []
+    found = rows(both)
+    assert {row.system for row in found} == {"small", "other"} and found[0].rank == 1
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    results = json.loads((place / "runs" / "other" / "seed-0" / "results.json").read_text("utf-8"))
+    [other] = [row for row in found if row.system == "other"]
+    assert other.flops == pytest.approx(results["FLOPs per token"] * results["tokens"]) and other.steps == 4
+    assert other.tokens == results["tokens"] > 0 and other.memory > 2**20
+    with pytest.raises(ValueError, match="another budget"):
+        prepare(study(place, "small", steps=5))
+
+
+def test_wrong_studies_are_refused_before_any_training(place: Path, tmp_path: Path) -> None:
+    for change, sentence in (
+        ({"systems": ()}, "at least one"),
+        ({"systems": ("transformer", "transformer")}, "each once"),
+        ({"systems": ("transfromer",)}, "transformer"),
+        ({"test": ("nowhere.en", "nowhere.fr")}, "no such file"),
+        ({"budget": ("minutes", 0.0)}, "above 0"),
+    ):
+        wrong = study(place, "small")._replace(folder=tmp_path / "runs", **change)
+        with pytest.raises(ValueError, match=sentence):
+            prepare(wrong)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_buckets_hold_every_sentence_once() -> None:
+    sources = ["a " * n for n in [1, 1, 2, 3, 3, 3, 4, 5, 9, 9, 12, 30]]
+    found = buckets(sources, 4)
+    for source in sources:
+        assert sum(low <= len(source.split()) <= high for low, high in found) == 1
+    assert found[0][0] == 1 and found[-1][1] == 30 and len(found) == 4
+    assert buckets(["a b", "c d"]) == [(2, 2)]
+
+
+def test_figures_of_unlike_signatures_refuse_to_share_a_column() -> None:
+    alike = [Number("BLEU", 1.0, "BLEU|tok:13a|seed:0"), Number("BLEU", 2.0, "BLEU|tok:13a|seed:12")]
+    assert one_column(alike) == "BLEU|tok:13a"
+    with pytest.raises(ValueError, match="unlike signatures"):
+        one_column([*alike, Number("BLEU", 3.0, "BLEU|tok:char|seed:0")])
+
+
+def test_the_paired_bootstrap_tells_better_from_same() -> None:
+    references = [f"the {animal} crosses the {place} number {n}" for n, (animal, place) in enumerate([("dog", "street"), ("cat", "river")] * 30)]
+    worse = [line.replace("crosses", "is") for line in references]
+    p, interval = paired(("right", references), ("wrong", worse), references)
+    assert p < 0.05 and interval >= 0
+    assert BLEU().corpus_score(worse, [references]).score < 100
+    p, _ = paired(("one", worse), ("same", list(worse)), references)
+    assert p == 1
+    half = [good if n % 2 else bad for n, (good, bad) in enumerate(zip(references, worse, strict=True))]
+    other = [bad if n % 2 else good for n, (good, bad) in enumerate(zip(references, worse, strict=True))]
+    p, _ = paired(("even", half), ("odd", other), references)
+    assert p > 0.05
+
+
+def test_the_command_makes_table_page_and_json(place: Path, tmp_path: Path, capsys) -> None:
+    sides = [str(place / "world" / f"{side}.{tongue}") for side in ("train", "valid", "test") for tongue in ("en", "fr")]
+    command = ["compare", str(place / "small.yaml"), "--data", *sides[:2], "--valid", *sides[2:4], "--test", *sides[4:]]
+    main([*command, "--steps", "2", "--beam", "2", "--threads", "1", "--out", str(tmp_path / "c"), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert [row["system"] for row in found["rows"]] == ["small"] and found["failed"] == []
+    text = Path(found["page"]).read_text("utf-8")
+    assert "Reported elsewhere" in text and "src=" not in text.split("<body>")[0] and "https://cdn" not in text.split("<h2>Learning")[0]
+    with pytest.raises(SystemExit) as end:
+        main(["compare", "small", "--minutes", "1", "--steps", "2"])
+    assert end.value.code == 2 and "has one" in capsys.readouterr().err
