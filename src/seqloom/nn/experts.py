@@ -87,13 +87,13 @@ class Experts(Forward):
         gates, chosen = gates.flatten(), chosen.flatten()  # (N · top,)
         order = chosen.argsort(stable=True)
         if self.training and self.capacity is not None:
-            order = order[gates[order] > 0]
+            order = order[gates.index_select(0, order) > 0]
         rows = order // self.top  # the token of each choice
         counts = torch.bincount(chosen[order], minlength=len(self.experts)).tolist()
-        pieces = tokens[rows].split(counts)
+        pieces = tokens.index_select(0, rows).split(counts)
         every = self.training or not len(rows)
-        outputs = [expert(piece[None])[0] for expert, piece in zip(self.experts, pieces, strict=True) if every or len(piece)]
-        y = torch.cat(outputs) * gates[order, None]
+        outputs = [expert(piece[None]).squeeze(0) for expert, piece in zip(self.experts, pieces, strict=True) if every or len(piece)]
+        y = torch.cat(outputs) * gates.index_select(0, order)[:, None]
         return torch.zeros_like(tokens, dtype=y.dtype).index_add(0, rows, y)
 
 
