@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "generate": {"nn.state"},
     "run": FOUNDATION | {"config"},
     "evaluate": FOUNDATION | {"run"},
-    "train": FOUNDATION | {"config", "run", "evaluate"},
+    "train": FOUNDATION | {"config", "run", "evaluate", "words"},
     "explain": FOUNDATION | {"config", "run"},
     "check": FOUNDATION | {"run", "train"},
     "report": set(),

@@ -12,13 +12,19 @@ from seqloom.nn.layer import need
 
 
 class Embedding(nn.Module):
-    """x = W_e one-hot(s), which is row s of the table   [A2]. `scale` multiplies by √D (Vaswani et al.)."""
+    """x = W_e one-hot(s), which is row s of the table   [A2]. `scale` multiplies by √D (Vaswani et al.).
 
-    def __init__(self, vocabulary: int, dim: int, scale: bool = False):
+    `vectors` names word vectors that training starts the rows from, matched by word; `frozen` keeps the table as it starts.
+    """
+
+    def __init__(self, vocabulary: int, dim: int, scale: bool = False, vectors: str | None = None, frozen: bool = False):
         super().__init__()
+        need(not frozen or vectors is not None, "a frozen embedding needs vectors to start from: say vectors: FOLDER, or leave frozen out")
         need(vocabulary > 0 and dim > 0, f"an embedding needs a vocabulary and a size, not {vocabulary} × {dim}")
         self.table = nn.Parameter(torch.randn(vocabulary, dim) * (dim**-0.5 if scale else 0.02))
+        self.table.requires_grad_(not frozen)
         self.factor = math.sqrt(dim) if scale else 1.0
+        self.vectors = vectors
 
     def forward(self, ids: Tensor) -> Tensor:
         x = F.embedding(ids, self.table)

@@ -16,10 +16,10 @@ from seqloom.measure import Number, likelihood
 from seqloom.run import Recipe, Run, find, is_run, weights
 from seqloom.text import tokenizer
 from seqloom.text.store import Store
-from seqloom.train import budget, distributed
+from seqloom.train import budget, distributed, vectors
 from seqloom.train.loop import Job, Outcome, Trainer
 from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
-from seqloom.train.progress import Reading
+from seqloom.train.progress import Reading, say
 from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, Linear
 
 NAMES: config.Names = {
@@ -50,6 +50,8 @@ def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Pr
     learnt = tokenizer.load(saved) if saved and saved.exists() else recipe.tokenizer()
     train, valid = recipe.stores(learnt, None if quiet else Reading())
     model = recipe.model(learnt.get_vocab_size())
+    if not saved or not any((saved.parent / "checkpoints").glob("step-*")):  # which hold the table as it was learnt on
+        vectors.begin(model, learnt, None if quiet else say)
     batch, _ = next(recipe.data(train).batches())
     with torch.no_grad():
         recipe.objective(model, batch, None)

@@ -70,7 +70,7 @@ class Vectors:
     def __getitem__(self, word: str) -> np.ndarray:
         if self.grams and word not in self.index:
             return self.grams.subwords.vector(word, self.grams.buckets)
-        return np.asarray(self.matrix[self.row(word)], dtype=np.float32)
+        return np.array(self.matrix[self.row(word)], dtype=np.float32)
 
     def row(self, word: str) -> int:
         """The word's row; an unknown word is an error that names near spellings."""
