@@ -67,7 +67,7 @@ codes = [Sinusoidal, partial(Learned, length=16), partial(Concatenated, width=2)
 
 CASES = [
     layer(partial(RNN, dim=3)),
-    layer(partial(RNN, dim=3, cell=partial(LSTM, bias=False))),
+    layer(partial(RNN, dim=3, cell=partial(LSTM, bias="none"))),
     layer(partial(RNN, dim=3, layers=2)),
     layer(partial(RNN, layers=2, residual=True)),
     layer(partial(RNN, dim=3, direction="backward")),

@@ -13,7 +13,6 @@ import numpy as np
 def of(part, x, memory=None):
     """What the part must give for one example: x is (T, D) or T ids, memory (S, M) or S ids."""
     forms = {
-        "RNN": lambda: rnn(part, x),
         "Block": lambda: block(part, x, memory),
         "Transformer": lambda: transformer(part, x, memory),
         "Chain": lambda: chain(part, x, memory),
@@ -42,32 +41,6 @@ def sigmoid(x):
 def softmax(scores):
     powers = [math.exp(s - max(scores)) for s in scores]
     return [power / sum(powers) for power in powers]
-
-
-# Recurrence
-
-
-def lstm_step(cell, x, h, c, more=0.0):
-    bias = 0.0 if cell.bias is None else array(cell.bias)
-    i, f, g, o = np.split(array(cell.input) @ x + array(cell.hidden) @ h + bias + more, 4)
-    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
-    return sigmoid(o) * np.tanh(c), c
-
-
-def rnn(part, x):
-    for number, layer in enumerate(part.layers):
-        sides = []
-        for way in layer:
-            h = c = np.zeros(way.cell.dim)
-            outputs = [None] * len(x)
-            for t in reversed(range(len(x))) if way.backward else range(len(x)):
-                h, c = lstm_step(way.cell, x[t], h, c)
-                outputs[t] = h
-            sides.append(outputs)
-        y = [np.concatenate(hs) for hs in zip(*sides, strict=True)]
-        add = part.residual and (number > 0 or len(x[0]) == len(y[0]))
-        x = [a + b for a, b in zip(x, y, strict=True)] if add else y
-    return np.array(x)
 
 
 # The Transformer

@@ -2,6 +2,7 @@
 
 from seqloom.nn.attention import CrossAttention, Pooling, SelfAttention
 from seqloom.nn.attentive import AttentiveRNN
+from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
 from seqloom.nn.chain import Chain
 from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
 from seqloom.nn.dropout import Dropout
@@ -13,7 +14,7 @@ from seqloom.nn.layer import Layer, Make, Memory
 from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
 from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
 from seqloom.nn.position import ALiBi, Concatenated, Learned, NoPosition, Position, Rotary, Sinusoidal
-from seqloom.nn.recurrent import LSTM, RNN, Cell
+from seqloom.nn.recurrent import RNN
 from seqloom.nn.score import Additive, Bilinear, Dot, ScaledDot, Score
 from seqloom.nn.stack import Block, Transformer
 from seqloom.nn.state import State, detach, select
@@ -22,8 +23,10 @@ from seqloom.nn.view import attend
 from seqloom.nn.weights import Raw, Softmax, Weights
 
 __all__ = [
+    "GRU",
     "LSTM",
     "RNN",
+    "UGRNN",
     "ALiBi",
     "Additive",
     "AttentiveRNN",
@@ -42,6 +45,7 @@ __all__ = [
     "Experts",
     "FeedForward",
     "Forward",
+    "Gated",
     "Layer",
     "LayerNorm",
     "Learned",
@@ -68,6 +72,7 @@ __all__ = [
     "SwiGLU",
     "ThoughtRNN",
     "Transformer",
+    "Vanilla",
     "Weights",
     "attend",
     "detach",

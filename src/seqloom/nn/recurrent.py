@@ -1,120 +1,93 @@
-"""Recurrent layers. The cell, its unrolling, the direction and the depth are separate parts: any cell works in all of them [D13]."""
+"""Recurrent layers. The cell, its unrolling, the direction and the depth are separate parts: any cell works in all of them [D13].
+
+The cells stand in cells.py, the fast way through time in fused.py.
+"""
 
 from __future__ import annotations
 
-import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
+from seqloom.nn.cells import LSTM, Cell
+from seqloom.nn.cells import LSTMState as LSTMState
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.fast import fast
+from seqloom.nn.fused import Noise, able, sweep
 from seqloom.nn.layer import Layer, Make, Memory, need
 from seqloom.nn.state import State, merge
 
-
-class Cell(nn.Module):
-    """One step of recurrence, hₜ = f(hₜ₋₁, xₜ), the same f at every step [D4].
-
-    `inputs` computes the input's share of all steps in one product; `step` takes one step's share and the state to the next state, a
-    tuple whose first entry is h. A cell with a faster way over all steps gives it as `sweep`.
-    """
-
-    dim: int
-    width: int  # of one step's share
-    sweep = None
-
-    def start(self, batch: int) -> State:
-        raise NotImplementedError
-
-    def inputs(self, x: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def step(self, share: Tensor, state: State) -> State:
-        raise NotImplementedError
-
-
-class LSTMState(NamedTuple):
-    h: Tensor  # (B, D)
-    c: Tensor  # (B, D)
-
-
-class LSTM(Cell):
-    """i, f, o = σ(W x + U h + b),  g = tanh(W x + U h + b),  c = f ⊙ c + i ⊙ g,  h = o ⊙ tanh(c)   [D8, D-1]
-
-    The four products stand in one matrix in the order i, f, g, o.
-    """
-
-    def __init__(self, size: int, dim: int, bias: bool = True):
-        super().__init__()
-        self.dim, self.width = dim, 4 * dim
-        bound = 1 / math.sqrt(dim)
-        self.input = nn.Parameter(torch.empty(4 * dim, size).uniform_(-bound, bound))
-        self.hidden = nn.Parameter(torch.empty(4 * dim, dim).uniform_(-bound, bound))
-        self.bias = nn.Parameter(torch.zeros(4 * dim)) if bias else None
-
-    def start(self, batch: int) -> LSTMState:
-        zeros = self.hidden.new_zeros(batch, self.dim)
-        return LSTMState(zeros, zeros)
-
-    def inputs(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.input, self.bias)  # (…, 4 D)
-
-    def step(self, share: Tensor, state: LSTMState) -> LSTMState:
-        i, f, g, o = (share + state.h @ self.hidden.T).chunk(4, -1)
-        c = f.sigmoid() * state.c + i.sigmoid() * g.tanh()
-        return LSTMState(o.sigmoid() * c.tanh(), c)
-
-    def sweep(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
-        """torch's fused LSTM. Padding, on the right, is one more input feature that shuts i and o and opens f: c stays, h reads 0."""
-        weight, bias = self.input, self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.bias
-        if mask is not None:
-            gates = torch.tensor([-1e4, 1e4, 0.0, -1e4], dtype=weight.dtype, device=weight.device)
-            x = torch.cat([x, (~mask).to(x.dtype).unsqueeze(-1)], -1)
-            weight = torch.cat([weight, gates.repeat_interleave(self.dim).unsqueeze(-1)], 1)
-        weights = [weight, self.hidden, bias, torch.zeros_like(bias)]
-        y, h, c = torch.lstm(x, (state.h[None], state.c[None]), weights, True, 1, 0.0, self.training, False, True)
-        h = h[0] if mask is None else last(y, state.h, mask)
-        return y, LSTMState(h, c[0])
-
-
-def last(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
-    """The output at each row's last real token, or what stood before where a row has none; the mask pads on the right."""
-    count = masks.lengths(mask)
-    index = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[-1])
-    return torch.where(count[:, None] > 0, y.gather(1, index)[:, 0], before)
+Gates = dict[str, Tensor]
 
 
 class Direction(nn.Module):
-    """A cell unrolled over time, left to right or right to left: y = (h₁, …, h_T)."""
+    """A cell unrolled over time, left to right or right to left: y = (h₁, …, h_T).
 
-    def __init__(self, cell: Cell, backward: bool = False):
+    Variational dropout: the products read m ⊙ hₜ₋₁ / (1 - p), one mask m for all steps of a call (Gal and Ghahramani). Zoneout: each entry of
+    the state stays as it was with probability p, s = m ⊙ sₜ₋₁ + (1 - m) ⊙ s̃ₜ, a new m for each step; p itself in use (Krueger et al.).
+    """
+
+    def __init__(self, cell: Cell, backward: bool = False, variational: float = 0.0, zoneout: float = 0.0):
         super().__init__()
-        self.cell, self.backward = cell, backward
+        need(0 <= zoneout < 1, f"zoneout must be at least 0 and below 1, not {zoneout}")
+        self.cell, self.backward, self.zoneout = cell, backward, zoneout
+        self.drop = Dropout(variational)
 
     def forward(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+        y, _, state = self.run(x, state, mask, looking=False)
+        return y, state
+
+    def look(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, Gates, State]:
+        """The outputs, the values of every gate (B, T, D), and the state, by the plain loop; at padding a gate's value means nothing."""
+        return self.run(x, state, mask, looking=True)
+
+    def run(self, x: Tensor, state: State, mask: Tensor | None, looking: bool) -> tuple[Tensor, Gates, State]:
         if x.shape[1] == 0:
-            return x.new_zeros(x.shape[0], 0, self.cell.dim), state
+            return x.new_zeros(x.shape[0], 0, self.cell.dim), {}, state
         order = None
         if self.backward or (mask is not None and not masks.right_padded(mask)):
             order = reading_order(x, mask, self.backward)
             x = x.gather(1, order[..., None].expand_as(x))
             mask = None if mask is None else mask.gather(1, order)
-        y, state = self.cell.sweep(x, state, mask) if fast() and self.cell.sweep else self.unroll(x, state, mask)
+        noise, gates, quick = self.noise(x, state), {}, fast() and not looking
+        if quick and self.cell.sweep and not noise:
+            y, state = self.cell.sweep(x, state, mask)
+        elif quick and self.cell.kernel and able(x, *self.cell.parameters(), *state):
+            y, state = sweep(self.cell, x, state, mask, noise)
+        else:
+            y, gates, state = self.unroll(x, state, mask, noise, looking)
         if order is not None:
-            y = y.gather(1, order.argsort(1)[..., None].expand_as(y))
-        return y, state
+            back = order.argsort(1)[..., None]
+            y, gates = y.gather(1, back.expand_as(y)), {name: g.gather(1, back.expand_as(g)) for name, g in gates.items()}
+        return y, gates, state
 
-    def unroll(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+    def noise(self, x: Tensor, state: State) -> Noise:
+        if not self.training:
+            return Noise(zone=self.zoneout)
+        zone: Tensor | float = 0.0
+        if self.zoneout:
+            zone = (torch.rand(len(state), x.shape[1], *state[0].shape, device=x.device) < self.zoneout).to(x.dtype)
+        return Noise(self.drop(torch.ones_like(state[0])) if self.drop.rate else None, zone)
+
+    def unroll(self, x: Tensor, state: State, mask: Tensor | None, noise: Noise, looking: bool) -> tuple[Tensor, Gates, State]:
         """The plain loop: at padding the state stays and the output is 0."""
-        outputs = []
+        outputs, values = [], []
         for t, share in enumerate(self.cell.inputs(x).unbind(1)):
-            after = self.cell.step(share, state)
+            if looking or noise.drop is not None:
+                values.append(self.cell.gates(share, state, state[0] if noise.drop is None else state[0] * noise.drop))
+                after = self.cell.update(values[-1], state)
+            else:
+                after = self.cell.step(share, state)
+            if noise.zoned:
+                old, new = torch.stack(tuple(state)), torch.stack(tuple(after))  # (S, B, D)
+                zone = noise.zone_at(t, old)
+                after = type(state)(*(zone * old + (1 - zone) * new))
             outputs.append(after[0] if mask is None else after[0] * mask[:, t, None])
             state = after if mask is None else merge(mask[:, t], after, state)
-        return torch.stack(outputs, 1), state
+        gates = {name: torch.stack([value[name] for value in values], 1) for name in values[0]} if looking else {}
+        return torch.stack(outputs, 1), gates, state
 
 
 def reading_order(x: Tensor, mask: Tensor | None, backward: bool) -> Tensor:
@@ -127,7 +100,11 @@ def reading_order(x: Tensor, mask: Tensor | None, backward: bool) -> Tensor:
 
 class RNN(Layer):
     """Layers of a cell over time: layer l reads layer l-1's hₜ [D5]; right to left or both ways, [h→; h←] [D7]; y = x + h with
-    `residual` [D6]. Dropout stands between the layers. Only left to right is causal."""
+    `residual` [D6]. Only left to right is causal.
+
+    `dropout` stands between the layers, new at each step; `variational` at each layer's input and at the h that its products read, the same at all
+    steps of a call; `zoneout` lets the state stay at random (see `Direction`).
+    """
 
     def __init__(
         self,
@@ -138,6 +115,8 @@ class RNN(Layer):
         direction: Literal["forward", "backward", "both"] = "forward",
         residual: bool = False,
         dropout: float = 0.0,
+        variational: float = 0.0,
+        zoneout: float = 0.0,
     ):
         super().__init__()
         dim = dim or size
@@ -146,18 +125,31 @@ class RNN(Layer):
         need(layers > 0 and dim > 0, f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}")
         self.dim, self.causal, self.residual = dim * len(ways[direction]), direction == "forward", residual
         sizes = [size] + [self.dim] * (layers - 1)
-        self.layers = nn.ModuleList(nn.ModuleList(Direction(cell(s, dim), way) for way in ways[direction]) for s in sizes)
-        self.dropout = Dropout(dropout)
+        self.layers = nn.ModuleList(
+            nn.ModuleList(Direction(cell(s, dim), way, variational, zoneout) for way in ways[direction]) for s in sizes
+        )
+        self.dropout, self.variational = Dropout(dropout), Dropout(variational)
 
     def start(self, batch: int, memory: Memory | None = None) -> State:
         return tuple(tuple(way.cell.start(batch) for way in layer) for layer in self.layers)
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        state, after = state or self.start(x.shape[0]), []
+        y, _, state = self.run(x, state, mask, looking=False)
+        return y, state
+
+    def look(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, list[list[Gates]], State]:
+        """The outputs, the gates of each layer and direction by name, each (B, T, D), and the state [D18]."""
+        return self.run(x, state, mask, looking=True)
+
+    def run(self, x: Tensor, state: State, mask: Tensor | None, looking: bool) -> tuple[Tensor, list[list[Gates]], State]:
+        state, gates, after = state or self.start(x.shape[0]), [], []
         for number, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
             read = self.dropout(x) if number else x
-            results = [way(read, s, mask) for way, s in zip(layer, before, strict=True)]
-            y = torch.cat([y for y, _ in results], -1) if len(results) > 1 else results[0][0]
+            if self.training and self.variational.rate:
+                read = read * self.variational(torch.ones_like(read[:, :1]))
+            results = [way.run(read, s, mask, looking) for way, s in zip(layer, before, strict=True)]
+            y = torch.cat([y for y, _, _ in results], -1) if len(results) > 1 else results[0][0]
             x = x + y if self.residual and x.shape == y.shape else y
-            after.append(tuple(s for _, s in results))
-        return x, tuple(after)
+            gates.append([g for _, g, _ in results])
+            after.append(tuple(s for _, _, s in results))
+        return x, gates, tuple(after)

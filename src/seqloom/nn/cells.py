@@ -1,0 +1,252 @@
+"""Recurrent cells: one step each, and nothing of time. A cell's equation stands once, in `gates` and `update`; the kernels that a cell names are its
+fast form, and tests hold the two together.
+
+The decks write the bias +b, -B or not at all [D-2]; every cell takes `bias` plus, minus or none. What an open gate does differs as well [D-4]: here a
+gate called `keep` keeps the old state, as the UGRNN's G and torch's z do; the u of the GRU's lecture replaces it, u = 1 - keep. Left out:
+peepholes and projections, which no lecture has.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from seqloom.nn import mask as masks
+from seqloom.nn.fused import Kernel
+from seqloom.nn.layer import Make, need
+from seqloom.nn.state import State
+
+Bias = Literal["plus", "minus", "none"]
+
+
+class Hidden(NamedTuple):
+    h: Tensor  # (B, D)
+
+
+class LSTMState(NamedTuple):
+    h: Tensor  # (B, D)
+    c: Tensor  # (B, D)
+
+
+class Cell(nn.Module):
+    """One step of recurrence, hₜ = f(hₜ₋₁, xₜ), the same f at every step [D4].
+
+    `inputs` computes the input's share of all steps in one product. `gates` takes one step's share and the state to named values, each
+    (B, D); its products read `seen`, which is h, or h as dropout leaves it. `update` takes them to the next state, a NamedTuple whose first entry
+    is h. A cell may give `step` instead of these two where nobody looks at its gates. A cell with a kernel, or with a `sweep` of its own
+    over all steps, is faster; without, it is a loop.
+    """
+
+    dim: int
+    width: int  # of one step's share
+    kernel: Kernel | None = None
+    sweep = None
+
+    def start(self, batch: int) -> State:
+        raise NotImplementedError
+
+    def inputs(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def gates(self, share: Tensor, state: State, seen: Tensor) -> dict[str, Tensor]:
+        raise ValueError(f"{type(self).__name__} has no gates to look at, gate or drop: write its `gates` and `update` instead of `step`")
+
+    def update(self, gates: dict[str, Tensor], state: State) -> State:
+        raise NotImplementedError
+
+    def step(self, share: Tensor, state: State) -> State:
+        return self.update(self.gates(share, state, state[0]), state)
+
+    def recurrent(self) -> tuple[Tensor, Tensor | None]:
+        """For the kernel: the matrix (W, D) of all products with h, and what is added to them (W,)."""
+        raise NotImplementedError
+
+
+class Blocks(Cell):
+    """A cell of W x + U h ± b for several blocks of units, whose matrices stand in one."""
+
+    def __init__(self, size: int, dim: int, blocks: int, bias: Bias):
+        super().__init__()
+        need(bias in ("plus", "minus", "none"), f"bias must be plus, minus or none, not {bias!r}")
+        self.dim, self.width, self.sign = dim, blocks * dim, -1 if bias == "minus" else 1
+        bound = 1 / math.sqrt(dim)
+        self.input = nn.Parameter(torch.empty(blocks * dim, size).uniform_(-bound, bound))
+        self.hidden = nn.Parameter(torch.empty(blocks * dim, dim).uniform_(-bound, bound))
+        self.bias = None if bias == "none" else nn.Parameter(torch.zeros(blocks * dim))
+
+    def start(self, batch: int) -> State:
+        return Hidden(self.hidden.new_zeros(batch, self.dim))
+
+    def signed(self, bias: Tensor | None) -> Tensor | None:
+        return -bias if bias is not None and self.sign < 0 else bias
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return linear(x, self.input, self.signed(self.bias))  # (…, W)
+
+    def recurrent(self) -> tuple[Tensor, Tensor | None]:
+        return self.hidden, None
+
+
+class Vanilla(Blocks):
+    """h = g(W x + U h ± b),  g = tanh or σ   [D1, D2, D3, D-3; the bias stands inside g, D-6]"""
+
+    def __init__(self, size: int, dim: int, activation: Literal["tanh", "sigmoid"] = "tanh", bias: Bias = "plus"):
+        super().__init__(size, dim, 1, bias)
+        need(activation in ("tanh", "sigmoid"), f"activation must be tanh or sigmoid, not {activation!r}")
+        self.activation = activation
+        self.kernel = Kernel("vanilla", form=("tanh", "sigmoid").index(activation))
+
+    def gates(self, share: Tensor, state: Hidden, seen: Tensor) -> dict[str, Tensor]:
+        a = share + seen @ self.hidden.T
+        return {"new": a.tanh() if self.activation == "tanh" else a.sigmoid()}
+
+    def update(self, gates: dict[str, Tensor], state: Hidden) -> Hidden:
+        return Hidden(gates["new"])
+
+
+class LSTM(Blocks):
+    """i, f, o = σ(W x + U h ± b),  g = tanh(W x + U h ± b),  c = f ⊙ c + i ⊙ g,  h = o ⊙ tanh(c)   [D8, D-1]
+
+    With `output` linear h = o ⊙ c [D9]. The four products stand in one matrix in the order i, f, g, o. What the gates do to the memory [D18]:
+    forget f erases where it is 0, input i writes and output o shows where it is 1.
+    """
+
+    def __init__(self, size: int, dim: int, output: Literal["tanh", "linear"] = "tanh", bias: Bias = "plus"):
+        super().__init__(size, dim, 4, bias)
+        need(output in ("tanh", "linear"), f"output must be tanh or linear, not {output!r}")
+        self.output = output
+        self.kernel = Kernel("lstm", form=("tanh", "linear").index(output))
+        if output == "tanh":
+            self.sweep = self.torchs
+
+    def start(self, batch: int) -> LSTMState:
+        zeros = self.hidden.new_zeros(batch, self.dim)
+        return LSTMState(zeros, zeros)
+
+    def gates(self, share: Tensor, state: LSTMState, seen: Tensor) -> dict[str, Tensor]:
+        i, f, g, o = (share + seen @ self.hidden.T).chunk(4, -1)
+        return {"input": i.sigmoid(), "forget": f.sigmoid(), "new": g.tanh(), "output": o.sigmoid()}
+
+    def update(self, gates: dict[str, Tensor], state: LSTMState) -> LSTMState:
+        c = gates["forget"] * state.c + gates["input"] * gates["new"]
+        return LSTMState(gates["output"] * (c.tanh() if self.output == "tanh" else c), c)
+
+    def torchs(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
+        """torch's fused LSTM. Padding, on the right, is one more input feature that shuts i and o and opens f: c stays, h reads 0."""
+        weight, bias = self.input, self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.signed(self.bias)
+        if mask is not None:
+            gates = torch.tensor([-1e4, 1e4, 0.0, -1e4], dtype=weight.dtype, device=weight.device)
+            x = torch.cat([x, (~mask).to(x.dtype).unsqueeze(-1)], -1)
+            weight = torch.cat([weight, gates.repeat_interleave(self.dim).unsqueeze(-1)], 1)
+        weights = [weight, self.hidden, bias, torch.zeros_like(bias)]
+        y, h, c = torch.lstm(x, (state.h[None], state.c[None]), weights, True, 1, 0.0, self.training, False, True)
+        h = h[0] if mask is None else last(y, state.h, mask)
+        return y, LSTMState(h, c[0])
+
+
+def last(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
+    """The output at each row's last real token, or what stood before where a row has none; the mask pads on the right."""
+    count = masks.lengths(mask)
+    index = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[-1])
+    return torch.where(count[:, None] > 0, y.gather(1, index)[:, 0], before)
+
+
+class GRU(Blocks):
+    """r, z = σ(W x + U h ± b),  n = tanh(W x + r ⊙ (U h ± b') ± b),  h = z ⊙ h + (1 - z) ⊙ n   [D10, D-4, D-5]
+
+    That is torch's, with the `reset` outside the product; inside, as the lecture has it, n = tanh(W x + U (r ⊙ h) ± b): another cell. The lecture's
+    gate is u = 1 - z, so its h = (1 - u) ⊙ h + u ⊙ n is this one with the signs of z's weights turned. The order is r, z, n.
+    """
+
+    def __init__(self, size: int, dim: int, reset: Literal["outside", "inside"] = "outside", bias: Bias = "plus"):
+        super().__init__(size, dim, 3, bias)
+        need(reset in ("outside", "inside"), f"reset must be outside or inside, not {reset!r}")
+        self.reset = reset
+        self.hidden_bias = nn.Parameter(torch.zeros(dim)) if reset == "outside" and self.bias is not None else None
+        outside = reset == "outside"
+        self.kernel = Kernel("gru_outside", sides=1, apart=True) if outside else Kernel("gru_inside", sides=1, late=2)
+
+    def gates(self, share: Tensor, state: Hidden, seen: Tensor) -> dict[str, Tensor]:
+        size = [2 * self.dim, self.dim]
+        (a, x), (gate, hidden) = share.split(size, -1), self.hidden.split(size)
+        r, z = (a + seen @ gate.T).sigmoid().chunk(2, -1)
+        if self.reset == "inside":
+            n = (x + (r * seen) @ hidden.T).tanh()
+        else:
+            n = (x + r * linear(seen, hidden, self.signed(self.hidden_bias))).tanh()
+        return {"reset": r, "keep": z, "new": n}
+
+    def update(self, gates: dict[str, Tensor], state: Hidden) -> Hidden:
+        return Hidden(gates["keep"] * state.h + (1 - gates["keep"]) * gates["new"])
+
+    def recurrent(self) -> tuple[Tensor, Tensor | None]:
+        if self.hidden_bias is None:
+            return self.hidden, None
+        return self.hidden, torch.cat([self.hidden_bias.new_zeros(2 * self.dim), self.signed(self.hidden_bias)])
+
+
+class Gated(Cell):
+    """G = σ(W x + U h ± b),  h = G ⊙ h + (1 - G) ⊙ R   [D12, D-4: G keeps]
+
+    A convex combination of the old h and any candidate R: the h that any other cell, even one of your own, would go to. What else that cell
+    remembers goes on as it says. Gates around gates are allowed.
+    """
+
+    def __init__(self, size: int, dim: int, candidate: Make[Cell] = Vanilla, bias: Bias = "plus"):
+        super().__init__()
+        self.candidate, self.gate = candidate(size, dim), Blocks(size, dim, 1, bias)
+        self.dim, self.width = dim, self.candidate.width + dim
+        if self.candidate.kernel is not None:
+            self.kernel = self.candidate.kernel.around(self.candidate.width // dim)
+
+    def start(self, batch: int) -> State:
+        return self.candidate.start(batch)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        return torch.cat([self.candidate.inputs(x), self.gate.inputs(x)], -1)
+
+    def gates(self, share: Tensor, state: State, seen: Tensor) -> dict[str, Tensor]:
+        inner, outer = share.split([self.candidate.width, self.dim], -1)
+        keep = (outer + seen @ self.gate.hidden.T).sigmoid()
+        return {"keep": keep, **{f"candidate.{name}": value for name, value in self.candidate.gates(inner, state, seen).items()}}
+
+    def update(self, gates: dict[str, Tensor], state: State) -> State:
+        inner = {name.removeprefix("candidate."): value for name, value in gates.items() if name.startswith("candidate.")}
+        r, *rest = self.candidate.update(inner, state)
+        return type(state)(gates["keep"] * state[0] + (1 - gates["keep"]) * r, *rest)
+
+    def recurrent(self) -> tuple[Tensor, Tensor | None]:
+        hidden, bias = self.candidate.recurrent()
+        more = None if bias is None else torch.cat([bias, bias.new_zeros(self.dim)])
+        return torch.cat([hidden, self.gate.hidden]), more
+
+
+class UGRNN(Gated):
+    """R = tanh(W x + U h ± b),  G = σ(W' x + U' h ± b'),  h = G ⊙ h + (1 - G) ⊙ R   [D11, D-4: G keeps]
+
+    The lecture subtracts its biases, and so does the default. Its parameters Φ are the six of `candidate` and `gate`.
+    """
+
+    def __init__(self, size: int, dim: int, bias: Bias = "minus"):
+        super().__init__(size, dim, lambda size, dim: Vanilla(size, dim, bias=bias), bias)
+
+
+def units(cell: Make[Cell], size: int, parameters: int) -> int:
+    """The most units a cell can have with no more than so many parameters: for comparing cells at equal size [D19]."""
+
+    def count(dim: int) -> int:
+        with torch.device("meta"):
+            return sum(weight.numel() for weight in cell(size, dim).parameters())
+
+    need(count(1) <= parameters, f"{parameters} parameters are too few for one unit, which takes {count(1)}")
+    low, high = 1, 2
+    while count(high) <= parameters:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if count(middle) <= parameters else (low, middle)
+    return low

@@ -1,0 +1,280 @@
+"""The elementwise halves of recurrent steps as compiled loops: all gates of a step in one pass over memory, forward and backward.
+
+Arrays are time first: `share` (T, B, W) the inputs' share, `gates` (T, B, W) the recurrent products, which the gates' values replace,
+`past` (S, T + 1, B, D) the states, h first, `side` (K, T, B, D) what a kernel keeps besides. Step t reads past[:, t] and writes past[:, t + 1]
+of the first `rows` rows; `slot` is its place in gates and side, t or 0 where nothing is kept for a gradient. Backward, `d` (S, B, D) is the
+gradient of the state after the step on entry and, on exit, the elementwise part of that of the state before it; `dx` and `dr` are those of share and
+products. Rows are worked off in short loops over few arrays, which the compiler turns into vector instructions. Left out: the equations, which
+stand at the cells.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, types
+from numba.extending import overload
+
+OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+compiled = njit(**OPTIONS, cache=True)
+inner = njit(**OPTIONS)
+
+f32 = np.float32
+LOG2E, ROUND, LN2_HIGH, LN2_LOW = f32(1 / math.log(2)), f32(1.5 * 2**23), f32(0.693359375), f32(math.log(2) - 0.693359375)
+TAYLOR = tuple(f32(1 / math.factorial(n)) for n in range(7))
+E0, E1, E2, E3, E4, E5, E6 = TAYLOR
+TOP, BOTTOM, BIAS, SHIFT = f32(88), f32(-87), np.int32(127), np.int32(23)
+
+
+def power(x):
+    """eˣ. In single precision 2ᵏ eʳ with |r| ≤ ln 2 / 2 and six terms of the series, to 2e-7; NaN stays NaN."""
+    return math.exp(x)
+
+
+@overload(power, jit_options=OPTIONS)
+def _power(x):
+    def single(x):
+        x = TOP if x > TOP else x
+        x = BOTTOM if x < BOTTOM else x
+        k = (x * LOG2E + ROUND) - ROUND
+        r = x - k * LN2_HIGH - k * LN2_LOW
+        p = (((((E6 * r + E5) * r + E4) * r + E3) * r + E2) * r + E1) * r + E0
+        return p * np.int32((np.int32(k) + BIAS) << SHIFT).view(np.float32)
+
+    return single if x == types.float32 else lambda x: math.exp(x)
+
+
+def squash(x):
+    """tanh x."""
+    return math.tanh(x)
+
+
+@overload(squash, jit_options=OPTIONS)
+def _squash(x):
+    return (lambda x: E0 - (E0 + E0) / (E0 + power(x + x))) if x == types.float32 else lambda x: math.tanh(x)
+
+
+@inner
+def sigmoids(a, b):
+    """b ← σ(a + b)"""
+    one = b.dtype.type(1)
+    for j in range(len(b)):
+        b[j] = one / (one + power(-(a[j] + b[j])))
+
+
+@inner
+def tanhs(a, b):
+    """b ← tanh(a + b)"""
+    for j in range(len(b)):
+        b[j] = squash(a[j] + b[j])
+
+
+# Vanilla; form 0 is tanh, 1 is σ
+
+
+@compiled
+def vanilla(t, slot, rows, share, gates, past, side, bias, form):
+    for b in range(rows):
+        after = past[0, t + 1, b]
+        n = len(after)
+        h = gates[slot, b, :n]
+        if form == 0:
+            tanhs(share[t, b, :n], h)
+        else:
+            sigmoids(share[t, b, :n], h)
+        for j in range(n):
+            after[j] = h[j]
+
+
+@compiled
+def vanilla_back(t, rows, gates, past, side, bias, d, dx, dr, form):
+    one = d.dtype.type(1)
+    for b in range(rows):
+        h, dh, da = gates[t, b], d[0, b], dx[t, b]
+        if form == 0:
+            for j in range(len(dh)):
+                da[j] = dh[j] * (one - h[j] * h[j])
+        else:
+            for j in range(len(dh)):
+                da[j] = dh[j] * h[j] * (one - h[j])
+        for j in range(len(dh)):
+            dh[j] = 0
+
+
+# LSTM: i, f, g, o; form 0 reads tanh(c), 1 reads c
+
+
+@compiled
+def lstm(t, slot, rows, share, gates, past, side, bias, form):
+    for b in range(rows):
+        a, g, c, after, h = share[t, b], gates[slot, b], past[1, t, b], past[1, t + 1, b], past[0, t + 1, b]
+        n = len(h)
+        sigmoids(a[: 2 * n], g[: 2 * n])
+        tanhs(a[2 * n : 3 * n], g[2 * n : 3 * n])
+        sigmoids(a[3 * n : 4 * n], g[3 * n : 4 * n])
+        i, f, new, o = g[:n], g[n : 2 * n], g[2 * n : 3 * n], g[3 * n : 4 * n]
+        for j in range(n):
+            after[j] = f[j] * c[j] + i[j] * new[j]
+        if form == 0:
+            for j in range(n):
+                h[j] = o[j] * squash(after[j])
+        else:
+            for j in range(n):
+                h[j] = o[j] * after[j]
+
+
+@compiled
+def lstm_back(t, rows, gates, past, side, bias, d, dx, dr, form):
+    one = d.dtype.type(1)
+    seen = np.empty_like(d[0, 0])
+    for b in range(rows):
+        g, c, dh, dc, da = gates[t, b], past[1, t, b], d[0, b], d[1, b], dx[t, b]
+        n = len(c)
+        i, f, new, o = g[:n], g[n : 2 * n], g[2 * n : 3 * n], g[3 * n : 4 * n]
+        di, df, dnew, do = da[:n], da[n : 2 * n], da[2 * n : 3 * n], da[3 * n : 4 * n]
+        for j in range(n):  # computed again: the state after the step may be a blend of this and the one before
+            seen[j] = f[j] * c[j] + i[j] * new[j]
+        if form == 0:
+            for j in range(n):
+                seen[j] = squash(seen[j])
+            for j in range(n):
+                dc[j] += dh[j] * o[j] * (one - seen[j] * seen[j])
+        else:
+            for j in range(n):
+                dc[j] += dh[j] * o[j]
+        for j in range(n):
+            do[j] = dh[j] * seen[j] * o[j] * (one - o[j])
+            dh[j] = 0
+        for j in range(n):
+            di[j] = dc[j] * new[j] * i[j] * (one - i[j])
+            dnew[j] = dc[j] * i[j] * (one - new[j] * new[j])
+        for j in range(n):
+            df[j] = dc[j] * c[j] * f[j] * (one - f[j])
+            dc[j] = dc[j] * f[j]
+
+
+# GRU: r, z, candidate
+
+
+@inner
+def mixed(keep, old, new, after):
+    """after ← keep old + (1 - keep) new"""
+    one = after.dtype.type(1)
+    for j in range(len(after)):
+        after[j] = keep[j] * old[j] + (one - keep[j]) * new[j]
+
+
+@inner
+def mixed_back(keep, old, new, dh, dkeep, dnew):
+    """The gradients of the gate and the candidate before their σ and tanh, and of the old h."""
+    one = dh.dtype.type(1)
+    for j in range(len(dh)):
+        dkeep[j] = dh[j] * (old[j] - new[j]) * keep[j] * (one - keep[j])
+    for j in range(len(dh)):
+        dnew[j] = dh[j] * (one - keep[j]) * (one - new[j] * new[j])
+        dh[j] = dh[j] * keep[j]
+
+
+@compiled
+def gru_outside(t, slot, rows, share, gates, past, side, bias, form):
+    """side[0] keeps U h + b, which the reset gate multiplies."""
+    for b in range(rows):
+        a, g, old, after, product = share[t, b], gates[slot, b], past[0, t, b], past[0, t + 1, b], side[0, slot, b]
+        n = len(old)
+        sigmoids(a[: 2 * n], g[: 2 * n])
+        r, z, new, x, inside = g[:n], g[n : 2 * n], g[2 * n : 3 * n], a[2 * n : 3 * n], bias[2 * n : 3 * n]
+        for j in range(n):
+            product[j] = new[j] + inside[j]
+        for j in range(n):
+            new[j] = squash(x[j] + r[j] * product[j])
+        mixed(z, old, new, after)
+
+
+@compiled
+def gru_outside_back(t, rows, gates, past, side, bias, d, dx, dr, form):
+    one = d.dtype.type(1)
+    for b in range(rows):
+        g, old, dh, da, db, product = gates[t, b], past[0, t, b], d[0, b], dx[t, b], dr[t, b], side[0, t, b]
+        n = len(old)
+        r, z, new, dnew = g[:n], g[n : 2 * n], g[2 * n : 3 * n], da[2 * n : 3 * n]
+        mixed_back(z, old, new, dh, da[n : 2 * n], dnew)
+        out, dreset = db[2 * n : 3 * n], da[:n]
+        for j in range(n):
+            dreset[j] = dnew[j] * product[j] * r[j] * (one - r[j])
+            out[j] = dnew[j] * r[j]
+        for j in range(2 * n):
+            db[j] = da[j]
+
+
+@compiled
+def gru_reset(t, slot, rows, share, gates, seen, side):
+    """Before the candidate's product: r, z, and side[0] ← r ⊙ h, which the product reads."""
+    for b in range(rows):
+        a, g, h, product = share[t, b], gates[slot, b], seen[b], side[0, slot, b]
+        n = len(h)
+        sigmoids(a[: 2 * n], g[: 2 * n])
+        r = g[:n]
+        for j in range(n):
+            product[j] = r[j] * h[j]
+
+
+@compiled
+def gru_inside(t, slot, rows, share, gates, past, side, bias, form):
+    for b in range(rows):
+        a, g, old, after = share[t, b], gates[slot, b], past[0, t, b], past[0, t + 1, b]
+        n = len(old)
+        tanhs(a[2 * n : 3 * n], g[2 * n : 3 * n])
+        mixed(g[n : 2 * n], old, g[2 * n : 3 * n], after)
+
+
+@compiled
+def gru_inside_back(t, rows, gates, past, side, bias, d, dx, dr, form):
+    for b in range(rows):
+        g, old, dh, da = gates[t, b], past[0, t, b], d[0, b], dx[t, b]
+        n = len(old)
+        mixed_back(g[n : 2 * n], old, g[2 * n : 3 * n], dh, da[n : 2 * n], da[2 * n : 3 * n])
+
+
+@compiled
+def gru_reset_back(t, rows, gates, seen, dproduct, dx):
+    """From the gradient of r ⊙ h to that of r; it becomes the gradient of h."""
+    one = dproduct.dtype.type(1)
+    for b in range(rows):
+        r, h, dh, dreset = gates[t, b], seen[b], dproduct[b], dx[t, b]
+        for j in range(len(h)):
+            dreset[j] = dh[j] * h[j] * r[j] * (one - r[j])
+            dh[j] = dh[j] * r[j]
+
+
+# The gate around any candidate; its column stands after the candidate's
+
+
+@compiled
+def gated(t, slot, rows, share, gates, past, side, at, which):
+    """The candidate has written R where h belongs: side[which] keeps it, and h becomes G h + (1 - G) R."""
+    for b in range(rows):
+        old, after, new = past[0, t, b], past[0, t + 1, b], side[which, slot, b]
+        n = len(old)
+        keep = gates[slot, b, at : at + n]
+        sigmoids(share[t, b, at : at + n], keep)
+        for j in range(n):
+            new[j] = after[j]
+        mixed(keep, old, new, after)
+
+
+@compiled
+def gated_back(t, rows, gates, past, side, d, dx, dr, kept, at, which):
+    """d[0] becomes the gradient of R, `kept` what reaches h past it."""
+    one = d.dtype.type(1)
+    for b in range(rows):
+        old, new, dh, rest = past[0, t, b], side[which, t, b], d[0, b], kept[b]
+        n = len(old)
+        keep, da, db = gates[t, b, at : at + n], dx[t, b, at : at + n], dr[t, b, at : at + n]
+        for j in range(n):
+            da[j] = dh[j] * (old[j] - new[j]) * keep[j] * (one - keep[j])
+        for j in range(n):
+            db[j] = da[j]
+        for j in range(n):
+            rest[j] = dh[j] * keep[j]
+            dh[j] = dh[j] * (one - keep[j])
