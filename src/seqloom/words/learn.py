@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
 
 from seqloom.text.lines import lines
 from seqloom.words.features import tokens
 from seqloom.words.subwords import Subwords
 from seqloom.words.vectors import Grams, Vectors
-from seqloom.words.vocabulary import Source, Vocabulary, encode
+from seqloom.words.vocabulary import Corpus, Source, Vocabulary, encode
 
 Kind = Literal["skip-gram", "cbow", "glove", "ppmi-svd"]
 Say = Callable[[str, float], None]  # what is being done, and which part of all is done
@@ -89,7 +91,9 @@ def learn(
     return Vectors(vocabulary.words, matrix, {**about, **more, "took": took}, grams)
 
 
-def _glove(corpus, vocabulary, dim, window, epochs, rate, threads, memory, seed, say):
+def _glove(
+    corpus: Corpus, vocabulary: Vocabulary, dim: int, window: int, epochs: int, rate: float, threads: int, memory: int, seed: int, say: Say
+) -> tuple[np.ndarray, dict[str, Any]]:
     from seqloom.words import counts, glove
 
     say("counting pairs of words", 0.0)
@@ -105,12 +109,14 @@ def _glove(corpus, vocabulary, dim, window, epochs, rate, threads, memory, seed,
     return found.vectors, {"epochs": epochs, "rate": rate, "cells": size, "losses": found.losses, "took": took}
 
 
-def _factored(corpus, vocabulary, dim, window, threads, memory, seed, say):
+def _factored(
+    corpus: Corpus, vocabulary: Vocabulary, dim: int, window: int, threads: int, memory: int, seed: int, say: Say
+) -> tuple[np.ndarray, dict[str, Any]]:
     from seqloom.words import counts, pmi
 
     say("counting pairs of words", 0.0)
     cells = counts.cooccurrences(corpus, len(vocabulary), window, counts.flat, memory=memory, threads=threads)
-    say("singular values", 0.5)
-    found = pmi.svd(pmi.ppmi(cells.matrix()), dim, seed=seed)
-    say("done", 1.0)
-    return found, {"cells": len(cells.values)}
+    say("finding the leading singular vectors", 0.5)
+    found, _ = pmi.svd(pmi.ppmi(cells.matrix(), smoothing=0.75), dim, seed=seed)
+    say(f"{dim} singular vectors", 1.0)
+    return found.astype(np.float32), {"smoothing": 0.75, "cells": len(cells.values)}
