@@ -94,6 +94,8 @@ def experts(part, x):
     scores = [float(row @ x) for row in part.router.weight.detach().numpy()]
     chosen = sorted(range(len(scores)), key=lambda i: -scores[i])[: part.top]
     gates = basics().softmax([scores[i] for i in chosen])
+    if part.top == 1:
+        gates = [basics().softmax(scores)[chosen[0]]]
     return sum(g * basics().feedforward(part.experts[i], x) for g, i in zip(gates, chosen, strict=True))
 
 

@@ -35,13 +35,21 @@ def test_all_experts_chosen_is_the_dense_mixture():
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_one_chosen_expert_is_that_expert(training: bool):
+def test_one_chosen_expert_counts_by_its_probability_among_all(training: bool):
     part, x = made(training, experts=4, top=1), torch.randn(2, 5, SIZE)
-    y, chosen = part(x), choices(part, x)
+    y, chosen, gates = part(x), choices(part, x), (x @ part.router.weight.T).softmax(-1)
     assert len(chosen.unique()) > 1
     for b in range(2):
         for t in range(5):
-            torch.testing.assert_close(y[b, t], part.experts[int(chosen[b, t])](x[b, t]))
+            i = int(chosen[b, t])
+            torch.testing.assert_close(y[b, t], gates[b, t, i] * part.experts[i](x[b, t]))
+
+
+@pytest.mark.parametrize("top", [1, 2, 3])
+def test_the_router_learns_from_the_task_itself(top: int):
+    part = made(experts=4, top=top, balance=0.0)
+    part(torch.randn(2, 5, SIZE)).square().sum().backward()
+    assert float(part.router.weight.grad.abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -122,7 +130,8 @@ def queued(part: Experts, x: torch.Tensor, room: int) -> torch.Tensor:
     """By hand: all first choices in order, then all second ones; a full expert turns away."""
     scores = x @ part.router.weight.T
     best, chosen = scores.topk(part.top, -1)
-    gates, taken, y = best.softmax(-1), Counter(), torch.zeros_like(x)
+    gates = best.softmax(-1) if part.top > 1 else scores.softmax(-1).amax(-1, keepdim=True)
+    taken, y = Counter(), torch.zeros_like(x)
     for rank in range(part.top):
         for t in range(len(x)):
             i = int(chosen[t, rank])

@@ -17,6 +17,7 @@ from seqloom.nn.layer import Make, need
 class Experts(Forward):
     """y = Σᵢ gᵢ Eᵢ(x) over the `top` largest sᵢ,   g = softmax over those,   s = W_g x   [I7, L5]
 
+    With top = 1 that softmax would be 1 whatever s is, and W_g would not learn: there gᵢ = softmax(s)ᵢ over all experts (Fedus et al.).
     balance: the loss  balance · n Σᵢ fᵢ Pᵢ  while training, fᵢ the share of choices that fall on expert i, Pᵢ the mean of softmax(s)ᵢ over
     the tokens; it is 1 · balance where all experts are used alike. It is taken over the tokens of one call, so over a micro-batch.
     noisy: s + ε ⊙ softplus(W_n x), ε ~ N(0, 1), while training (Shazeer et al.).
@@ -60,7 +61,7 @@ class Experts(Forward):
         best, chosen = scores.topk(self.top, -1)
         if self.training and self.balance and extra.wanted():
             extra.add(self.balance * imbalance(scores, chosen))
-        gates = best.softmax(-1)
+        gates = best.softmax(-1) if self.top > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
         if self.training and self.capacity is not None:
             gates = gates * self.fits(chosen)
         return gates, chosen
