@@ -129,7 +129,7 @@ def same(a: Tensor, b: Tensor, where: str) -> Verdict:
         return False, f"{where}: shape {tuple(a.shape)} against {tuple(b.shape)}"
     if torch.allclose(a, b, rtol=1e-8, atol=1e-8):
         return True, ""
-    return False, f"{where}: differs by {float((a - b).abs().max()):.2g}"
+    return False, f"{where}: differs by {float((a - b).detach().abs().max()):.2g}"
 
 
 def equals(subject: Subject, literal: Callable[..., Tensor] | None) -> Verdict:

@@ -17,7 +17,6 @@ TOKEN = re.compile(
 )
 SIGNS = {"-": "−", "*": "·", "~": "∼", "Σ": "∑", "Π": "∏"}
 CLOSE = {"(": ")", "[": "]", "{": "}"}
-WEAK = {"·", ""}  # signs that a spaced fraction bar reaches over
 
 
 class Node(NamedTuple):
@@ -76,21 +75,19 @@ class Reader:
         return kind in ("number", "word", "letter") or text in ("(", "[", "√", "Σ", "Π", "∂", "∞")
 
     def fraction(self, nodes: list[Node], close: str) -> None:
-        """`a / b` takes the products on both sides, `a/b` just its neighbours."""
+        """`a / b` takes the products on both sides, `a/b` what touches it."""
         wide = nodes[-1].sign == "" or self.peek(-1)[0] == "space"
         self.take()
         while self.peek()[0] == "space":
             self.take()
         above: list[Node] = []
-        while nodes and (nodes[-1].sign is None or (wide and nodes[-1].sign in WEAK)) and (wide or not above):
+        while nodes and (nodes[-1].sign in (None, "·") or (wide and nodes[-1].sign == "")):
             above.insert(0, nodes.pop())
-        below = [self.primary()]
-        while wide and (self.starts() or (self.peek()[0] == "space" and self.at + 1 < len(self.tokens) and self.next_starts())):
+        below: list[Node] = [] if self.peek()[1] in ("", close) else [self.primary()]
+        while self.starts() or (wide and self.peek()[0] == "space" and self.next_starts()):
             if self.peek()[0] == "space":
                 self.take()
                 below.append(Node('<mspace width="0.22em"/>', ""))
-            if self.peek()[1] == close:
-                break
             below.append(self.primary())
         nodes.append(Node(f"<mfrac>{bare(above)}{bare(below)}</mfrac>"))
 

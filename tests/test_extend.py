@@ -1,0 +1,215 @@
+"""Parts of the user's own: the very examples of docs/extend.md, through every verb, without touching seqloom."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import runpy
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+import seqloom
+from seqloom.config import Unknown
+from seqloom.explain import explain
+from seqloom.files import sha256
+from seqloom.nn import RNN, Layer, Norm
+from seqloom.nn.cells import Blocks, Hidden
+from seqloom.promises import check
+from seqloom.run import Recipe
+
+PAGE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text("utf-8")
+TINY = ["model.dim=8", "model.stack.dim=6", "data.width=9", "data.batch=5", "train.steps=12", "train.every=6", "train.save=5", "train.average=0"]
+
+
+def written(folder: Path) -> list[str]:
+    """The files that the page tells the user to write; pieces of one file follow one another."""
+    files: dict[str, str] = {}
+    for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL):
+        files[name] = files.get(name, "") + code
+    for name, code in files.items():
+        (folder / name).write_text(code, "utf-8")
+    return sorted(files)
+
+
+@pytest.fixture(scope="module")
+def mine(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    folder = tmp_path_factory.mktemp("user")
+    assert written(folder) == ["mine.py", "prove.py", "use.py"]
+    spec = importlib.util.spec_from_file_location("mine", folder / "mine.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_cell_takes_at_most_fifteen_lines():
+    (cell,) = re.findall(r"class MinimalGate.*?(?=```)", PAGE, re.DOTALL)
+    assert len(cell.strip().splitlines()) <= 15
+
+
+def test_the_page_runs_as_it_stands(tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+    written(tmp_path)
+    (tmp_path / "input.txt").write_bytes(text.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    runpy.run_path("use.py")
+    used = capsys.readouterr().out
+    assert "MinimalGate (size 32, dim 48)" in used and "g = tanh(W' x + U' (f ⊙ h) + b')" in used
+    runpy.run_path("prove.py")
+    (promised,) = re.findall(r"```\n(✓.*?)```", PAGE, re.DOTALL)
+    assert capsys.readouterr().out == promised
+    del sys.modules["mine"]
+
+
+def test_a_cut_run_of_ones_own_cell_ends_with_the_same_bits(mine: ModuleType, tmp_path: Path, text: Path):
+    options = {"data": [str(text)], "quiet": True, "parts": [mine.MinimalGate]}
+    seqloom.fit("lstm-lm", "model.stack.cell=MinimalGate", *TINY, out=tmp_path / "whole", **options)
+    seqloom.fit("lstm-lm", "model.stack.cell={type: MinimalGate}", *TINY, out=tmp_path / "cut", **options)
+    later = sorted((tmp_path / "cut" / "checkpoints").glob("step-*"))[-1]
+    shutil.rmtree(later)
+    (tmp_path / "cut" / "model.safetensors").unlink()
+    seqloom.fit(str(tmp_path / "cut"), out=tmp_path / "cut", **options)
+    assert sha256(tmp_path / "cut" / "model.safetensors") == sha256(tmp_path / "whole" / "model.safetensors")
+
+
+def test_a_run_with_an_unknown_part_says_how_to_hand_it_over(mine: ModuleType, tmp_path: Path, text: Path):
+    seqloom.fit("lstm-lm", "model.stack.cell=MinimalGate", *TINY, data=[str(text)], out=tmp_path / "run", quiet=True, parts=[mine.MinimalGate])
+    for use in (seqloom.load, explain, Recipe.of):
+        with pytest.raises(Unknown, match=r"no part is called 'MinimalGate'.* load\(folder, parts=\[…\]\)"):
+            use(str(tmp_path / "run"))
+    loaded = seqloom.load(tmp_path / "run", parts=[mine.MinimalGate])
+    assert isinstance(loaded.model.stack.layers[0][0].cell, mine.MinimalGate)
+    found = explain(str(tmp_path / "run"), parts=[mine.MinimalGate])
+    assert found.parameters == sum(p.numel() for p in loaded.model.parameters())
+
+
+def test_a_name_that_is_mistyped_is_told_its_neighbour(mine: ModuleType):
+    with pytest.raises(ValueError, match="did you mean 'MinimalGate'"):
+        Recipe.of("lstm-lm", ["model.stack.cell=MinimalGaet"], parts=[mine.MinimalGate])
+    with pytest.raises(ValueError, match="Angle cannot stand here"):
+        Recipe.of("lstm-lm", ["model.stack.cell=Angle"], parts=[mine.Angle])
+
+
+def test_what_is_no_part_is_refused_in_a_sentence(mine: ModuleType):
+    LSTM = type("LSTM", (mine.MinimalGate,), {})
+    other = type("MinimalGate", (mine.MinimalGate,), {})
+    for parts, sentence in (
+        ([LSTM], "parts: LSTM is the name of a built-in part; give your class another name"),
+        ([mine.MinimalGate, other], "parts: MinimalGate is the name of another of your parts"),
+        (["MinimalGate"], "parts: 'MinimalGate' is no class of a part"),
+        ([print], "is no class of a part"),
+        ([dict], "is no class of a part"),
+        ([partial(mine.MinimalGate)], "is no class of a part"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(sentence)):
+            Recipe.of("lstm-lm", parts=parts)
+    Recipe.of("lstm-lm", ["model.stack.cell=MinimalGate"], parts=[mine.MinimalGate, mine.MinimalGate])
+
+
+@pytest.mark.parametrize(
+    "name, change", [("MinimalGate", "stack.cell"), ("Angle", "stack.score"), ("LogDistance", "stack.position"), ("RunningMean", "stack")]
+)
+def test_every_kind_keeps_the_promises_and_learns(mine: ModuleType, tmp_path: Path, text: Path, name: str, change: str):
+    part = getattr(mine, name)
+    rows = check(part)
+    assert [row.kept for row in rows] == [None, *[True] * 5], "; ".join(map(str, rows))
+    preset = ["lstm-lm", "data.width=9"] if name in ("MinimalGate", "RunningMean") else ["gpt", "model.stack.heads=2", "model.stack.layers=1"]
+    changes = [f"model.{change}={name}", "model.dim=8", "train.steps=4", "train.every=4"]
+    run = seqloom.fit(*preset, *changes, data=[str(text)], out=tmp_path / "run", quiet=True, parts=[part])
+    assert run.results()["steps"] == 4
+    assert name in {entry.name for entry in explain(str(tmp_path / "run"), parts=[part]).parts}
+
+
+class Forgets(Blocks):
+    """Keeps something on the side, which no state holds."""
+
+    def __init__(self, size: int, dim: int):
+        super().__init__(size, dim, blocks=1, bias="plus")
+        self.memory = 0.0
+
+    def gates(self, share, state, seen):
+        self.memory = 0.5 * self.memory + float(share.detach().abs().mean())
+        return {"new": (share + seen @ self.hidden.T + self.memory).tanh()}
+
+    def update(self, gates, state):
+        return Hidden(gates["new"])
+
+
+class Detached(Blocks):
+    def __init__(self, size: int, dim: int):
+        super().__init__(size, dim, blocks=1, bias="plus")
+
+    def gates(self, share, state, seen):
+        return {"new": (share + seen @ self.hidden.detach().T).tanh()}
+
+    def update(self, gates, state):
+        return Hidden(gates["new"])
+
+
+class Peeks(Layer):
+    def __init__(self, size: int):
+        super().__init__()
+        self.dim, self.weight = size, torch.nn.Parameter(torch.ones(size))
+
+    def start(self, batch, memory=None):
+        return None
+
+    def forward(self, x, state=None, mask=None):
+        return (x - x.mean(1, keepdim=True)) * self.weight, None
+
+
+class BatchMean(Norm):
+    def __init__(self, dim: int):
+        super().__init__()
+        self.gain = torch.nn.Parameter(torch.ones(dim))
+
+    def forward(self, x):
+        return self.gain * (x - x.mean())
+
+
+class Rounded(RNN):
+    """Its fast form is another function."""
+
+    def forward(self, x, state=None, mask=None):
+        from seqloom.nn import fast
+
+        y, state = super().forward(x, state, mask)
+        return (y * 1.001 if fast() else y), state
+
+
+@pytest.mark.parametrize(
+    "part, broken",
+    [
+        (Forgets, "whole = steps"),
+        (Forgets, "padding changes nothing"),
+        (Detached, "gradient"),
+        (Peeks, "never looks ahead"),
+        (Peeks, "whole = steps"),
+        (BatchMean, "padding changes nothing"),
+        (Rounded, "fast = plain"),
+    ],
+)
+def test_a_broken_promise_is_found(part: type, broken: str):
+    rows = {row.promise: row for row in check(part)}
+    assert rows[broken].kept is False and rows[broken].reason
+
+
+def test_a_wrong_equation_is_found(mine: ModuleType):
+    wrong = check(mine.Angle, lambda score, q, k: 8 * q @ k)[0]
+    right = check(mine.Angle, lambda score, q, k: 8 * q @ k / (q.norm() * k.norm()))[0]
+    assert wrong.kept is False and "differs by" in wrong.reason and right.kept
+
+
+def test_checking_leaves_no_trace(mine: ModuleType):
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    check(mine.MinimalGate)
+    assert torch.equal(torch.rand(1), expected) and torch.get_default_dtype() == torch.float32
+    with pytest.raises(ValueError, match="Linear is no Cell"):
+        check(torch.nn.Linear)
