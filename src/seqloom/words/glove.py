@@ -70,8 +70,9 @@ def train(
 ) -> Glove:
     """Learns the vectors of the words of a co-occurrence matrix [A12]. `progress` is told the number and the loss of each iteration.
 
-    Cells are shuffled on the disk (in `folder`, by default the user's cache); `memory` bounds what they take at a time, the parameters
-    apart. The same seed and memory give the same bits, whatever the number of threads.
+    `x_max` is the count from which a cell has its full weight: 10 suits millions of words, 100 billions. Cells are shuffled on the disk (in
+    `folder`, by default the user's cache); `memory` bounds what they take at a time, the parameters apart. The same seed and memory give
+    the same bits, whatever the number of threads.
     """
     for name, value in {"dim": dim, "iterations": iterations, "x_max": x_max, "rate": rate, "threads": threads}.items():
         if not value > 0:
@@ -79,6 +80,8 @@ def train(
     if not len(cells.values):
         raise ValueError("the co-occurrence matrix has no cells; count a longer text or a wider window")
     size = len(cells.starts) - 1
+    if not (0 <= cells.columns.min() <= cells.columns.max() < size and 0 < cells.values.min() <= cells.values.max() < np.inf):
+        raise ValueError(f"the co-occurrence matrix has columns beyond its {size} rows, or counts that have no logarithm; count again")
     half = -(-(dim + 1) // 16) * 16  # both halves of a row start at a line of the cache
     blocks = _blocks(size, half, len(cells.values), memory)
     height = -(-size // blocks)
