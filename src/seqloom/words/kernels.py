@@ -14,6 +14,7 @@ from numba import njit
 from seqloom.words.simd import WIDTH, fma, lane, load, log_add, log_read, mul, one_over, one_plus_exp, prefetch, spread, store, totals
 
 BLOCK = 6  # output rows that one step handles: a word and five negatives
+STEPS = 16  # changes of one row that `merge` adds up
 AHEAD = 32  # negatives drawn, and asked for, before they are needed; a power of two
 
 
@@ -33,7 +34,7 @@ class Weights(NamedTuple):
 
     inputs: np.ndarray
     outputs: np.ndarray
-    input_marks: np.ndarray  # uint8, set for rows that were changed; empty where nobody asks
+    input_marks: np.ndarray  # int32, how often each row was changed; empty where nobody asks
     output_marks: np.ndarray
     width: int
     stride: int
@@ -237,7 +238,7 @@ def learn(text, weights, method, first, last, begin, end, seed):
             predictions += m
             if negatives == 0:
                 loss += softmax(h, dh, outputs, width, stride, scores, targets[:m], rate)
-                output_marks[:] = 1
+                output_marks[:] += 1
             else:
                 for j in range(m):
                     rows[0] = targets[j]
@@ -255,13 +256,13 @@ def learn(text, weights, method, first, last, begin, end, seed):
                         block(h, dh, outputs, width, rows, at, sign, real, rate, product, exponents)
                     if len(output_marks):
                         for k in range(size):
-                            output_marks[rows[k] // stride] = 1
+                            output_marks[rows[k] // stride] += 1
             part = spread(np.float32(1 / n if average else 1))
             for j in range(n):
                 for d in range(0, width, WIDTH):
                     store(inputs, given[j] + d, fma(load(dh, d), part, load(inputs, given[j] + d)))
                 if len(input_marks):
-                    input_marks[given[j] // stride] = 1
+                    input_marks[given[j] // stride] += 1
         loss += log_read(product, exponents)
         product[:] = 1
         exponents[:] = 0
@@ -270,19 +271,26 @@ def learn(text, weights, method, first, last, begin, end, seed):
 
 @njit(cache=True, nogil=True, fastmath=True)
 def merge(base, copies, marks, first, last, width, stride):
-    """Rows first … last − 1 of `base` and of all copies become base + Σ changes / √(copies that changed it), in a fixed order."""
+    """Rows first … last − 1 of `base` and of all copies become base + share · Σ changes, in a fixed order.
+
+    A few steps add up as if one copy had made them. Many steps from the same start would overshoot, each copy having gone the whole
+    way: so the share falls from 1 with their number, down to the mean of the copies that took part.
+    """
     for row in range(first, last):
-        changed = 0
+        steps, changed = 0, 0
         for c in range(len(marks)):
-            changed += marks[c, row]
+            steps += marks[c, row]
+            changed += marks[c, row] > 0
         if changed == 0:
             continue
-        share = np.float32(1 / math.sqrt(changed))
-        for i in range(row * stride, row * stride + width):
-            total = np.float32(0)
+        share = np.float32(max(1 / changed, min(1.0, STEPS / steps)))
+        for i in range(row * stride, row * stride + width, WIDTH):
+            old = load(base, i)
+            total = spread(np.float32(0))
             for c in range(len(marks)):
-                total += copies[c, i] - base[i]
-            base[i] += share * total
+                total = fma(old, spread(np.float32(-1)), fma(load(copies[c], i), spread(np.float32(1)), total))
+            new = fma(total, spread(share), old)
+            store(base, i, new)
             for c in range(len(marks)):
-                copies[c, i] = base[i]
+                store(copies[c], i, new)
         marks[:, row] = 0

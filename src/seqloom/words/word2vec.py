@@ -32,7 +32,7 @@ from seqloom.words.vocabulary import Corpus, Source, Vocabulary, encode
 
 LINE = 16  # floats of a cache line: rows begin at one
 PIECE = 100_000  # words a thread reads before it asks for more
-LANES, LANE = 4, 10_000  # reproducible: copies of the weights, and the most words each reads before they are merged
+LANES, LANE = 4, 2_500  # reproducible: copies of the weights, and the most words each reads before they are merged
 
 
 class Progress(NamedTuple):
@@ -164,14 +164,14 @@ def alias(weights: np.ndarray) -> np.ndarray:
 
 
 def fresh(words: int, buckets: int, dim: int, seed: int) -> Weights:
-    """Inputs uniform in ±½ / dim, outputs zero."""
+    """Inputs uniform in ±1 / dim, outputs zero."""
     width = -(-dim // WIDTH) * WIDTH
     stride = -(-width // LINE) * LINE
     inputs, outputs = zeros((words + buckets) * stride), zeros(-(-(words + 1) // BLOCK) * BLOCK * stride)
     random = np.random.default_rng(seed)
     for part in np.array_split(inputs.reshape(-1, stride), -(-(words + buckets) // 10_000)):
-        part[:, :dim] = (random.random((len(part), dim), np.float32) - 0.5) / dim
-    nothing = np.empty(0, np.uint8)
+        part[:, :dim] = (2 * random.random((len(part), dim), np.float32) - 1) / dim
+    nothing = np.empty(0, np.int32)
     return Weights(inputs, outputs, nothing, nothing, width, stride)
 
 
@@ -184,8 +184,9 @@ def zeros(size: int) -> np.ndarray:
 
 def cuts(starts: np.ndarray, most: int) -> list[tuple[int, int]]:
     """Sentences in runs (first, last) of about equal length, at most about `most` words."""
-    count = -(-int(starts[-1]) // most)
-    ends = np.searchsorted(starts, np.arange(count + 1) * (int(starts[-1]) / count))
+    total = int(starts[-1])
+    count = -(-total // most)
+    ends = np.searchsorted(starts, np.arange(count + 1) * total // count)
     return [(int(a), int(b)) for a, b in pairwise(np.unique(ends))]
 
 
@@ -215,7 +216,7 @@ class Lanes:
         self.pieces = cuts(text.starts, min(LANE, max(200, int(text.starts[-1]) // 400)))
         self.inputs, self.outputs = (self._copies(flat) for flat in (weights.inputs, weights.outputs))
         self.input_marks, self.output_marks = (
-            np.zeros((LANES, flat.size // weights.stride), np.uint8) for flat in (weights.inputs, weights.outputs)
+            np.zeros((LANES, flat.size // weights.stride), np.int32) for flat in (weights.inputs, weights.outputs)
         )
 
     @staticmethod
