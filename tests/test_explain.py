@@ -63,6 +63,11 @@ def test_a_gpt_costs_what_the_formulas_say():
     assert part(found, "Output").flops == 2 * V * d and part(found, "Output").shared == {"table": "embedding.table"}
 
 
+def test_the_small_gpt_2_has_the_parameters_that_it_is_known_for():
+    sizes = ["model.dim=768", "model.stack.layers=12", "model.stack.heads=12", "model.stack.position.length=1024", "model.stack.bias=true"]
+    assert explain("gpt", sizes, 50_257, 1).parameters == 124_439_808
+
+
 def test_an_lstm_costs_what_the_formulas_say():
     found = explain("lstm-lm", ["model.dim=6", "model.stack.dim=5", "model.stack.layers=3"], V, T)
     first, rest = [p for p in found.parts if p.name == "LSTM"]
@@ -190,6 +195,12 @@ def test_a_page_is_whole_and_needs_no_network(name: str):
     assert not reader.open and "http" not in page and "url(" not in page and "<script" not in page
     formulas = re.findall(r"<math.*?</math>", page)
     assert len(formulas) > 10 and all(ET.fromstring(formula) is not None for formula in formulas)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_an_equation_is_said_once_for_each_kind(form: str):
+    shown = render(explain("lstm-lm", (), V, T), form)
+    assert shown.count("tanh") == 2 and shown.count("equation as above") == 1 and shown.count("LSTM (size") + shown.count("LSTM <small>") == 2
 
 
 def test_markdown_states_the_equations():

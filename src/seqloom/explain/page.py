@@ -99,8 +99,8 @@ def article(part: Part, whole: Explanation) -> str:
     name, _, options = part.title().partition(" (")
     lines = [f"<h3>{escape(name)}{f' <small>{escape(options[:-1])}</small>' if options else ''}</h3>"]
     lines.append(f'<p class="places">{escape(", ".join(part.places))}</p>')
-    lines.append(equation(part.equation))
-    lines += [f'<p class="note">{words(note)}</p>' for note in part.notes]
+    if not show.again(part, whole):
+        lines += [equation(part.equation), *(f'<p class="note">{words(note)}</p>' for note in part.notes)]
     lines.append(f'<ul class="facts">{"".join(f"<li>{escape(fact)}</li>" for fact in show.facts(part, whole))}</ul>')
     return f'<article style="--depth: {part.depth}">{"".join(lines)}</article>'
 

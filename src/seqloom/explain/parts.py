@@ -16,8 +16,8 @@ from seqloom.explain import count, notation
 from seqloom.run import Recipe, find, is_run
 from seqloom.text import tokenizer
 
-LETTERS = {"V": "vocabulary", "D": "dim", "d": "dim", "H": "heads", "E": "experts", "L": "layers", "M": "memory"}
-"""Letters of docs/notation.md that are sizes of a model, and the option that says each."""
+LETTERS = {"V": "vocabulary", "D": "dim", "H": "heads", "E": "experts"}
+"""Letters of docs/notation.md that are sizes of a model, and the option that says each; K, the size of a head, follows from D and H."""
 
 
 @dataclass
@@ -157,7 +157,7 @@ def look_up(letter: str, around: list[str], found: dict[str, nn.Module], said: c
         return own.get("dim") if set(own) == {"dim"} or not heads or not dim else dim // heads
     for place in around:
         options, module = said.get(id(found[place]), {}), found[place]
-        value = getattr(module, "dim", None) if letter in "Dd" else None
+        value = getattr(module, "dim", None) if letter == "D" else None
         value = value or options.get(LETTERS[letter])
         if isinstance(value, int) and not isinstance(value, bool):
             return value

@@ -36,9 +36,15 @@ def table(found: Explanation) -> list[list[str]]:
     return [*rows, ["sum", "", f"{found.parameters:,}", "100.0 %", f"{found.flops:,.0f}", "100.0 %"]]
 
 
+def again(part: Part, whole: Explanation) -> bool:
+    """Whether a part of this kind, with other options, has said its equation before."""
+    return next(other for other in whole.parts if other.name == part.name) is not part
+
+
 def facts(part: Part, whole: Explanation) -> list[str]:
     """Letters, weights and costs, a line each."""
-    lines = [", ".join(f"{letter} = {size:,}" for letter, size in part.letters.items())]
+    lines = ["equation as above" if again(part, whole) and part.equation else ""]
+    lines += [", ".join(f"{letter} = {size:,}" for letter, size in part.letters.items())]
     weights = [f"{name} {value(shape)}" for name, shape in part.weights.items()] + [f"{name} = {where}" for name, where in part.shared.items()]
     lines.append(f"weights: {', '.join(weights)}" if weights else "")
     costs = [f"{part.parameters:,} parameters ({share(part.parameters, whole.parameters)})"] if part.parameters else []
@@ -51,8 +57,9 @@ def text(found: Explanation) -> list[str]:
     for part in found.parts:
         indent = "  " * part.depth
         lines.append(f"{indent}{', '.join(part.places)}: {part.title()}")
-        lines += [f"{indent}      {line}" for line in part.equation]
-        for note in part.notes:
+        fresh = not again(part, found)
+        lines += [f"{indent}      {line}" for line in part.equation if fresh]
+        for note in part.notes if fresh else ():
             lines += textwrap.wrap(note, 120, initial_indent=f"{indent}    ", subsequent_indent=f"{indent}    ")
         lines += [f"{indent}    {line}" for line in facts(part, found)]
         lines.append("")
@@ -63,9 +70,10 @@ def markdown(found: Explanation) -> list[str]:
     lines = [f"# {found.source}", "", head(found).partition(": ")[2] + ".", "", answer(found), "", *grid(table(found)), ""]
     for part in found.parts:
         lines += [f"{'#' * min(part.depth + 2, 6)} {part.title()}", "", ", ".join(f"`{place}`" for place in part.places), ""]
-        if part.equation:
+        fresh = not again(part, found)
+        if part.equation and fresh:
             lines += ["```text", *part.equation, "```", ""]
-        for paragraph in part.notes:
+        for paragraph in part.notes if fresh else ():
             lines += [paragraph, ""]
         lines += [*(f"- {line}" for line in facts(part, found)), ""] if facts(part, found) else []
     return [*lines, NOTE]
