@@ -75,12 +75,7 @@ class Peer(nn.Module):
     def __init__(self, part: SelfAttention, length: int):
         super().__init__()
         self.project, self.last = part.project, part.last
-        distance = torch.arange(length)[:, None] - torch.arange(length)
-        self.later = distance < 0
-        bias = -torch.tensor(slopes(HEADS))[:, None, None] * distance
-        self.bias = bias.masked_fill(self.later, float("-inf"))[None]
-        angle = torch.arange(length)[:, None] * 10000 ** (-torch.arange(0, SIZE, 2) / SIZE)
-        self.cos, self.sin = torch.cat([angle, angle], -1).cos(), torch.cat([angle, angle], -1).sin()
+        self.later = torch.ones(length, length, dtype=torch.bool).triu(1)
 
     def heads(self, x: Tensor) -> list[Tensor]:
         return [part.unflatten(-1, (HEADS, SIZE)).transpose(1, 2) for part in self.project(x).chunk(3, -1)]
@@ -95,11 +90,22 @@ class Causal(Peer):
 
 
 class Biased(Peer):
+    def __init__(self, part: SelfAttention, length: int):
+        super().__init__(part, length)
+        distance = torch.arange(length)[:, None] - torch.arange(length)
+        bias = -torch.tensor(slopes(HEADS))[:, None, None] * distance
+        self.bias = bias.masked_fill(self.later, float("-inf"))[None]
+
     def forward(self, x: Tensor) -> Tensor:
         return self.back(F.scaled_dot_product_attention(*self.heads(x), self.bias))
 
 
 class Turned(Peer):
+    def __init__(self, part: SelfAttention, length: int):
+        super().__init__(part, length)
+        angle = torch.arange(length)[:, None] * 10000 ** (-torch.arange(0, SIZE, 2) / SIZE)
+        self.cos, self.sin = torch.cat([angle, angle], -1).cos(), torch.cat([angle, angle], -1).sin()
+
     def turn(self, x: Tensor) -> Tensor:
         a, b = x.chunk(2, -1)
         return x * self.cos + torch.cat([-b, a], -1) * self.sin

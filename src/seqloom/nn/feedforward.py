@@ -8,6 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.nn.layer import need
+
+FUNCTIONS = {"relu": F.relu, "gelu": F.gelu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}
+
 
 class Forward(nn.Module):
     """Maps each position's features alone: (B, T, D) → (B, T, D). `mask` (B, T) is for those that count tokens."""
@@ -29,14 +33,14 @@ class FeedForward(Forward):
         bias: bool = True,
     ):
         super().__init__()
+        need(activation in FUNCTIONS, f"activation must be relu, gelu, sigmoid or tanh, not {activation!r}")
         dim = dim or 4 * size
         self.first = nn.Linear(size, dim, bias)
         self.last = nn.Linear(dim, size, bias)
         self.activation = activation
-        self.function = {"relu": F.relu, "gelu": F.gelu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}[activation]
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.last(self.function(self.first(x)))
+        return self.last(FUNCTIONS[self.activation](self.first(x)))
 
 
 class SwiGLU(Forward):

@@ -47,4 +47,5 @@ def softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
     if visible is None:
         return scores.softmax(-1)
     weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
-    return torch.where(visible.any(-1, keepdim=True), weights, torch.zeros_like(weights))
+    blind = ~visible.any(-1, keepdim=True)
+    return weights.masked_fill(blind, 0) if blind.any() else weights

@@ -38,7 +38,7 @@ class ScaledDot(Score):
         self.scale = 1 / math.sqrt(dim)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return torch.einsum("bhtk,bhsk->bhts", q, k) * self.scale
+        return torch.einsum("bhtk,bhsk->bhts", q * self.scale, k)  # the smaller of the two to scale
 
 
 class Bilinear(Score):

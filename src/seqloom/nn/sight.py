@@ -70,8 +70,7 @@ class Rule(NamedTuple):
         if not biased and self.window is None and (not order or not past):
             return Fused(None, order, None)
         near = None if self.window is None else self.window - 1
-        wide = 0 if self.window else -(-length // 512) * 64  # about eight chunks
-        chunk = 1 if length == 1 else max(CHUNK, wide)
+        chunk = 1 if length == 1 else CHUNK
         reach = near, 0 if self.causal else near
         left = room(past + length) if near is None else near
         right = chunk if self.causal else room(length) if near is None else chunk + near
