@@ -184,6 +184,19 @@ def test_the_other_parts_stand_in_configs_too(recipe: Path, stack: str, kinds: s
     assert kinds <= {type(part).__name__ for part in Recipe.of(str(recipe)).model(20).modules()}
 
 
+def test_a_config_builds_translators(recipe: Path):
+    tree = yaml.safe_load(CONFIG)
+    tree |= {"corpus": "Parallel", "data": "Pairs", "objective": "translation"}
+    decoder = {"type": "Chain", "layers": [{"type": "ByteNet", "sets": 1, "dilations": [1, 2]}, {"type": "ConvS2S", "layers": 1}]}
+    mixing = {"type": "Mixer", "length": 6, "layers": 1, "tokens": {"type": "FeedForward", "dim": 3}}
+    tree["model"] = {"type": "Seq2Seq", "dim": 8, "encoder": mixing, "decoder": decoder}
+    recipe.write_text(yaml.safe_dump(tree), "utf-8")
+    model = Recipe.of(str(recipe)).model(20)
+    assert model.source_context == 6 and model.encoder.blocks[0].tokens.first.weight.shape == (3, 6)
+    assert [layer.blocks[0].convolution.size for layer in model.decoder.layers] == [4, 8]
+    assert model(torch.zeros(1, 3, dtype=torch.long), model.start(torch.ones(1, 5, dtype=torch.long)))[0].shape == (1, 3, 20)
+
+
 class Cut(Exception):
     """Stands for the power going off."""
 

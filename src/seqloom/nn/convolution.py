@@ -212,8 +212,8 @@ class Convolved(NamedTuple):
 class ConvS2S(Layer):
     """Positions, a product to `dim`, `layers` gated blocks, a product back (Gehring et al.); with a memory every block looks at it   [L4]
 
-    kⱼ = W_k zⱼ, made once for all blocks. Left out: the source's embeddings in the values, zⱼ + eⱼ, since a memory holds the encoder's
-    outputs alone, on whose residual path eⱼ stands; and the smaller gradient that the paper gives the encoder.
+    The keys of all blocks are the same, kⱼ = W_k zⱼ. Left out: the source's embeddings in the values, zⱼ + eⱼ, since a memory holds the
+    encoder's outputs alone, on whose residual path eⱼ stands; and the smaller gradient that the paper gives the encoder.
     """
 
     def __init__(
