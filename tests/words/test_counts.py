@@ -118,6 +118,11 @@ def test_a_large_vocabulary_keeps_its_columns_apart():
     assert dict(zip(zip(found.row.tolist(), found.col.tolist(), strict=True), found.data.tolist(), strict=True)) == expected
 
 
+def test_the_matrix_is_no_copy():
+    cells = cooccurrences(draw(500, 70, 7), 70)
+    assert np.shares_memory(cells.matrix().indices, cells.columns) and np.shares_memory(cells.matrix().data, cells.values)
+
+
 def test_from_text(text: Path):
     vocabulary = Vocabulary.learn(text, minimum=1)
     counted = cooccurrences(encode(text, vocabulary), len(vocabulary), 2, flat).matrix().toarray()

@@ -61,9 +61,10 @@ class Cells(NamedTuple):
     values: np.ndarray  # (cells,) float64
 
     def matrix(self) -> csr_array:
-        """(V, V), without a copy: pages are read from the disk when they are used."""
-        size = len(self.starts) - 1
-        return csr_array((self.values, self.columns, self.starts), (size, size))
+        """(V, V), without a copy up to two billion cells: pages are read from the disk when they are used."""
+        size, cells = len(self.starts) - 1, len(self.columns)
+        starts = self.starts.astype(np.int32) if cells <= np.iinfo(np.int32).max else self.starts  # scipy wants them like the columns
+        return csr_array((self.values, self.columns, starts), (size, size))
 
     @classmethod
     def open(cls, folder: str | Path) -> "Cells":
