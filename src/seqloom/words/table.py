@@ -25,10 +25,10 @@ def feature_sets(
         sets.append(latent(weighted, texts, dim, seed))
         sentences = [tokens(text) for text in texts]
         for name, kind in LEARNT.items():
-            # A small corpus needs more passes and no thinning out; the reproducible form makes the table a function of the seed.
+            # A small corpus needs more passes and no thinning out; one thread makes the table a function of the seed.
             epochs = 15 if kind in ("skip-gram", "cbow") else None
             try:
-                vectors = learn(sentences, kind, dim, epochs=epochs, minimum=max(2, minimum), sample=0.0, seed=seed, reproducible=True, say=say)
+                vectors = learn(sentences, kind, dim, epochs=epochs, minimum=max(2, minimum), sample=0.0, seed=seed, threads=1, say=say)
             except ValueError as error:  # too little text for vectors of its own; the other features may do
                 if say:
                     say(f"no {name}: {error}", 1.0)
