@@ -1,0 +1,153 @@
+"""word2vec beside gensim on the same 17 million words: words per second in turns, then how good the vectors are.
+
+    SEQLOOM_DATA=… python bench/words.py [--rounds 3] [--seeds 3] [--epochs 1] [--threads 2] [--only skipgram] [--json]
+
+Both sides train on a corpus whose vocabulary is ready: gensim reads its fastest form, a file of lines, ours the ids in memory. Dimension 100,
+window 5, 5 negatives, minimum count 5, sub-sampling 1e-3. Reading a file with n workers, gensim ends an epoch's part of the rate's decay at 1 / n of
+it, so that with two workers and one epoch the rate goes from .025 to about .0125 and not to .0001: the other side is given the rates that gensim
+really uses, and a row of its own with the rates as named. Quality: Spearman's ρ on WS-353, share of right analogies (3CosAdd, all words), mean and
+spread over the seeds. Ratios within a round; speeds with sub-sampled words counted, as both report them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, median, stdev
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from probe import probe
+from seqloom.words.vocabulary import Corpus, Vocabulary, encode
+from seqloom.words.word2vec import train
+
+RATE, LAST = 0.025, 1e-4
+Trained = tuple[list[str], np.ndarray, float]  # words, vectors, seconds
+
+
+def ours(
+    corpus: Corpus, vocabulary: Vocabulary, kind: str, epochs: int, threads: int, last: float, reproducible: bool = False
+) -> Callable[[int], Trained]:
+    def run(seed: int) -> Trained:
+        began = time.perf_counter()
+        result = train(corpus, kind, epochs=epochs, threads=threads, last_rate=last, seed=seed, reproducible=reproducible, vocabulary=vocabulary)
+        return vocabulary.words, result.vectors, time.perf_counter() - began
+
+    return run
+
+
+def gensim(path: Path, kind: str, epochs: int, threads: int) -> Callable[[int], Trained]:
+    from gensim.models import Word2Vec
+
+    def run(seed: int) -> Trained:
+        model = Word2Vec(vector_size=100, window=5, negative=5, min_count=5, sample=1e-3, sg=int(kind == "skipgram"), workers=threads, seed=seed + 1)
+        model.build_vocab(corpus_file=str(path))
+        began = time.perf_counter()
+        model.train(corpus_file=str(path), total_words=model.corpus_total_words, total_examples=model.corpus_count, epochs=epochs)
+        return model.wv.index_to_key, model.wv.vectors, time.perf_counter() - began
+
+    return run
+
+
+def similarity(words: dict[str, int], unit: np.ndarray, path: Path) -> float:
+    rows = [line.split() for line in path.read_text("utf-8").lower().splitlines()]
+    known = [(words[a], words[b], float(score)) for a, b, score in rows if a in words and b in words]
+    one, other, scores = map(np.array, zip(*known, strict=True))
+    return float(spearmanr(np.einsum("nd,nd->n", unit[one], unit[other]), scores).statistic)
+
+
+def analogies(words: dict[str, int], unit: np.ndarray, path: Path) -> float:
+    """The share of questions a : b = c : ? with four known words whose answer is nearest to b − a + c, the three given ones apart."""
+    rows = [line.split() for line in path.read_text("utf-8").lower().splitlines() if not line.startswith(":")]
+    asked = np.array([[words[word] for word in row] for row in rows if all(word in words for word in row)])
+    right = 0
+    for part in np.array_split(asked, -(-len(asked) // 500)):
+        scores = (unit[part[:, 1]] - unit[part[:, 0]] + unit[part[:, 2]]) @ unit.T
+        np.put_along_axis(scores, part[:, :3], -np.inf, 1)
+        right += int((scores.argmax(1) == part[:, 3]).sum())
+    return right / len(asked)
+
+
+def quality(words: list[str], vectors: np.ndarray, folder: Path) -> tuple[float, float]:
+    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    rows = {word: row for row, word in enumerate(words)}
+    return similarity(rows, unit, folder / "EN-WS-353-ALL.txt"), analogies(rows, unit, folder / "questions-words.txt")
+
+
+def compare(kind: str, variants: dict[str, Callable[[int], Trained]], size: int, rounds: int, seeds: int, folder: Path, machine: bool) -> None:
+    """Variants in turns; the last is the peer. A round's first `seeds` runs are also judged."""
+    rates: dict[str, list[float]] = {name: [] for name in variants}
+    scores: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
+    for number in range(max(rounds, seeds)):
+        for name, run in variants.items():
+            before = probe()
+            words, vectors, seconds = run(number)
+            rates[name].append(size / seconds)
+            if number < seeds:
+                scores[name].append(quality(words, vectors, folder))
+            ws, right = scores[name][-1]
+            print(f"    {kind} {number} {name:24}{rates[name][-1]:11,.0f} words/s   {ws:.4f} {right:.2%}   "
+                  f"probe {before:.0f} to {probe():.0f} GFLOP/s", file=sys.stderr, flush=True)
+    peer = list(variants)[-1]
+    if not machine:
+        print(f"\n{kind}\n  {'':24}{'words/s':>11}  ratio  (lowest - highest)   WS-353           analogies")
+    for name in variants:
+        ratios = [a / b for a, b in zip(rates[name], rates[peer], strict=True)]
+        (ws, ws_spread), (right, right_spread) = ((mean(one), stdev(one) if seeds > 1 else 0.0) for one in zip(*scores[name], strict=True))
+        if machine:
+            print(json.dumps({"case": kind, "name": name, "rate": median(rates[name]), "ratio": median(ratios), "low": min(ratios),
+                              "high": max(ratios), "ws353": ws, "ws353_sd": ws_spread, "analogies": right, "analogies_sd": right_spread}))
+        else:
+            print(f"  {name:24}{median(rates[name]):11,.0f}  {median(ratios):5.2f}  ({min(ratios):5.2f} - {max(ratios):5.2f})"
+                  f"   {ws:.4f} ± {ws_spread:.4f}  {right:.2%} ± {right_spread:.2%}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--lines", type=int, help="the first lines of the corpus only, for a quick look")
+    parser.add_argument("--only", choices=["skipgram", "cbow"])
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    if "SEQLOOM_DATA" not in os.environ:
+        raise SystemExit("set SEQLOOM_DATA to the folder that holds enwiki17m and wordsim")
+    data = Path(os.environ["SEQLOOM_DATA"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "corpus.txt"
+        with gzip.open(data / "enwiki17m" / "enwiki17m.txt.gz") as source, path.open("wb") as target:
+            if args.lines:
+                target.writelines(line for line, _ in zip(source, range(args.lines), strict=False))
+            else:
+                shutil.copyfileobj(source, target)
+        began = time.perf_counter()
+        vocabulary = Vocabulary.learn(path)
+        corpus = encode(path, vocabulary)
+        print(f"{vocabulary.seen:,} words, {len(vocabulary):,} kinds; vocabulary and ids in {time.perf_counter() - began:.1f} s", file=sys.stderr)
+        train(Corpus(corpus.ids, corpus.starts[:2]), epochs=1, vocabulary=vocabulary)  # compiles
+        end = RATE + (LAST - RATE) * (1 - (1 - 1 / args.threads) / args.epochs)  # where gensim's decay really ends
+        for kind in [args.only] if args.only else ["skipgram", "cbow"]:
+            variants = {
+                "ours": ours(corpus, vocabulary, kind, args.epochs, args.threads, end),
+                "ours, .025 to .0001": ours(corpus, vocabulary, kind, args.epochs, args.threads, LAST),
+                "ours, reproducible": ours(corpus, vocabulary, kind, args.epochs, args.threads, end, True),
+                "gensim": gensim(path, kind, args.epochs, args.threads),
+            }
+            compare(kind, variants, vocabulary.seen * args.epochs, args.rounds, args.seeds, data / "wordsim", args.json)
+
+
+if __name__ == "__main__":
+    main()
