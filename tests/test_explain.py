@@ -157,6 +157,15 @@ def test_another_part_in_the_same_place_stands_beside_it():
     assert "9 × RMSNorm (dim 128)" in text and "<msqrt>" in page and "| part | 9 × LayerNorm (dim 128) | 9 × RMSNorm (dim 128) |" in marked
 
 
+def test_a_pair_of_equations_is_said_once():
+    found = differ(explain("lstm-lm", (), V, T), explain("lstm-lm", ["model.stack.cell=GRU"], V, T))
+    assert [[row.what for row in group.rows] for group in found.parts] == [
+        ["part", "equation", "weights", "parameters", "flops"],
+        ["part", "weights", "parameters", "flops"],
+    ]
+    assert found.second == "lstm-lm model.stack.cell=GRU"
+
+
 def test_every_difference_is_the_same_from_the_other_side():
     one, two = (explain(name, (), V, T) for name in ("gpt", "lstm-lm"))
     there, back = differ(one, two), differ(two, one)

@@ -46,10 +46,13 @@ class Comparison:
 def differ(first: Explanation, second: Explanation) -> Comparison:
     """What two explained models differ in: sizes and costs, parts, and the rest of their configs but the files."""
     totals = rows({name: getattr(first, name) for name in COUNTS}, {name: getattr(second, name) for name in COUNTS})
-    parts = []
+    parts: list[Difference] = []
+    said: list[Row] = []  # equations, each pair of them once
     for one, other in pairs(first.parts, second.parts):
         view = fields if one and other and one.name == other.name else summary
-        if found := rows(*(view(part) if part else {} for part in (one, other))):
+        found = [row for row in rows(*(view(part) if part else {} for part in (one, other))) if row not in said]
+        said += [row for row in found if row.what == "equation"]
+        if found:
             parts.append(Difference((one or other).places[0], found))
     outside = [{key: value for key, value in side.config.items() if key not in ("model", "files")} for side in (first, second)]
     return Comparison(first.source, second.source, totals, parts, rows(*map(leaves, outside)))

@@ -36,6 +36,7 @@ article { background: var(--card); border: 1px solid var(--line); border-radius:
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .9rem; }
 th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
 th { font-weight: 600; color: var(--soft); font-size: .8rem; }
+.wide, .equation { overflow-x: auto; overflow-y: hidden; }
 .number { text-align: right; white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
 tr.sum td { font-weight: 600; border-top: 2px solid var(--line); }
@@ -51,8 +52,7 @@ footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .8r
 
 
 def explanation(found: Explanation) -> str:
-    size, _, rest = show.head(found).partition(": ")
-    body = [f"<h1>{escape(size)}</h1>", f'<p class="lead">{escape(rest)}</p>', "<h2>Which part has most</h2>"]
+    body = [f"<h1>{escape(found.source)}</h1>", f'<p class="lead">{escape(show.sizes(found))}</p>', "<h2>Which part has most</h2>"]
     body += [f"<p>{escape(show.answer(found))}</p>", ranking(found), "<h2>Equations</h2>"]
     body += [article(part, found) for part in found.parts]
     return whole(found.source, [*body, f"<footer>{escape(show.NOTE)}</footer>"])
@@ -65,7 +65,7 @@ def comparison(found: Comparison) -> str:
     for group in show.sections(found):
         rows = "".join(f"<tr><td>{escape(row.what)}</td>{side(row, 0)}{side(row, 1)}</tr>" for row in group.rows)
         names = f"<tr><th></th><th>{escape(found.first)}</th><th>{escape(found.second)}</th></tr>"
-        body += [f"<h2>{escape(group.place)}</h2>", f'<table class="two">{names}{rows}</table>']
+        body += [f"<h2>{escape(group.place)}</h2>", f'<div class="wide"><table class="two">{names}{rows}</table></div>']
     return whole(f"{found.first} and {found.second}", body)
 
 
@@ -84,7 +84,7 @@ def ranking(found: Explanation) -> str:
     for cells, (_, _, parameters, flops) in zip(rows, found.ranking(), strict=True):
         bars = bar(parameters / max(found.parameters, 1)) + bar(flops / max(found.flops, 1), " work")
         lines.append(f'<tr>{numbers(cells)}<td class="bars">{bars}</td></tr>')
-    return f'<table>{"".join(lines)}<tr class="sum">{numbers(last)}<td></td></tr></table>'
+    return f'<div class="wide"><table>{"".join(lines)}<tr class="sum">{numbers(last)}<td></td></tr></table></div>'
 
 
 def numbers(cells: list[str]) -> str:

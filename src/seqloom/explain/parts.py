@@ -121,7 +121,7 @@ def explain(
     for part in groups.values():
         part.places = together(part.places)
     total = sum(part.parameters for part in groups.values())
-    return Explanation(what, vocabulary, width, total, sum(work.values()) / width, list(groups.values()), tree)
+    return Explanation(" ".join([what, *overrides]), vocabulary, width, total, sum(work.values()) / width, list(groups.values()), tree)
 
 
 def describe(place: str, module: nn.Module, found: dict[str, nn.Module], said: count.Said) -> Part:

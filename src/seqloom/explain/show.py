@@ -13,9 +13,9 @@ NOTE = (
 )
 
 
-def head(found: Explanation) -> str:
+def sizes(found: Explanation) -> str:
     return (
-        f"{found.source}: {found.parameters:,} parameters, {mega(found.flops)} a token forward, {mega(3 * found.flops)} in training "
+        f"{found.parameters:,} parameters, {mega(found.flops)} a token forward, {mega(3 * found.flops)} in training "
         f"(V = {found.vocabulary:,}, T = {found.length:,})"
     )
 
@@ -53,7 +53,7 @@ def facts(part: Part, whole: Explanation) -> list[str]:
 
 
 def text(found: Explanation) -> list[str]:
-    lines = [head(found), "", *columns(table(found)), "", answer(found), ""]
+    lines = [f"{found.source}: {sizes(found)}", "", *columns(table(found)), "", answer(found), ""]
     for part in found.parts:
         indent = "  " * part.depth
         lines.append(f"{indent}{', '.join(part.places)}: {part.title()}")
@@ -67,7 +67,7 @@ def text(found: Explanation) -> list[str]:
 
 
 def markdown(found: Explanation) -> list[str]:
-    lines = [f"# {found.source}", "", head(found).partition(": ")[2] + ".", "", answer(found), "", *grid(table(found)), ""]
+    lines = [f"# {found.source}", "", f"{sizes(found)}.", "", answer(found), "", *grid(table(found)), ""]
     for part in found.parts:
         lines += [f"{'#' * min(part.depth + 2, 6)} {part.title()}", "", ", ".join(f"`{place}`" for place in part.places), ""]
         fresh = not again(part, found)
