@@ -72,10 +72,10 @@ def learn(place: Path, words: list[str], iterations: int, memory: int, tests: li
     probes, marks, rates = [probe()], [time.perf_counter()], []
     deal = glove._deal
 
-    def dealt(*args: object) -> np.ndarray:
-        heads = deal(*args)
+    def dealt(*args: object) -> tuple[np.ndarray, np.ndarray]:
+        tiles = deal(*args)
         marks.append(time.perf_counter())
-        return heads
+        return tiles
 
     def told(iteration: int, loss: float) -> None:
         rates.append(len(cells.values) / (time.perf_counter() - marks[-1]))

@@ -25,7 +25,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from platformdirs import user_cache_path
@@ -90,19 +90,18 @@ def train(
     words, contexts = (_start(places, blocks * height, dim, half, random) for _ in range(2))
     place = Path(folder) if folder else user_cache_path("seqloom")
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place, buffering=0) as file, ThreadPoolExecutor(threads) as pool:
-            heads = _deal(cells, file, blocks, height, x_max, alpha, memory)
-            losses = []
-            for iteration in range(iterations):
-                loss = _iterate(file, heads, words, contexts, dim, np.float32(rate), pool, random) / len(cells.values)
-                if not np.isfinite(loss):
-                    raise ValueError(f"the loss is {loss} in iteration {iteration + 1}; give a rate below {rate}")
-                losses.append(loss)
-                if progress:
-                    progress(iteration + 1, loss)
+        tiles, heads = _deal(cells, place, blocks, height, x_max, alpha, memory)
     except OSError as error:
         raise no_room(error, place, "the shuffled cells", len(cells.values) * CELL) from error
+    losses = []
+    with ThreadPoolExecutor(threads) as pool:
+        for iteration in range(1, iterations + 1):
+            loss = _iterate(tiles, heads, words, contexts, dim, np.float32(rate), pool, random) / len(cells.values)
+            if not np.isfinite(loss):
+                raise ValueError(f"the loss is {loss} in iteration {iteration}; give a rate below {rate}")
+            losses.append(loss)
+            if progress:
+                progress(iteration, loss)
     found = words[places], contexts[places]
     return Glove(*(rows[:, :dim].copy() for rows in found), *(rows[:, half - 1].copy() for rows in found), losses)
 
@@ -123,8 +122,10 @@ def _blocks(size: int, half: int, cells: int, memory: int) -> int:
     return min(size, max(8, min(128, int(np.ceil(max(cached, held))))))
 
 
-def _deal(cells: Cells, file: BinaryIO, blocks: int, height: int, x_max: float, alpha: float, memory: int) -> np.ndarray:
-    """Writes the cells to the file, tile by tile; returns where the tiles start, (blocks² + 1,)."""
+def _deal(
+    cells: Cells, place: Path, blocks: int, height: int, x_max: float, alpha: float, memory: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Writes the cells to a file without a name, tile by tile; returns it as an array, and the cells at which the tiles start, (blocks² + 1,)."""
     most = max(len(cells.starts) - 1, min(4_000_000, memory // (2 * CELL)))
     parts = []
     for first, last in row_blocks(np.diff(cells.starts), most):
@@ -135,16 +136,18 @@ def _deal(cells: Cells, file: BinaryIO, blocks: int, height: int, x_max: float, 
     heads = _heads(sum(sizes for _, _, sizes in parts))
     ends = heads[:-1].copy()
     buffer = np.empty((most, 2), np.uint64)
-    for first, starts, sizes in parts:
-        here, bounds = slice(starts[0], starts[-1]), _heads(sizes)
-        moving = bounds[:-1].reshape(blocks, blocks).copy()
-        deal(starts, cells.columns[here], cells.values[here], first, height, x_max, alpha, moving, *_views(buffer))
-        forget(cells.columns, cells.values)
-        for tile in np.flatnonzero(sizes):
-            file.seek(ends[tile] * CELL)
-            append(file, buffer[bounds[tile] : bounds[tile + 1]])
-        ends += sizes
-    return heads
+    place.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=place, buffering=0) as file:
+        for first, starts, sizes in parts:
+            here, bounds = slice(starts[0], starts[-1]), _heads(sizes)
+            moving = bounds[:-1].reshape(blocks, blocks).copy()
+            deal(starts, cells.columns[here], cells.values[here], first, height, x_max, alpha, moving, *_views(buffer))
+            forget(cells.columns, cells.values)
+            for tile in np.flatnonzero(sizes):
+                file.seek(ends[tile] * CELL)
+                append(file, buffer[bounds[tile] : bounds[tile + 1]])
+            ends += sizes
+        return np.memmap(file, np.uint64, "r"), heads  # the file lives as long as its map
 
 
 def _heads(sizes: np.ndarray) -> np.ndarray:
@@ -152,13 +155,12 @@ def _heads(sizes: np.ndarray) -> np.ndarray:
 
 
 def _iterate(
-    file: BinaryIO, heads: np.ndarray, words: np.ndarray, contexts: np.ndarray, dim: int, rate: np.float32, pool: ThreadPoolExecutor,
+    tiles: np.ndarray, heads: np.ndarray, words: np.ndarray, contexts: np.ndarray, dim: int, rate: np.float32, pool: ThreadPoolExecutor,
     random: np.random.Generator,
 ) -> float:  # fmt: skip
     """Every tile once; returns the sum of the losses. Tiles of one shift share neither rows nor columns."""
     blocks = int((len(heads) - 1) ** 0.5)
     across, shifts, seeds = random.permutation(blocks), random.permutation(blocks), random.integers(1 << 63, size=blocks * blocks, dtype=np.uint64)
-    tiles = np.memmap(file, np.uint64, "r")
 
     def work(tile: int) -> float:
         buffer = np.array(tiles[2 * heads[tile] : 2 * heads[tile + 1]]).reshape(-1, 2)
