@@ -9,6 +9,7 @@ peepholes and projections, which no lecture has.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import torch
@@ -44,7 +45,7 @@ class Cell(nn.Module):
     dim: int
     width: int  # of one step's share
     kernel: Kernel | None = None
-    sweep = None
+    sweep: Callable | None = None
 
     def start(self, batch: int) -> State:
         raise NotImplementedError
@@ -120,8 +121,6 @@ class LSTM(Blocks):
         need(output in ("tanh", "linear"), f"output must be tanh or linear, not {output!r}")
         self.output = output
         self.kernel = Kernel("lstm", form=("tanh", "linear").index(output))
-        if output == "tanh":
-            self.sweep = self.torchs
 
     def start(self, batch: int) -> LSTMState:
         zeros = self.hidden.new_zeros(batch, self.dim)
@@ -134,6 +133,10 @@ class LSTM(Blocks):
     def update(self, gates: dict[str, Tensor], state: LSTMState) -> LSTMState:
         c = gates["forget"] * state.c + gates["input"] * gates["new"]
         return LSTMState(gates["output"] * (c.tanh() if self.output == "tanh" else c), c)
+
+    @property
+    def sweep(self) -> Callable | None:
+        return self.torchs if self.output == "tanh" else None
 
     def torchs(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
         """torch's fused LSTM. Padding, on the right, is one more input feature that shuts i and o and opens f: c stays, h reads 0."""

@@ -131,6 +131,11 @@ def steps(tensor: Tensor, live: list[int]) -> Sequence[Tensor]:
     return views if live[-1] == tensor.shape[1] else [step[:rows] for step, rows in zip(views, live, strict=True)]
 
 
+def repeated(tensor: Tensor, live: list[int]) -> Sequence[Tensor]:
+    """The live rows of each step of one (B, …), the same place at all steps."""
+    return steps(tensor.expand(len(live), *tensor.shape), live)
+
+
 def forward(kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden: Tensor, bias: Tensor | None, state: tuple, keep: bool):
     """All states (S, T + 1, B, D), and what a gradient needs besides: the gates, the sides, h as the products read it."""
     code, (length, batch, width), dim = kernels(), share.shape, hidden.shape[1]
@@ -143,19 +148,19 @@ def forward(kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden
     arrays = [a.detach().numpy() for a in (share, gates, past, side, no_bias(hidden) if bias is None else bias)]
 
     def each(tensor: Tensor) -> Sequence[Tensor]:  # the same place for all steps where nothing is kept
-        return steps(tensor if len(tensor) == length else tensor.expand(length, *tensor.shape[1:]), live)
+        return steps(tensor, live) if tensor.shape[0] == length else repeated(tensor[0], live)
 
-    h, reads, products = each(past[0, :length]), each(seen), [(each(gates[:, :, span]), hidden[span].T) for span in spans(kernel, hidden)]
-    reset = late(kernel, hidden)
+    reads, products = each(seen), [(each(gates[:, :, span]), hidden[span].T) for span in spans(kernel, hidden)]
+    reset, seen_array = late(kernel, hidden), seen.numpy()
     again = None if reset is None else (each(side[0]), hidden[reset].T, each(gates[:, :, reset]))
     for t, rows in enumerate(live):
         slot, read = t if keep else 0, reads[t]
         if noise.drop is not None:
-            torch.mul(h[t], noise.drop[:rows], out=read)
+            torch.mul(past[0, t, :rows], noise.drop[:rows], out=read)
         for out, weight in products:
             torch.mm(read, weight, out=out[t])
         if again is not None:
-            code.gru_reset(t, slot, rows, arrays[0], arrays[1], read.numpy(), arrays[3])
+            code.gru_reset(t, slot, t if noise.drop is None else slot, rows, *arrays[:2], seen_array, arrays[3])
             torch.mm(again[0][t], again[1], out=again[2][t])
         step(t, slot, rows, *arrays, kernel.form)
         for which, block in enumerate(kernel.gates, kernel.sides - len(kernel.gates)):
@@ -189,9 +194,11 @@ class Recurrence(torch.autograd.Function):
         read = [a.detach().numpy() for a in (gates, past, side, no_bias(hidden) if bias is None else bias)]
         write = [a.numpy() for a in (d, dx, dr)]
         around = [(kept[n].numpy(), block * dim, n + kernel.sides - len(kernel.gates)) for n, block in enumerate(kernel.gates)]
-        dys, dhs = steps(dy, live), steps(d[0].expand(len(live), *d[0].shape), live)
-        rests = [steps(rest.expand(len(live), *rest.shape), live) for rest in kept]
+        dys, dhs, rests = steps(dy, live), repeated(d[0], live), [repeated(rest, live) for rest in kept]
         products = [(steps(dr[:, :, span], live), hidden[span]) for span in spread]
+        product = torch.empty_like(d[0])
+        seen_array, product_array = seen.numpy(), product.numpy()
+        again = None if reset is None else (steps(dr[:, :, reset], live), hidden[reset], repeated(product, live))
         for t in reversed(range(len(live))):
             rows, dh = live[t], dhs[t]
             dh += dys[t]
@@ -204,10 +211,11 @@ class Recurrence(torch.autograd.Function):
             for rest in rests:
                 dh += rest[t]
             into = dh if noise.drop is None else torch.zeros_like(dh)
-            if reset is not None:
-                product = torch.mm(dr[t, :rows, reset], hidden[reset])
-                code.gru_reset_back(t, rows, read[0], seen[t].numpy(), product.numpy(), write[1])
-                into += product
+            if again is not None:
+                given, weight, out = again
+                torch.mm(given[t], weight, out=out[t])
+                code.gru_reset_back(t, rows, read[0], seen_array, product_array, write[1])
+                into += out[t]
             for given, weight in products:
                 into.addmm_(given[t], weight)
             if noise.drop is not None:

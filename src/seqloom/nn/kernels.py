@@ -208,10 +208,10 @@ def gru_outside_back(t, rows, gates, past, side, bias, d, dx, dr, form):
 
 
 @compiled
-def gru_reset(t, slot, rows, share, gates, seen, side):
+def gru_reset(t, slot, at, rows, share, gates, seen, side):
     """Before the candidate's product: r, z, and side[0] ← r ⊙ h, which the product reads."""
     for b in range(rows):
-        a, g, h, product = share[t, b], gates[slot, b], seen[b], side[0, slot, b]
+        a, g, h, product = share[t, b], gates[slot, b], seen[at, b], side[0, slot, b]
         n = len(h)
         sigmoids(a[: 2 * n], g[: 2 * n])
         r = g[:n]
@@ -241,7 +241,7 @@ def gru_reset_back(t, rows, gates, seen, dproduct, dx):
     """From the gradient of r ⊙ h to that of r; it becomes the gradient of h."""
     one = dproduct.dtype.type(1)
     for b in range(rows):
-        r, h, dh, dreset = gates[t, b], seen[b], dproduct[b], dx[t, b]
+        r, h, dh, dreset = gates[t, b], seen[t, b], dproduct[b], dx[t, b]
         for j in range(len(h)):
             dreset[j] = dh[j] * h[j] * r[j] * (one - r[j])
             dh[j] = dh[j] * r[j]

@@ -51,7 +51,8 @@ class Direction(nn.Module):
             order = reading_order(x, mask, self.backward)
             x = x.gather(1, order[..., None].expand_as(x))
             mask = None if mask is None else mask.gather(1, order)
-        noise, gates, quick = self.noise(x, state), {}, fast() and not looking
+        noise, gates = self.noise(x, state), {}
+        quick = fast() and not looking and x.shape[1] > 1  # one step has nothing to fuse, and no time to get ready
         if quick and self.cell.sweep and not noise:
             y, state = self.cell.sweep(x, state, mask)
         elif quick and self.cell.kernel and able(x, *self.cell.parameters(), *state):
