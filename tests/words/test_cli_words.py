@@ -56,7 +56,7 @@ def test_training_is_word2vecs_own_and_the_same_for_a_seed(text: Path, tmp_path:
 
 def test_bank_has_one_vector_between_its_two_meanings(tmp_path: Path, capsys: pytest.CaptureFixture):
     """The world's "bank" is where money is and where rivers flow; its one vector leans to both, far more than "cat" does  [A13, X25]."""
-    main(["vectors", "train", "world", "--dim", "30", "--out", str(tmp_path / "v")])
+    main(["vectors", "train", "world", "--dim", "30", "--threads", "1", "--out", str(tmp_path / "v")])
     found = formats.load(tmp_path / "v")
     assert found.words.count("bank") == 1
     capsys.readouterr()
