@@ -1,6 +1,6 @@
 """Speed and memory of co-occurrence counting and of GloVe on 17 million words of Wikipedia, beside what the machine gives.
 
-    SEQLOOM_DATA=… python bench/glove.py [--words N] [--iterations 3] [--memory MiB] [--quality] [--json]
+    SEQLOOM_DATA=… python bench/glove.py [--words N] [--iterations 3] [--rate 0.05] [--memory MiB] [--quality] [--json]
 
 Window 10, symmetric, weights 1 / distance, words that occur five times, dimension 100, two threads. Stanford's C program is not run here: its
 figures are those reported on this kind of machine (two cores, AVX2): 0.93 million words/s and 0.60 million cells/s. Each of the two parts runs in
@@ -8,9 +8,11 @@ a process of its own, so that its memory is its own. `--quality` measures the ve
 """
 
 import argparse
+import gzip
 import json
 import multiprocessing
 import os
+import re
 import resource
 import sys
 import tempfile
@@ -32,13 +34,16 @@ REPORTED = {"words/s": 0.93e6, "cells/s": 0.60e6}  # Stanford's C program
 WINDOW, DIM = 10, 100
 
 
-def prepare(text: Path, words: int | None, place: Path) -> list[str]:
+def prepare(text: Path, most: int | None, place: Path) -> list[str]:
     """The ids of the corpus as files; returns the vocabulary."""
-    vocabulary = Vocabulary.learn(text)
-    corpus = encode(text, vocabulary, place)
-    words = min(words or len(corpus.ids), len(corpus.ids))
-    np.save(place / "ids.npy", corpus.ids[:words])
-    np.save(place / "starts.npy", np.unique(np.minimum(corpus.starts, words)))
+    source: Path | list[str] = text
+    if most:
+        with gzip.open(text, "rt") as file:
+            source = file.read(6 * most).splitlines()
+    vocabulary = Vocabulary.learn(source)
+    corpus = encode(source, vocabulary, place)
+    np.save(place / "ids.npy", corpus.ids)
+    np.save(place / "starts.npy", corpus.starts)
     return vocabulary.words
 
 
@@ -47,8 +52,11 @@ def open_corpus(place: Path) -> Corpus:
 
 
 def peak() -> int:
-    """Bytes: the most memory this process has had."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    """Bytes: the most memory this process has had. Where there is a /proc it is asked: a child's rusage begins with its parent's."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def count(place: Path, size: int, memory: int, rounds: int = 3) -> dict:
@@ -65,7 +73,7 @@ def count(place: Path, size: int, memory: int, rounds: int = 3) -> dict:
     return {"part": "co-occurrence", "unit": "words/s", "rate": median(rates), "rates": rates, "probes": probes, **facts}
 
 
-def learn(place: Path, words: list[str], iterations: int, memory: int, tests: list[Path]) -> dict:
+def learn(place: Path, words: list[str], iterations: int, rate: float, memory: int, tests: list[Path]) -> dict:
     """GloVe; each iteration is timed alone, the dealing of cells before the first one too."""
     before, cells = peak(), Cells.open(place / "cells")
     glove.train(Cells.open(place / "warm"), DIM, 1, threads=THREADS)
@@ -83,7 +91,7 @@ def learn(place: Path, words: list[str], iterations: int, memory: int, tests: li
         marks.append(time.perf_counter())
 
     glove._deal = dealt
-    found = glove.train(cells, DIM, iterations, threads=THREADS, memory=memory, folder=place, progress=told)
+    found = glove.train(cells, DIM, iterations, rate=rate, threads=THREADS, memory=memory, folder=place, progress=told)
     facts = {"shuffle seconds": marks[1] - marks[0], "losses": found.losses, "memory": peak() - before}
     parameters = 4 * sum(array.nbytes for array in (found.words, found.word_biases))
     scores = [score for test in tests for score in evaluate(Vectors(words, found.vectors), test, most=30_000)]
@@ -108,8 +116,9 @@ def show(found: dict) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--words", type=int, help="use the first so many only")
+    parser.add_argument("--words", type=int, help="use about the first so many only")
     parser.add_argument("--iterations", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--memory", type=int, default=2048, help="MiB for the counts")
     parser.add_argument("--quality", action="store_true", help="similarities and analogies of the vectors, first 30,000 words")
     parser.add_argument("--json", action="store_true")
@@ -120,7 +129,8 @@ def main() -> None:
     tests = sorted((data / "wordsim").glob("*.txt")) if options.quality else []
     with tempfile.TemporaryDirectory() as place:
         words = prepare(data / "enwiki17m" / "enwiki17m.txt.gz", options.words, Path(place))
-        for work, args in ((count, (len(words), options.memory << 20)), (learn, (words, options.iterations, options.memory << 20, tests))):
+        memory = options.memory << 20
+        for work, args in ((count, (len(words), memory)), (learn, (words, options.iterations, options.rate, memory, tests))):
             found = alone(work, Path(place), *args)
             print(json.dumps(found)) if options.json else show(found)
 
