@@ -96,13 +96,16 @@ class SelfAttention(Layer):
 
     def parts(self, x: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Turning takes queries and keys together, in one pass."""
-        (heads, groups, key, value), (q, k, v) = self.shape, self.shape.widths
+        (heads, groups, key, value), (batch, length, _) = self.shape, x.shape
+        asked, held, worth = self.shape.widths
         if self.position.turns:
-            turned, values = self.project(x).split([q + k, v], -1)
-            q, k = self.position.rotate(turned.unflatten(-1, (heads + groups, key)), sight.places).split([heads, groups], 2)
-            return q, k, values.unflatten(-1, (groups, value))
-        q, k, v = self.project(x).split([q, k, v], -1)
-        return q.unflatten(-1, (heads, key)), k.unflatten(-1, (groups, key)), v.unflatten(-1, (groups, value))
+            both, v = self.project(x).split_with_sizes([asked + held, worth], -1)
+            both = self.position.rotate(both.view(batch, length, heads + groups, key), sight.places)
+            q, k = both.split_with_sizes([heads, groups], 2)
+        else:
+            q, k, v = self.project(x).split_with_sizes([asked, held, worth], -1)
+            q, k = q.view(batch, length, heads, key), k.view(batch, length, groups, key)
+        return q, k, v.view(batch, length, groups, value)
 
 
 class Looking(NamedTuple):
@@ -147,7 +150,7 @@ class CrossAttention(Layer):
 
     def look(self, x: Tensor, state: Looking, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, Looking]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state."""
-        q = self.query(x).unflatten(-1, (self.shape.queries, self.shape.key)).transpose(1, 2)  # (B, H, T, K)
+        q = self.query(x).view(*x.shape[:2], self.shape.queries, self.shape.key).transpose(1, 2)  # (B, H, T, K)
         y, weights = attend(q, state.keys, state.values, self.score, state.visible, weights=self.weights)
         return self.last(y.transpose(1, 2).flatten(2)), weights, state
 
