@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import random
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,26 @@ def test_words_with_spaces_of_glove_files_are_read(tmp_path: Path):
     (tmp_path / "a").write_text("the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\n", "utf-8")
     found = formats.load(tmp_path / "a")
     assert found.words == ["the", ". . .", "at name@domain.com"] and found.matrix.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_converting_needs_no_memory_for_the_whole_matrix(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """8 MB of numbers pass through blocks of 0.1 MB in under 3 MB."""
+    formats.save(some([f"w{number}" for number in range(2000)], 1000), tmp_path / "v", form)
+    monkeypatch.setattr(parse, "BLOCK", 100_000)
+    tracemalloc.start()
+    formats.convert(tmp_path / "v", tmp_path / "folder")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3_000_000 and (tmp_path / "folder" / "vectors.npy").stat().st_size > 8_000_000
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_vectors_of_very_many_numbers_are_recognised(form: str, tmp_path: Path):
+    wanted = some(["one", "two"], 9000)
+    formats.save(wanted, tmp_path / "v", form)
+    assert formats.pieces(tmp_path / "v").form == form
+    equal(formats.load(tmp_path / "v"), wanted)
 
 
 def test_of_equal_words_the_first_is_kept(tmp_path: Path):

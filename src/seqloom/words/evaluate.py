@@ -17,7 +17,7 @@ import numpy as np
 
 from seqloom import files
 from seqloom.measure import Number, sign
-from seqloom.text.lines import lines
+from seqloom.text.lines import lines, local
 from seqloom.words.vectors import EPSILON, Vectors
 
 WIDTH = 512  # candidates compared at a time: their cosines with every word of the questions stay in the cache
@@ -226,7 +226,7 @@ def _rows(vectors: Vectors, fold: bool, most: int | None) -> dict[str, int]:
 
 def _facts(vectors: Vectors, path: str | Path, fold: bool, most: int | None) -> dict[str, object]:
     return {
-        "file": files.sha256(path)[:12],
+        "file": files.sha256(local(path))[:12],
         "case": "folded" if fold else "kept",
         "words": len(vectors) if most is None else min(most, len(vectors)),
         **{key: value for key, value in vectors.facts().items() if key != "words"},

@@ -98,6 +98,8 @@ def pieces(path: str | Path) -> Pieces:
     try:
         with _open(path) as file:
             head = file.read(HEAD).removeprefix(b"\xef\xbb\xbf")
+            if b"\n" not in head:  # thousands of numbers on the first line
+                head += file.readline(HEAD << 8)
     except FileNotFoundError:
         raise ValueError(f"{path}: no such file or folder; give a file of vectors or a folder of them") from None
     except (OSError, EOFError, zlib.error) as error:
