@@ -14,7 +14,7 @@ from scipy.stats import chisquare
 from seqloom.words import kernels
 from seqloom.words.subwords import Subwords, fnv1a
 from seqloom.words.vocabulary import Corpus, Vocabulary, encode
-from seqloom.words.word2vec import Progress, alias, cuts, fresh, keep, train
+from seqloom.words.word2vec import Progress, alias, cuts, fresh, keep, shorter, train
 from seqloom.world import scenes
 
 QUIET = {"minimum": 1, "sample": 0.0, "threads": 1}
@@ -193,6 +193,20 @@ def test_reproducible_gives_the_same_bits_for_any_number_of_threads(kind: str, n
     assert runs[0].losses[1] < runs[0].losses[0]
 
 
+def test_merging_adds_few_steps_and_averages_many():
+    """Rows: changed by nobody, by one copy, by both seldom, by both often, and by both so often that only the mean is safe."""
+    random, stride = np.random.default_rng(0), 16
+    base = random.normal(size=5 * stride).astype(np.float32)
+    steps = np.array([[0, 3, 5, kernels.STEPS, 500], [0, 0, 7, kernels.STEPS // 3, 700]], np.int32)
+    copies = base + np.repeat(steps > 0, stride, 1) * random.normal(size=(2, 5 * stride)).astype(np.float32)
+    share = np.repeat([1, 1, 1, kernels.STEPS / steps[:, 3].sum(), 1 / 2], stride)
+    expected = base + share * (copies - base).sum(0)
+    marks, joined = steps.copy(), copies.astype(np.float32)
+    kernels.merge(base, joined, marks, 0, 5, stride, stride)
+    np.testing.assert_allclose(base, expected, rtol=1e-5, atol=1e-6)
+    assert (joined == base).all() and not marks.any()
+
+
 def test_one_thread_repeats_itself():
     corpus = [list(one.words) for one in scenes(200)]
     one, other = (train(corpus, dim=16, epochs=1, threads=1) for _ in range(2))
@@ -264,6 +278,10 @@ def test_pieces_are_all_sentences_once():
         runs = cuts(starts, most)
         assert runs[0][0] == 0 and runs[-1][1] == 999 and all(a[1] == b[0] for a, b in pairwise(runs))
         assert max(starts[b] - starts[a] for a, b in runs) < most + 50
+
+
+def test_long_sentences_are_cut_and_nothing_is_lost():
+    assert shorter(np.array([0, 3, 13, 14, 22]), 4).tolist() == [0, 3, 7, 11, 13, 14, 18, 22]
 
 
 @pytest.mark.parametrize("corpus, options, sentence", [

@@ -14,7 +14,7 @@ from numba import njit
 from seqloom.words.simd import WIDTH, fma, lane, load, log_add, log_read, mul, one_over, one_plus_exp, prefetch, spread, store, totals
 
 BLOCK = 6  # output rows that one step handles: a word and five negatives
-STEPS = 16  # changes of one row that `merge` adds up
+STEPS = 64  # changes of one row that `merge` adds up
 AHEAD = 32  # negatives drawn, and asked for, before they are needed; a power of two
 
 

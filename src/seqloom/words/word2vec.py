@@ -8,8 +8,8 @@ Each word of a sentence has a context, the 1 … w words on either side (a fresh
 a target y costs −log σ(u_y·h) − Σ log σ(−u_n·h) over k negatives n drawn from count^¾, never y itself, or −log softmax(U h)_y [A11, D-22].
 The loss of an epoch is the mean cost of a target, each taken just before the step that it caused; it counts every target exactly once. Several
 vectors behind one h (CBOW, subwords) get the whole step each, as in the original program; `average` is the exact gradient of the window's mean
-cost instead: 1 / targets and 1 / vectors. Without `reproducible`, threads share the weights without locks, so two runs differ in the last digits
-unless threads = 1.
+cost instead: 1 / targets and 1 / vectors. The targets of a window are taken one after the other, h being the same for all. Without
+`reproducible`, threads share the weights without locks, so two runs differ unless threads = 1.
 
 Left out: hierarchical softmax, which negative sampling has displaced, and training on without a fresh start.
 """
@@ -32,7 +32,7 @@ from seqloom.words.vocabulary import Corpus, Source, Vocabulary, encode
 
 LINE = 16  # floats of a cache line: rows begin at one
 PIECE = 100_000  # words a thread reads before it asks for more
-LANES, LANE = 4, 2_500  # reproducible: copies of the weights, and the most words each reads before they are merged
+LANES, LANE = 2, 1_000  # reproducible: copies of the weights, and the words each reads before they are merged
 
 
 class Progress(NamedTuple):
@@ -89,8 +89,8 @@ def train(
     folder: str | Path | None = None,
 ) -> Word2Vec:
     """Learns from files or sentences, or from a corpus encoded before with its `vocabulary`. No `negatives` means the full softmax; `sample` 0
-    keeps every occurrence; `reproducible` gives the same bits for a seed whatever the number of threads, for about half the speed and
-    four times the memory of the weights."""
+    keeps every occurrence; `reproducible` gives the same bits for a seed whatever the number of threads, two of which have work, for less
+    than half the speed and three times the memory of the weights."""
     if kind not in ("skipgram", "cbow"):
         raise ValueError(f"kind {kind!r} is neither skipgram nor cbow; choose one")
     if min(dim, window, epochs, threads) < 1 or min(negatives, sample) < 0 or not 0 < rate < math.inf or seed < 0:
@@ -190,6 +190,12 @@ def cuts(starts: np.ndarray, most: int) -> list[tuple[int, int]]:
     return [(int(a), int(b)) for a, b in pairwise(np.unique(ends))]
 
 
+def shorter(starts: np.ndarray, most: int) -> np.ndarray:
+    """Sentences above `most` words cut into several."""
+    long = np.flatnonzero(np.diff(starts) > most)
+    return np.unique(np.concatenate([starts, *(np.arange(starts[i], starts[i + 1], most) for i in long)]))
+
+
 class Hogwild:
     """Threads take the next piece of the corpus and change the same weights, without locks: collisions are rare and do no harm."""
 
@@ -208,12 +214,13 @@ class Hogwild:
 
 
 class Lanes:
-    """The same for any number of threads: four copies of the weights each read the next piece from the same start, then their changes are
-    merged in a fixed order. Pieces are short, so that no copy learns long from old weights."""
+    """The same for any number of threads: two copies of the weights each read the next piece from the same start, then their changes are
+    merged in a fixed order. Pieces are short, so that no copy learns long from old weights; a sentence above LANE words is cut. More copies
+    would give more threads work, but every merge would cost more than they bring."""
 
     def __init__(self, text: Text, weights: Weights, method: Method, threads: int):
-        self.text, self.weights, self.method, self.threads = text, weights, method, threads
-        self.pieces = cuts(text.starts, min(LANE, max(200, int(text.starts[-1]) // 400)))
+        self.text, self.weights, self.method, self.threads = text._replace(starts=shorter(text.starts, LANE)), weights, method, threads
+        self.pieces = cuts(self.text.starts, LANE)
         self.inputs, self.outputs = (self._copies(flat) for flat in (weights.inputs, weights.outputs))
         self.input_marks, self.output_marks = (
             np.zeros((LANES, flat.size // weights.stride), np.int32) for flat in (weights.inputs, weights.outputs)
