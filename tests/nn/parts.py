@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 import parts_attention
+import parts_deep
 import parts_local
 import parts_recurrent
 from case import HEADS, MEMORY, SIZE, WORDS, Case, layer, named
@@ -103,4 +104,5 @@ CASES = [
     *parts_recurrent.CASES,
     *parts_attention.CASES,
     *parts_local.CASES,
+    *parts_deep.CASES,
 ]

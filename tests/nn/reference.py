@@ -120,7 +120,8 @@ def words_out(part, hs):
 
 
 import reference_attention  # noqa: E402  these use what stands above
+import reference_deep  # noqa: E402
 import reference_local  # noqa: E402
 import reference_recurrent  # noqa: E402
 
-MORE = {**reference_recurrent.FORMS, **reference_attention.FORMS, **reference_local.FORMS}
+MORE = {**reference_recurrent.FORMS, **reference_attention.FORMS, **reference_local.FORMS, **reference_deep.FORMS}

@@ -15,7 +15,7 @@ def check(what: str, /, *overrides: str, data: Files = None, valid: Files = None
     Parameters
     ----------
     what
-        A preset (gpt, lstm-lm, rnnsearch, transformer, world), a YAML file or a run folder.
+        A preset, a YAML file or a run folder.
     overrides
         Changes to the config, such as model.stack.layers=4.
     data

@@ -28,7 +28,8 @@ def train(
     Parameters
     ----------
     what
-        A preset (gpt, lstm-lm, rnnsearch, transformer, world), a YAML file, or a run folder to go on with.
+        A preset (language models: gpt, lstm-lm; translators: seq2seq, encdec, rnnsearch, bytenet, deep-att, gnmt, convs2s, moe,
+        transformer, world), a YAML file, or a run folder to go on with.
     overrides
         Changes to the config, such as model.stack.layers=4.
     data

@@ -5,6 +5,7 @@ from seqloom.nn.attentive import AttentiveRNN
 from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
 from seqloom.nn.chain import Chain
 from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
+from seqloom.nn.deep import FastForward, Residual
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.experts import Experts
@@ -43,6 +44,7 @@ __all__ = [
     "Dropout",
     "Embedding",
     "Experts",
+    "FastForward",
     "FeedForward",
     "Forward",
     "Gated",
@@ -62,6 +64,7 @@ __all__ = [
     "Position",
     "RMSNorm",
     "Raw",
+    "Residual",
     "Rotary",
     "ScaledDot",
     "Score",

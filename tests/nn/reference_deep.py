@@ -1,0 +1,38 @@
+"""Literal forms: deep recurrent stacks and residual paths. Each takes (part, x, memory) for one example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+
+def fast_forward(part, x, memory):
+    import reference
+    from reference_recurrent import step
+
+    def unrolled(way, x):
+        state, outputs = [np.zeros(way.cell.dim) for _ in way.cell.start(1)], [None] * len(x)
+        for t in reversed(range(len(x))) if way.backward else range(len(x)):
+            state = step(way.cell, x[t], state)
+            outputs[t] = state[0]
+        return outputs
+
+    columns = []
+    for ways, inputs in zip(part.columns, part.inputs, strict=True):
+        y = list(x)
+        for way, linear in zip(ways, inputs, strict=True):
+            f = [reference.linear(linear, row) for row in y]
+            y = [np.concatenate(pair) for pair in zip(f, unrolled(way, f), strict=True)]
+        columns.append(y)
+    return np.array([np.concatenate(rows) for rows in zip(*columns, strict=True)])
+
+
+def residual(part, x, memory):
+    import reference
+
+    y = reference.of(part.layer, np.array([reference.norm(part.norm, row) for row in x]), memory)
+    return np.array(x) + y
+
+
+FORMS: dict[str, Callable] = {"FastForward": fast_forward, "Residual": residual}
