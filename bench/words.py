@@ -1,12 +1,12 @@
 """word2vec beside gensim on the same 17 million words: words per second in turns, then how good the vectors are.
 
-    SEQLOOM_DATA=… python bench/words.py [--rounds 3] [--seeds 3] [--epochs 1] [--threads 2] [--only skipgram] [--json]
+    SEQLOOM_DATA=… python bench/words.py [--rounds 3] [--seeds 3] [--epochs 1] [--threads 2] [--only skipgram | cbow | loss] [--json]
 
 Both sides train on a corpus whose vocabulary is ready: gensim reads its fastest form, a file of lines, ours the ids in memory. Dimension 100,
-window 5, 5 negatives, minimum count 5, sub-sampling 1e-3. Reading a file with n workers, gensim ends an epoch's part of the rate's decay at 1 / n of
-it, so that with two workers and one epoch the rate goes from .025 to about .0125 and not to .0001: the other side is given the rates that gensim
-really uses, and a row of its own with the rates as named. Quality: Spearman's ρ on WS-353, share of right analogies (3CosAdd, all words), mean and
-spread over the seeds. Ratios within a round; speeds with sub-sampled words counted, as both report them.
+window 5, 5 negatives, minimum count 5, sub-sampling 1e-3. Reading a file with n workers, gensim goes only 1 / n of the way that an epoch has in
+the rate's decay, so that with two workers and one epoch the rate falls from .025 to .0125 and not to .0001: ours is given the rates that gensim
+really uses, and has a row with the rates as named. Quality: Spearman's ρ on WS-353, share of right analogies (3CosAdd, all words), mean and
+spread over the seeds. `loss` compares our negative sampling with our full softmax. Ratios within a round; sub-sampled words count as read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import numpy as np
 from scipy.stats import spearmanr
 
-from probe import probe
+from probe import interleave, probe, record, show
 from seqloom.words.vocabulary import Corpus, Vocabulary, encode
 from seqloom.words.word2vec import train
 
@@ -113,6 +113,21 @@ def compare(kind: str, variants: dict[str, Callable[[int], Trained]], size: int,
                   f"   {ws:.4f} ± {ws_spread:.4f}  {right:.2%} ± {right_spread:.2%}", flush=True)
 
 
+def losses(path: Path, rounds: int, threads: int, machine: bool) -> None:
+    """Negative sampling beside the full softmax [A11], ours on both sides: the first 20,000 words of the corpus, all of its words kept."""
+    with path.open(encoding="utf-8") as lines:
+        text = [words[i : i + 100] for words in (line.split() for line in lines) for i in range(0, min(len(words), 2000), 100)][:200]
+    vocabulary = Vocabulary.learn(text, 1)
+    corpus = encode(text, vocabulary)
+
+    def work(negatives: int) -> float:
+        train(corpus, negatives=negatives, epochs=1, threads=threads, vocabulary=vocabulary)
+        return len(corpus.ids)
+
+    rows = interleave({"5 negatives": lambda: work(5), f"softmax of {len(vocabulary):,} words": lambda: work(0)}, rounds)
+    print(record("loss", rows)) if machine else show("skip-gram's two losses", rows, "words/s")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
@@ -120,7 +135,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--lines", type=int, help="the first lines of the corpus only, for a quick look")
-    parser.add_argument("--only", choices=["skipgram", "cbow"])
+    parser.add_argument("--only", choices=["skipgram", "cbow", "loss"])
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     if "SEQLOOM_DATA" not in os.environ:
@@ -139,7 +154,11 @@ def main() -> None:
         print(f"{vocabulary.seen:,} words, {len(vocabulary):,} kinds; vocabulary and ids in {time.perf_counter() - began:.1f} s", file=sys.stderr)
         train(Corpus(corpus.ids, corpus.starts[:2]), epochs=1, vocabulary=vocabulary)  # compiles
         end = RATE + (LAST - RATE) * (1 - (1 - 1 / args.threads) / args.epochs)  # where gensim's decay really ends
+        if args.only in (None, "loss"):
+            losses(path, args.rounds, args.threads, args.json)
         for kind in [args.only] if args.only else ["skipgram", "cbow"]:
+            if kind == "loss":
+                continue
             variants = {
                 "ours": ours(corpus, vocabulary, kind, args.epochs, args.threads, end),
                 "ours, .025 to .0001": ours(corpus, vocabulary, kind, args.epochs, args.threads, LAST),

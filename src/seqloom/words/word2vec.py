@@ -36,7 +36,8 @@ LANES, LANE = 2, 1_000  # reproducible: copies of the weights, and the words eac
 
 
 class Progress(NamedTuple):
-    """Where training is: the epoch (from 1), the part of all epochs that is done, the epoch's mean loss so far, words read a second."""
+    """Where training is, told ten times a second at most and after each epoch: the epoch (from 1), the part of all epochs that is done,
+    the epoch's mean loss so far, words read a second."""
 
     epoch: int
     done: float
@@ -116,14 +117,16 @@ def train(
     method = Method(kind == "cbow", average, window, negatives)
     crew = Lanes(text, weights, method, threads) if reproducible else Hogwild(text, weights, method, threads)
     losses, targets = [], []
-    began, size = time.perf_counter(), len(corpus.ids)
+    began = told = time.perf_counter()
+    size = int(corpus.starts[-1])
     for epoch in range(epochs):
         loss, count = 0.0, 0
         for end, cost, made in crew.epoch(epoch, lambda words, epoch=epoch: rate + (last_rate - rate) * (epoch + words / size) / epochs, seed):
             loss, count = loss + cost, count + made
-            if progress:
-                done = (epoch + end / size) / epochs
-                progress(Progress(epoch + 1, done, loss / max(1, count), done * epochs * size / (time.perf_counter() - began)))
+            now = time.perf_counter()
+            if progress and (now - told > 0.1 or end == size):
+                done, told = (epoch + end / size) / epochs, now
+                progress(Progress(epoch + 1, done, loss / max(1, count), done * epochs * size / (now - began)))
         if not np.isfinite(weights.inputs).all():
             raise ValueError(f"the weights are not finite after epoch {epoch + 1}: the steps are too long; lower --rate from {rate}")
         losses.append(loss / max(1, count))
