@@ -66,6 +66,7 @@ class SelfAttention(Layer):
         self.project = nn.Linear(size, sum(self.shape.widths), bias)
         self.score, self.weights = score(self.shape.key), weights()
         self.position = position or NoPosition(size, heads)
+        self.position.check(self.shape.key)
         self.last = nn.Linear(size, size, bias)
         self.rule = Rule(self.position, causal, window, Kept())
 

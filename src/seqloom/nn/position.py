@@ -54,6 +54,9 @@ class Position(nn.Module):
         super().__init__()
         self.dim = dim  # the width of what `embed` gives
 
+    def check(self, key: int) -> None:
+        """Refuses keys of a size that it cannot work with."""
+
     def embed(self, x: Tensor, places: Places) -> Tensor:
         """x is (B, T, D)."""
         return x
@@ -151,9 +154,11 @@ class Rotary(Position):
         need(base > 0, f"the base of rotary positions must be above 0, not {base}")
         self.base, self.layout, self.theta, self.kept = base, layout, theta, Kept()
 
+    def check(self, key: int) -> None:
+        need(key % 2 == 0, f"rotary positions turn pairs and need an even head size, not {key}: choose other heads, or another key")
+
     def angles(self, places: Tensor, size: int) -> Tensor:
         """t θᵢ: (…, T, K/2)."""
-        need(size % 2 == 0, f"rotary positions turn pairs, so they need an even head size, not {size}: choose other heads or another key")
         theta = self.base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=places.device) / size)
         return places[..., None] * (theta if self.theta is None else torch.full_like(theta, self.theta))
 
