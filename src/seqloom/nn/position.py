@@ -155,7 +155,7 @@ class Rotary(Position):
         self.base, self.layout, self.theta, self.kept = base, layout, theta, Kept()
 
     def check(self, key: int) -> None:
-        need(key % 2 == 0, f"rotary positions turn pairs and need an even head size, not {key}: choose other heads, or another key")
+        need(key % 2 == 0, f"rotary positions need an even head size, not {key}, since they turn pairs: choose other heads, or another key")
 
     def angles(self, places: Tensor, size: int) -> Tensor:
         """t θᵢ: (…, T, K/2)."""
