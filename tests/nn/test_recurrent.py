@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from case import named
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from parts_recurrent import CELLS, Square
@@ -21,11 +22,7 @@ both_forms = pytest.mark.parametrize("form", [contextlib.nullcontext, plain], id
 OPEN, SHUT = 1e4, -1e4
 
 
-def name(cell) -> str:
-    return cell.__name__ if not isinstance(cell, partial) else f"{cell.func.__name__}-{'-'.join(map(str, cell.keywords.values()))}"
-
-
-every_cell = pytest.mark.parametrize("cell", [LSTM, *CELLS], ids=name)
+every_cell = pytest.mark.parametrize("cell", [LSTM, *CELLS], ids=named)
 
 
 def same(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> None:
@@ -131,6 +128,25 @@ def test_fast_equals_plain_in_single_precision(cell, padded: bool):
             results.append([y, *tensors(state), *gradients(y, list(tensors(state)), wanted)])
     for a, b in zip(*results, strict=True):
         same(a, b, 3e-5)
+
+
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell(2, 2).kernel], ids=named)
+def test_the_fused_way_is_taken_where_there_is_one(cell):
+    """Otherwise fast = plain would compare the loop with itself; `plain()` switches it off, and so does a look at the gates."""
+
+    def made_by(y: Tensor) -> set[str]:
+        names, nodes = set(), [y.grad_fn]
+        while nodes:
+            node = nodes.pop()
+            names.add(node.name())
+            nodes += [following for following, _ in node.next_functions if following is not None]
+        return names
+
+    part, x = RNN(3, 4, cell=cell, zoneout=0.1), torch.randn(2, 5, 3)
+    assert "RecurrenceBackward" in made_by(part(x)[0])
+    assert "RecurrenceBackward" not in made_by(part.look(x)[0])
+    with plain():
+        assert "RecurrenceBackward" not in made_by(part(x)[0])
 
 
 @every_cell
