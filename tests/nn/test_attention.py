@@ -10,10 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+import seqloom.nn
+from seqloom import config
 from seqloom.nn import (
     RNN,
     ALiBi,
     AttentiveRNN,
+    Bilinear,
     CrossAttention,
     Dot,
     FeedForward,
@@ -57,10 +60,10 @@ def test_a_transformer_can_be_llama():
     pytest.importorskip("transformers")
     from transformers import LlamaConfig, LlamaModel
 
-    config = LlamaConfig(
+    sizes = LlamaConfig(
         vocab_size=11, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, rms_norm_eps=1e-5
     )  # fmt: skip
-    theirs = shaken(LlamaModel(config)).double().eval()
+    theirs = shaken(LlamaModel(sizes)).double().eval()
     ours = Transformer(
         16, 2, 4, partial(Rotary, layout="halves"), RMSNorm, feedforward=partial(SwiGLU, dim=24), bias=False,
         attention=partial(SelfAttention, groups=2),
@@ -298,9 +301,24 @@ def test_d15_one_slope_and_d16_one_angle():
     same(turned[0, 2], -x[0, 2])  # half a turn
 
 
-def test_bilinear_without_w_is_dot():
-    from seqloom.nn import Bilinear
+def test_a_config_reaches_every_option():
+    names = {name: getattr(seqloom.nn, name) for name in seqloom.nn.__all__}
+    tree = {
+        "type": "Transformer",
+        "layers": 1,
+        "heads": 4,
+        "position": {"type": "Rotary", "layout": "halves", "theta": 0.5},
+        "attention": {"type": "SelfAttention", "groups": 2, "key": 6, "window": 3, "weights": "Raw"},
+        "cross": {"type": "CrossAttention", "key": 3, "weights": "Softmax"},
+        "score": "Bilinear",
+    }
+    part = config.build(tree, names, "stack")(8, memory=5)
+    attention = part.blocks[0].attention
+    assert attention.shape == (4, 2, 6, 2) and attention.rule.window == 3 and part.blocks[0].cross.shape.key == 3
+    assert type(attention.weights) is Raw and type(attention.score) is Bilinear and part.position.theta == 0.5
 
+
+def test_bilinear_without_w_is_dot():
     q, k, v = torch.randn(3, 2, 2, 4, 6).unbind()
     score = Bilinear(6)
     with torch.no_grad():

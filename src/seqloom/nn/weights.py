@@ -12,6 +12,9 @@ class Weights(nn.Module):
 
     fused = False
 
+    def __init__(self) -> None:
+        super().__init__()  # no sizes: configs read this signature
+
     def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
         raise NotImplementedError
 
