@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": FOUNDATION | {"config"},
     "evaluate": FOUNDATION | {"run"},
     "train": FOUNDATION | {"config", "run", "evaluate", "words"},
-    "explain": FOUNDATION | {"config", "run"},
+    "explain": FOUNDATION | {"config", "run", "report"},
     "check": FOUNDATION | {"run", "train"},
     "report": set(),
     "translate": FOUNDATION | {"run", "evaluate"},
@@ -37,7 +37,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "demo": FOUNDATION | {"run", "train", "evaluate", "world"},
     "__init__": FOUNDATION | {"run", "train", "evaluate"},
     "__main__": {"cli"},
-    "cli": FOUNDATION | {"config", "run", "evaluate", "train", "explain", "check", "demo", "world", "words", "compare", "report", "translate", "__init__"},
+    "cli": FOUNDATION
+    | {"config", "run", "evaluate", "train", "explain", "check", "demo", "world", "words", "compare", "report", "translate", "__init__"},
 }
 
 

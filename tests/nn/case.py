@@ -61,4 +61,4 @@ def shown(value: object) -> str:
 
 
 def layer(make: Callable, memory: bool = False) -> Case:
-    return Case(named(make), lambda: make(SIZE, memory=MEMORY) if memory else make(SIZE), memory=memory)
+    return Case(named(make) + (" with memory" if memory else ""), lambda: make(SIZE, memory=MEMORY) if memory else make(SIZE), memory=memory)

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from seqloom.nn import plain
+from seqloom.nn.flops import counter
 
 Said = dict[int, dict[str, Any]]
 
@@ -71,13 +71,6 @@ def weights(model: nn.Module, parts: dict[str, nn.Module]) -> tuple[dict[str, di
     return held, shared
 
 
-FORMULAS = {  # torch counts products of matrices; these it leaves out
-    torch.ops.aten.mv: lambda matrix, vector: 2 * matrix.numel(),
-    torch.ops.aten.dot: lambda left, right: 2 * left.numel(),
-    torch.ops.aten.addmv: lambda start, matrix, vector: 2 * matrix.numel(),
-}
-
-
 class Products(TorchDispatchMode):
     """Adds up the FLOPs of every product under the part whose method asks for it, be it `forward`, `step` or `start`."""
 
@@ -85,19 +78,18 @@ class Products(TorchDispatchMode):
         super().__init__()
         self.places = {id(part): place for place, part in parts.items()}
         self.flops = dict.fromkeys(parts, 0)
+        self.known = counter().flop_registry
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         packet = func._overloadpacket
-        if packet not in flop_registry and packet not in FORMULAS:
+        if packet not in self.known:
             with self:
                 result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
         result = func(*args, **(kwargs or {}))
-        if packet in flop_registry:
-            self.flops[self.asking()] += flop_registry[packet](*args, **(kwargs or {}), out_val=result)
-        elif packet in FORMULAS:
-            self.flops[self.asking()] += FORMULAS[packet](*args)
+        if packet in self.known:
+            self.flops[self.asking()] += self.known[packet](*args, **(kwargs or {}), out_val=result)
         return result
 
     def asking(self) -> str:
@@ -114,9 +106,9 @@ def flops(model: nn.Module, parts: dict[str, nn.Module], vocabulary: int, length
     """Place → FLOPs of one forward pass over `length` tokens (and, for a translator, a source as long), in plain form."""
     ids = torch.arange(length).remainder(vocabulary)[None]
     model.eval()
-    with torch.no_grad(), plain(), Products(parts) as counter:
+    with torch.no_grad(), plain(), Products(parts) as counted:
         if model.continues:
             model(ids)
         else:
             model(ids, model.start(ids))
-    return counter.flops
+    return counted.flops

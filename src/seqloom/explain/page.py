@@ -9,16 +9,10 @@ from seqloom.explain import notation, show
 from seqloom.explain.differ import Comparison, Row
 from seqloom.explain.mathml import math
 from seqloom.explain.parts import Explanation, Part
+from seqloom.report import page
 
 STYLE = """
-:root { color-scheme: light dark; --ink: light-dark(#1d2127, #e4e6ea); --soft: light-dark(#667080, #98a1ae); --paper: light-dark(#fdfdfb, #15181c);
-  --card: light-dark(#ffffff, #1c2025); --line: light-dark(#e3e4e0, #30363d);
-  --bar: light-dark(#3a6ea5, #6ea8dc); --bar2: light-dark(#c07a2c, #dca35c); }
-* { box-sizing: border-box; }
-body { font: 16px/1.55 system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; color: var(--ink); background: var(--paper);
-  max-width: 62rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem; }
-h1 { font-size: 1.7rem; line-height: 1.2; margin: 0 0 .4rem; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 2.2rem 0 .6rem; }
+:root { --bar: light-dark(#3a6ea5, #6ea8dc); --bar2: light-dark(#c07a2c, #dca35c); }
 h3 { font-size: 1rem; margin: 0; }
 h3 small { font-weight: 400; color: var(--soft); }
 p { margin: .35rem 0; }
@@ -31,12 +25,10 @@ msub > :nth-child(2), msubsup > :nth-child(2) { transform: translateY(.13em); } 
 .equation math { margin-right: .45em; }
 .reference { color: var(--soft); font-size: .75rem; white-space: nowrap; }
 .words { font-size: .9rem; }
-article { background: var(--card); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1.1rem;
+article { background: var(--wash); border: 1px solid var(--line); border-radius: .5rem; padding: .8rem 1.1rem;
   margin: .6rem 0 .6rem calc(var(--depth) * 1.4rem); }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .9rem; }
-th, td { text-align: left; padding: .35rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-th { font-weight: 600; color: var(--soft); font-size: .8rem; }
-.wide, .equation { overflow-x: auto; overflow-y: hidden; }
+th, td { text-align: left; white-space: normal; font-size: .9rem; }
+.equation { overflow-x: auto; overflow-y: hidden; }
 .number { text-align: right; white-space: nowrap; }
 tr:last-child td { border-bottom: 0; }
 tr.sum td { font-weight: 600; border-top: 2px solid var(--line); }
@@ -130,6 +122,4 @@ def words(text: str) -> str:
 
 
 def whole(title: str, body: list[str]) -> str:
-    meta = '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
-    head = f"<head>{meta}<title>{escape(title)}</title><style>{STYLE}</style></head>"
-    return f'<!doctype html>\n<html lang="en">{head}\n<body>{"".join(body)}</body></html>\n'
+    return page(title, "".join(body), style=STYLE)

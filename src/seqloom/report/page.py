@@ -32,11 +32,11 @@ def escape(value: object) -> str:
     return html.escape(str(value))
 
 
-def page(title: str, body: str, script: str = "") -> str:
-    """A whole HTML document; `script` stands at the end."""
+def page(title: str, body: str, script: str = "", style: str = "") -> str:
+    """A whole HTML document; `script` stands at the end, `style` after the common one."""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head>\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}{style}</style></head>\n'
         f"<body>\n{body}\n{f'<script>{script}</script>' if script else ''}</body></html>\n"
     )
 

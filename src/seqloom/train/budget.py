@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom.nn.fast import plain
+from seqloom.nn.flops import counter
 
 
 class Promise(NamedTuple):
@@ -46,9 +46,9 @@ def parameters(model: nn.Module) -> dict[str, int]:
 
 def flops(run_step: Callable[[], object]) -> float:
     """The FLOPs of one call, from the products it really makes in plain form."""
-    with plain(), FlopCounterMode(display=False) as counter:
+    with plain(), counter() as counted:
         run_step()
-    return float(counter.get_total_flops())
+    return float(counted.get_total_flops())
 
 
 def activations(run_forward: Callable[[], object]) -> int:
