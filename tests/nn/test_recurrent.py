@@ -135,12 +135,12 @@ def test_the_fused_way_is_taken_where_there_is_one(cell):
     """Otherwise fast = plain would compare the loop with itself; `plain()` switches it off, and so does a look at the gates."""
 
     def made_by(y: Tensor) -> set[str]:
-        names, nodes = set(), [y.grad_fn]
+        seen, nodes = set(), [y.grad_fn]
         while nodes:
             node = nodes.pop()
-            names.add(node.name())
-            nodes += [following for following, _ in node.next_functions if following is not None]
-        return names
+            seen.add(node)
+            nodes += [following for following, _ in node.next_functions if following is not None and following not in seen]
+        return {node.name() for node in seen}
 
     part, x = RNN(3, 4, cell=cell, zoneout=0.1), torch.randn(2, 5, 3)
     assert "RecurrenceBackward" in made_by(part(x)[0])
