@@ -9,8 +9,10 @@ from torch import Tensor
 from seqloom.nn import (
     LSTM,
     RNN,
+    AttentiveRNN,
     Embedding,
     LayerNorm,
+    Memory,
     NoPosition,
     ScaledDot,
     SelfAttention,
@@ -197,3 +199,40 @@ def test_x28():
         torch.autograd.functional.jacobian(lambda x, part=part: part(x)[0].flatten(), x).view(12, 12) for part in (plain_layer, residual)
     )
     torch.testing.assert_close(with_path, without + torch.eye(12))
+
+
+def test_x21():
+    """"Time flies like an arrow": one head scores words by what their grammar asks for, another by what they mean; "like" looks at flies and
+    arrow in the first and at time and arrow in the second, in one layer."""
+    words = ["time", "flies", "like", "an", "arrow"]
+    verb, noun, motion = torch.eye(3)  # features: is the verb, is its complement, belongs to the picture of time as an arrow
+    asks = torch.zeros(5, 6)
+    asks[2, :3], asks[2, 3:] = verb + noun, motion  # what "like" asks for: by grammar, by meaning
+    offers = torch.zeros(5, 6)
+    offers[1, :3], offers[4, :3] = verb, noun
+    offers[0, 3:], offers[4, 3:] = motion, motion
+    part = SelfAttention(12, heads=2, causal=False, bias=False, position=NoPosition(12, 2))
+    with torch.no_grad():  # x = [asks; offers] laid out by head: each head's query reads its asks, its key its offers
+        part.project.weight.zero_()
+        for head in range(2):
+            for unit in range(3):
+                part.project.weight[head * 6 + unit, head * 3 + unit] = 6.0
+                part.project.weight[12 + head * 6 + unit, 6 + head * 3 + unit] = 6.0
+    with plain():
+        _, weights, _ = part.look(torch.cat([asks, offers], -1)[None])
+    for head, two in ((0, {"flies", "arrow"}), (1, {"time", "arrow"})):
+        row = weights[0, head, 2]
+        assert {words[i] for i in row.topk(2).indices} == two
+        assert row.topk(2).values.sum() > 0.99
+
+
+def test_x23():
+    """A caption's words each have a distribution over the positions of a picture: a grid of 3 × 4 places read as a memory of 12 [G8]."""
+    decoder = big(AttentiveRNN(6, memory=5, dim=7))
+    picture, caption = torch.randn(2, 3, 4, 5), torch.randn(2, 6, 6)
+    with plain():
+        _, weights, _ = decoder.look(caption, decoder.start(2, Memory(picture.flatten(1, 2), None)))
+    grid = weights[:, 0].unflatten(-1, (3, 4))
+    assert grid.shape == (2, 6, 3, 4) and (grid > 0).all()
+    torch.testing.assert_close(grid.sum((-1, -2)), torch.ones(2, 6))
+    assert (grid[0, 0] - grid[0, 5]).abs().max() > 1e-3

@@ -84,7 +84,7 @@ def train(
     sample
         Frequent words above this share are thinned out by word2vec; 0 keeps all.
     rate
-        First learning rate; 0.025, for glove 0.05.
+        First learning rate; it falls to nearly 0, for glove it is AdaGrad's.
     subwords
         Learn n-grams of characters too, which give unseen words a vector.
     average

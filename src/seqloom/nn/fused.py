@@ -1,18 +1,19 @@
 """The fast way through time on a CPU, one for all cells: a cell only names its elementwise kernels, here are the products and their order.
 
-One product for each step and direction, written into its slice of one array, then one kernel (nn/kernels.py); the weights' gradients are one product
-over all steps at the end, and the inputs' share is one product before. Values that only a gradient needs are kept only where one is wanted.
+The loop over time is compiled (nn/sweeps.py): one product for each step and direction, written into its slice of one array, then one kernel
+(nn/kernels.py). The weights' gradients are one product over all steps at the end, and the inputs' share is one product before. Values that only a
+gradient needs are kept only where one is wanted.
 Rows stand sorted by length, so that padding costs nothing. Left out: other devices and half precision, which take the plain loop, and a
 second derivative, which needs `plain()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from types import ModuleType
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -37,11 +38,11 @@ class Kernel:
 
 
 @cache
-def kernels() -> ModuleType:
+def sweeps() -> ModuleType:
     """Loaded when first used: the compiler takes half a second to import."""
-    from seqloom.nn import kernels
+    from seqloom.nn import sweeps
 
-    return kernels
+    return sweeps
 
 
 def able(*tensors: Tensor) -> bool:
@@ -108,66 +109,44 @@ def room(like: Tensor, live: list[int], *shape: int) -> Tensor:
     return like.new_empty(shape) if live[-1] == like.shape[1] else like.new_zeros(shape)
 
 
-def spans(kernel: Kernel, hidden: Tensor) -> list[slice]:
-    """The rows of the hidden matrix whose products read h itself."""
-    dim = hidden.shape[1]
-    if kernel.late is None:
-        return [slice(0, len(hidden))]
-    ends = slice(0, kernel.late * dim), slice((kernel.late + 1) * dim, len(hidden))
-    return [span for span in ends if span.start < span.stop]
-
-
 def late(kernel: Kernel, hidden: Tensor) -> slice | None:
     return None if kernel.late is None else slice(kernel.late * hidden.shape[1], (kernel.late + 1) * hidden.shape[1])
+
+
+def given(kernel: Kernel, live: list[int], hidden: Tensor) -> tuple:
+    """What both directions of time are told about the cell: which kernel in which form, the late block, the gates around, the rows."""
+    around = np.array([block * hidden.shape[1] for block in kernel.gates], np.int64)
+    return sweeps().KINDS.index(kernel.name), kernel.form, -1 if kernel.late is None else kernel.late, around, np.array(live, np.int64)
+
+
+def noisy(noise: Noise, like: Tensor) -> tuple[np.ndarray, np.ndarray, float]:
+    """Dropout's factors, zoneout's shares and its rate, as arrays; without elements where there is none."""
+    drop = like.new_empty(0, 0) if noise.drop is None else noise.drop.to(like.dtype).contiguous()
+    zoned = isinstance(noise.zone, Tensor)
+    zone = noise.zone.to(like.dtype).contiguous() if zoned else like.new_empty(0, 0, 0, 0)
+    return drop.numpy(), zone.numpy(), 0.0 if zoned else float(noise.zone)
+
+
+def arrays(*tensors: Tensor) -> list[np.ndarray]:
+    return [tensor.detach().contiguous().numpy() for tensor in tensors]
 
 
 def no_bias(hidden: Tensor) -> Tensor:
     return hidden.new_zeros(len(hidden))
 
 
-def steps(tensor: Tensor, live: list[int]) -> Sequence[Tensor]:
-    """The live rows (rows, …) of each step of a tensor (T, B, …)."""
-    views = tensor.unbind()
-    return views if live[-1] == tensor.shape[1] else [step[:rows] for step, rows in zip(views, live, strict=True)]
-
-
-def repeated(tensor: Tensor, live: list[int]) -> Sequence[Tensor]:
-    """The live rows of each step of one (B, …), the same place at all steps."""
-    return steps(tensor.expand(len(live), *tensor.shape), live)
-
-
 def forward(kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden: Tensor, bias: Tensor | None, state: tuple, keep: bool):
     """All states (S, T + 1, B, D), and what a gradient needs besides: the gates, the sides, h as the products read it."""
-    code, (length, batch, width), dim = kernels(), share.shape, hidden.shape[1]
-    step, slots = getattr(code, kernel.name), length if keep else 1
+    (length, batch, width), dim = share.shape, hidden.shape[1]
+    slots = length if keep else 1
     past = room(share, live, len(state), length + 1, batch, dim)
     for entry, start in zip(past, state, strict=True):
         entry[0] = start
     gates, side = room(share, live, slots, batch, width), room(share, live, kernel.sides, slots, batch, dim)
     seen = past[0, :length] if noise.drop is None else room(share, live, slots, batch, dim)
-    arrays = [a.detach().numpy() for a in (share, gates, past, side, no_bias(hidden) if bias is None else bias)]
-
-    def each(tensor: Tensor) -> Sequence[Tensor]:  # the same place for all steps where nothing is kept
-        return steps(tensor, live) if tensor.shape[0] == length else repeated(tensor[0], live)
-
-    reads, products = each(seen), [(each(gates[:, :, span]), hidden[span].T) for span in spans(kernel, hidden)]
-    reset, seen_array = late(kernel, hidden), seen.numpy()
-    again = None if reset is None else (each(side[0]), hidden[reset].T, each(gates[:, :, reset]))
-    for t, rows in enumerate(live):
-        slot, read = t if keep else 0, reads[t]
-        if noise.drop is not None:
-            torch.mul(past[0, t, :rows], noise.drop[:rows], out=read)
-        for out, weight in products:
-            torch.mm(read, weight, out=out[t])
-        if again is not None:
-            code.gru_reset(t, slot, t if noise.drop is None else slot, rows, *arrays[:2], seen_array, arrays[3])
-            torch.mm(again[0][t], again[1], out=again[2][t])
-        step(t, slot, rows, *arrays, kernel.form)
-        for which, block in enumerate(kernel.gates, kernel.sides - len(kernel.gates)):
-            code.gated(t, slot, rows, *arrays[:4], block * dim, which)
-        if noise.zoned:
-            now, old = past[:, t + 1, :rows], past[:, t, :rows]
-            now += noise.zone_at(t, now) * (old - now)
+    filled = [tensor.numpy() for tensor in (gates, past, side)]
+    read = arrays(share, no_bias(hidden) if bias is None else bias, hidden)
+    sweeps().forward(*given(kernel, live, hidden), keep, read[0], *filled, *read[1:], seen.numpy(), *noisy(noise, share))
     return past, (gates, side, seen)
 
 
@@ -185,45 +164,16 @@ class Recurrence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, dy: Tensor, *dstate: Tensor):
         hidden, bias, past, gates, side, seen = ctx.saved_tensors
-        kernel, live, noise, code = ctx.kernel, ctx.live, ctx.noise, kernels()
-        step, dim, reset, spread = getattr(code, f"{kernel.name}_back"), hidden.shape[1], late(kernel, hidden), spans(kernel, hidden)
+        kernel, live, reset = ctx.kernel, ctx.live, late(ctx.kernel, hidden)
         dx = room(gates, live, *gates.shape)
         dr = room(gates, live, *gates.shape) if kernel.apart else dx
         d = torch.stack(dstate)  # (S, B, D)
-        kept = d.new_empty(len(kernel.gates), *d.shape[1:])
-        read = [a.detach().numpy() for a in (gates, past, side, no_bias(hidden) if bias is None else bias)]
-        write = [a.numpy() for a in (d, dx, dr)]
-        around = [(kept[n].numpy(), block * dim, n + kernel.sides - len(kernel.gates)) for n, block in enumerate(kernel.gates)]
-        dys, dhs, rests = steps(dy, live), repeated(d[0], live), [repeated(rest, live) for rest in kept]
-        products = [(steps(dr[:, :, span], live), hidden[span]) for span in spread]
-        product = torch.empty_like(d[0])
-        seen_array, product_array = seen.numpy(), product.numpy()
-        again = None if reset is None else (steps(dr[:, :, reset], live), hidden[reset], repeated(product, live))
-        for t in reversed(range(len(live))):
-            rows, dh = live[t], dhs[t]
-            dh += dys[t]
-            if noise.zoned:
-                stays = d[:, :rows] * noise.zone_at(t, d[:, :rows])
-                d[:, :rows] -= stays
-            for gate in reversed(around):
-                code.gated_back(t, rows, *read[:3], *write, *gate)
-            step(t, rows, *read, *write, kernel.form)
-            for rest in rests:
-                dh += rest[t]
-            into = dh if noise.drop is None else torch.zeros_like(dh)
-            if again is not None:
-                given, weight, out = again
-                torch.mm(given[t], weight, out=out[t])
-                code.gru_reset_back(t, rows, read[0], seen_array, product_array, write[1])
-                into += out[t]
-            for given, weight in products:
-                into.addmm_(given[t], weight)
-            if noise.drop is not None:
-                dh.addcmul_(into, noise.drop[:rows])
-            if noise.zoned:
-                d[:, :rows] += stays
+        read = arrays(gates, past, side, no_bias(hidden) if bias is None else bias, hidden, seen)
+        written = [tensor.numpy() for tensor in (d, dx, dr)]
+        sweeps().backward(*given(kernel, live, hidden), *read, *noisy(ctx.noise, gates), *arrays(dy), *written)
+        ends = [slice(0, len(hidden))] if reset is None else [slice(0, reset.start), slice(reset.stop, len(hidden))]
         flat, dhidden = dr.flatten(0, 1), torch.empty_like(hidden)
-        for span in spread:
+        for span in ends:
             torch.mm(flat[:, span].T, seen.flatten(0, 1), out=dhidden[span])
         if reset is not None:
             torch.mm(flat[:, reset].T, side[0].flatten(0, 1), out=dhidden[reset])

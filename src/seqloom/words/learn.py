@@ -54,7 +54,7 @@ def learn(
     memory: int = 1 << 30,
     say: Say | None = None,
 ) -> Vectors:
-    """Learn vectors from files or sentences. `window` is 5 words (10 for GloVe), `epochs` 5 (15 for GloVe), `rate` 0.025 (0.05), where
+    """Learn vectors from files or sentences. `window` is 5 words (10 for GloVe), `epochs` 5 (15 for GloVe), `rate` 0.05, where
     not said; `negatives` 0 is the full softmax. What the vectors are and how they were learnt is in their `meta`."""
     if subwords and kind not in ("skip-gram", "cbow"):
         raise ValueError(f"{kind} knows no subwords; use skip-gram or cbow for them")
@@ -77,14 +77,14 @@ def learn(
 
         ngrams = Subwords() if subwords else None
         found = word2vec.train(
-            corpus, "cbow" if kind == "cbow" else "skipgram", dim, window, negatives, epochs or 5, minimum, None, sample, rate or 0.025,
+            corpus, "cbow" if kind == "cbow" else "skipgram", dim, window, negatives, epochs or 5, minimum, None, sample, rate or 0.05,
             average=average, subwords=ngrams, threads=threads, reproducible=reproducible, seed=seed, vocabulary=vocabulary,
             progress=lambda now: say(f"epoch {now.epoch}  loss {now.loss:.4f}  {now.speed:,.0f} words/s", now.done),
         )  # fmt: skip
         matrix = found.vectors
         grams = Grams(ngrams, found.buckets) if ngrams else None
         more = {
-            "epochs": epochs or 5, "negatives": negatives, "sample": sample, "rate": rate or 0.025, "average": average, "reproducible": reproducible,
+            "epochs": epochs or 5, "negatives": negatives, "sample": sample, "rate": rate or 0.05, "average": average, "reproducible": reproducible,
             "losses": found.losses, "took": {"words/s": found.speed},
         }
     took = {"seconds": time.perf_counter() - began, "threads": threads, **more.pop("took", {})}

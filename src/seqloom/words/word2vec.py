@@ -78,7 +78,7 @@ def train(
     minimum: int = 5,
     most: int | None = None,
     sample: float = 1e-3,
-    rate: float = 0.025,
+    rate: float = 0.05,
     last_rate: float = 1e-4,
     average: bool = False,
     subwords: Subwords | None = None,
