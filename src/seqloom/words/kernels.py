@@ -15,7 +15,8 @@ from seqloom.words.simd import WIDTH, fma, lane, load, log_add, log_read, mul, o
 
 BLOCK = 6  # output rows that one step handles: a word and five negatives
 STEPS = 64  # changes of one row that `merge` adds up
-AHEAD = 32  # negatives drawn, and asked for, before they are needed; a power of two
+POOL = 60  # negatives at hand, drawn and asked for before they are needed: few enough to stay in the nearest cache
+USES = 8  # how often each is used, for other words each time, before another is drawn in its place
 
 
 class Text(NamedTuple):
@@ -193,10 +194,10 @@ def learn(text, weights, method, first, last, begin, end, seed):
         real[i // BLOCK * WIDTH + i % BLOCK] = 1
     product, exponents = np.ones(WIDTH, np.float32), np.zeros(WIDTH, np.int32)
     state, slot, predictions, loss = np.uint64(seed), 0, 0, 0.0
-    ring = np.empty(AHEAD, np.int64)
-    for i in range(AHEAD):
+    pool, lap = np.empty(POOL, np.int64), 0
+    for i in range(POOL):
         state = scramble(state)
-        ring[i] = draw(state, text.table) * stride
+        pool[i] = draw(state, text.table) * stride
     for s in range(first, last):
         length = 0
         for i in range(starts[s], starts[s + 1]):
@@ -243,11 +244,14 @@ def learn(text, weights, method, first, last, begin, end, seed):
                 for j in range(m):
                     rows[0] = targets[j]
                     for k in range(1, 1 + negatives):
-                        other = ring[slot]
-                        state = scramble(state)
-                        ring[slot] = draw(state, text.table) * stride
-                        fetch(outputs, ring[slot], width)
-                        slot = (slot + 1) % AHEAD
+                        other = pool[slot]
+                        if (slot + lap) % USES == 0:
+                            state = scramble(state)
+                            pool[slot] = draw(state, text.table) * stride
+                            fetch(outputs, pool[slot], width)
+                        slot += 1
+                        if slot == POOL:
+                            slot, lap = 0, lap + 1
                         while other == rows[0]:
                             state = scramble(state)
                             other = draw(state, text.table) * stride
