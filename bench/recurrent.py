@@ -1,7 +1,8 @@
 """Speed of recurrent layers: each cell and variant, training (forward and backward) and use, against torch's own and against a Python loop.
 
 One layer, 35 steps, a batch of 20, hidden sizes 200, 650 and 1500. Every cell is compared with torch's module of the same equations where there is
-one, which must give the same outputs before it is timed, with our plain loop, and with nn.LSTM. Cells differ in work, so units are GFLOP
+one, which must give the same outputs before it is timed, with nn.LSTM, with a plain Python loop that calls the cell for each
+token, and with our plain form, a loop that has the inputs' product of all tokens before it. Cells differ in work, so units are GFLOP
 of products by default: a ratio of 1 to nn.LSTM means the same speed for the same work; --tokens counts tokens instead. A ratio is relative to the
 fastest peer; the line below gives it to each. Left out: embeddings, output layers and optimizers, which bench/train.py has.
 
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from probe import Row, apart, interleave, lone, probe, record, show
-from seqloom.nn import GRU, LSTM, RNN, UGRNN, Gated, Vanilla, plain
+from seqloom.nn import GRU, LSTM, RNN, UGRNN, Cell, Gated, Vanilla, plain
 from seqloom.train.memory import keep_freed
 
 LENGTH, BATCH = 35, 20
@@ -54,7 +55,7 @@ KINDS = {
 }
 QUICK = ("LSTM, output linear", "GRU", "GRU, reset inside", "Vanilla", "UGRNN")
 MODES = ("training", "use")
-OURS, LOOP, BASE = "seqloom", "plain loop", "nn.LSTM"
+OURS, LOOP, PLAIN, BASE = "seqloom", "loop of cells", "plain form", "nn.LSTM"
 
 
 def cost(blocks: int, dim: int, mode: str) -> float:
@@ -80,6 +81,15 @@ def same(ours: RNN, theirs: nn.RNNBase, x: Tensor) -> None:
         raise ValueError(f"{type(theirs).__name__} is not the same layer: its outputs differ by {difference:.1e}")
 
 
+def loop(cell: Cell, x: Tensor) -> Tensor:
+    """A cell called for one token after another."""
+    state, outputs = cell.start(len(x)), []
+    for token in x.unbind(1):
+        state = cell.step(cell.inputs(token), state)
+        outputs.append(state[0])
+    return torch.stack(outputs, 1)
+
+
 def variant(title: str, dim: int, mode: str, name: str, tokens: bool, threads: int) -> Callable[[], float]:
     """The work of one variant on the same inputs: about as much for each. Runs in a process of its own."""
     torch.set_num_threads(threads)
@@ -90,13 +100,14 @@ def variant(title: str, dim: int, mode: str, name: str, tokens: bool, threads: i
     layer: nn.Module = ours
     if name == BASE:
         layer = nn.LSTM(dim, dim, batch_first=True)
-    elif name not in (OURS, LOOP):
+    elif name not in (OURS, LOOP, PLAIN):
         layer = kind.peer(dim, dim, batch_first=True)
         same(ours, layer, x)
     blocks = 4 if name == BASE else kind.blocks
     work_each = BATCH * LENGTH * (1.0 if tokens else cost(blocks, dim, mode))
     count = max(1, round(4 / (BATCH * LENGTH * cost(blocks, dim, mode))))
-    form = plain if name == LOOP else contextlib.nullcontext
+    form = plain if name in (LOOP, PLAIN) else contextlib.nullcontext
+    run = partial(loop, ours.layers[0][0].cell) if name == LOOP else lambda x: layer(x)[0]
     gradient = torch.randn(BATCH, LENGTH, dim)
     x.requires_grad_(mode == "training")
     layer.train(mode == "training")
@@ -104,7 +115,7 @@ def variant(title: str, dim: int, mode: str, name: str, tokens: bool, threads: i
     def train() -> float:
         with form():
             for _ in range(count):
-                layer(x)[0].backward(gradient)
+                run(x).backward(gradient)
                 layer.zero_grad(set_to_none=True)
                 x.grad = None
         return count * work_each
@@ -113,7 +124,7 @@ def variant(title: str, dim: int, mode: str, name: str, tokens: bool, threads: i
     def use() -> float:
         with form():
             for _ in range(count):
-                layer(x)
+                run(x)
         return count * work_each
 
     return train if mode == "training" else use
@@ -121,7 +132,7 @@ def variant(title: str, dim: int, mode: str, name: str, tokens: bool, threads: i
 
 def measure(title: str, dim: int, mode: str, rounds: int, tokens: bool, cpu: bool) -> list[Row]:
     kind = KINDS[title]
-    names = [OURS, BASE, LOOP, *([f"nn.{kind.peer.__name__}"] if kind.peer else [])]
+    names = [OURS, BASE, LOOP, PLAIN, *([f"nn.{kind.peer.__name__}"] if kind.peer else [])]
     each = cost(kind.blocks, dim, mode) if tokens else 1.0
     if cpu:
         return interleave({n: variant(title, dim, mode, n, tokens, 1) for n in names}, rounds, each, lone, time.process_time)
