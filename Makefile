@@ -25,6 +25,8 @@ test-big: .venv/installed-test
 
 bench: .venv/installed-test
 	$(BIN)/python bench/train.py
+	$(BIN)/python bench/recurrent.py
+	$(BIN)/python bench/attention.py
 	$(BIN)/python bench/tokens.py
 
 .venv/bin/python:
