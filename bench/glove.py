@@ -96,7 +96,7 @@ def learn(place: Path, words: list[str], iterations: int, rate: float, memory: i
     parameters = 4 * sum(array.nbytes for array in (found.words, found.word_biases))
     scores = [score for test in tests for score in evaluate(Vectors(words, found.vectors), test, most=30_000)]
     numbers = {score.number.name: score.number.value for score in scores if score.number.name.startswith(("total", "Spearman"))}
-    return {"part": "GloVe", "unit": "cells/s", "rate": median(rates), "rates": rates, "probes": probes, "parameters": parameters, **facts, **numbers}
+    return {"part": "GloVe", "unit": "cells/s", "rate": median(rates), "rates": rates, "probes": probes, "bytes": parameters, **facts, **numbers}
 
 
 def alone(work, *args: object) -> dict:

@@ -121,6 +121,12 @@ def test_of_equal_words_the_first_is_kept(tmp_path: Path):
     equal(formats.load(tmp_path / "b"), found)
 
 
+def test_a_packed_number_that_reads_like_text_is_no_text(tmp_path: Path):
+    wanted = Vectors(["w", "x"], np.array([[3953208695193600.0], [3953208695193600.0]], dtype=np.float32))
+    formats.save(wanted, tmp_path / "v", "binary")
+    equal(formats.load(tmp_path / "v"), wanted)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=12), st.sampled_from(FORMS))
 def test_every_float_comes_back(tmp_path_factory: pytest.TempPathFactory, numbers: list[float], form: str):

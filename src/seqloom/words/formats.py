@@ -118,7 +118,7 @@ def pieces(path: str | Path) -> Pieces:
         if _numbers(fields[1:]) and len(fields) > dim:
             return Pieces("word2vec", dim, meta, _lines(path, dim, count))
         if not (len(fields) == 2 and _numbers(fields[1:])):
-            if _binary(rest):
+            if _binary(rest) or (fields and not any(_numbers([field]) for field in fields[1:])):
                 return Pieces("binary", dim, meta, _packed(path, dim, count, len(first) + 1))
             return Pieces("word2vec", dim, meta, _lines(path, dim, count))
     fields = first.rstrip(b" \r").split(b" ")
