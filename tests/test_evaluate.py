@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import seqloom
-from seqloom.evaluate import answer, evaluate, stream
+from seqloom.evaluate import Answer, answer, evaluate, stream
 from seqloom.generate import Greedy, Sample
 
 GPT = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=16", "model.stack.position.length=16"]
@@ -27,23 +27,27 @@ def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
 
 def test_streaming_gives_what_answering_gives_beyond_the_context(gpt: seqloom.Run) -> None:
     for pick in (Greedy(), Sample(0.8, top_k=5)):
-        whole = answer(gpt, ["the king"], pick, length=50, seed=3)[0][0]
+        whole = answer(gpt, ["the king"], pick, length=50, seed=3)[0][0].text
         assert "".join(stream(gpt, "the king", pick, 50, seed=3)) == whole and len(whole) >= 50
+
+
+def same(one: list[Answer], other: list[Answer]) -> None:
+    assert [found.text for found in one] == [found.text for found in other]
+    assert [found.score for found in one] == pytest.approx([found.score for found in other], abs=1e-4)
 
 
 def test_company_changes_no_answer(gpt: seqloom.Run, translator: seqloom.Run) -> None:
     texts = ["the king", "a", "the old dog sees"]
-    together = answer(gpt, texts, Greedy(), length=20)
-    assert together == [answer(gpt, [text], Greedy(), length=20)[0] for text in texts]
-    for width in (1, 3):
-        together = answer(translator, texts, width=width, length=12)
-        assert together == [answer(translator, [text], width=width, length=12)[0] for text in texts]
+    for run, options in ((gpt, {"length": 20}), (translator, {"length": 12}), (translator, {"width": 3, "length": 12})):
+        for text, found in zip(texts, answer(run, texts, **options), strict=True):
+            same(found, answer(run, [text], **options)[0])
 
 
 def test_the_best_of_a_beam_come_in_order(translator: seqloom.Run) -> None:
     found = answer(translator, ["the old king"], width=4, nbest=3, length=8)[0]
-    assert len(found) == 3 and len(set(found)) > 1
-    assert found[0] == answer(translator, ["the old king"], width=4, length=8)[0][0]
+    assert len(found) == 3 and len({one.text for one in found}) > 1
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    same(found[:1], answer(translator, ["the old king"], width=4, length=8)[0])
 
 
 def test_perplexity_counts_every_token_once_whatever_the_window(gpt: seqloom.Run, text: Path) -> None:
@@ -71,6 +75,6 @@ def test_a_translator_is_scored_on_its_own_greedy_outputs(translator: seqloom.Ru
     import sacrebleu
 
     numbers = {number.name: number for number in evaluate(translator, [str(path) for path in parallel])}
-    outputs = [texts[0] for texts in answer(translator, parallel[0].read_text().splitlines())]
+    outputs = [found[0].text for found in answer(translator, parallel[0].read_text().splitlines())]
     assert numbers["BLEU"].value == sacrebleu.corpus_bleu(outputs, [parallel[1].read_text().splitlines()]).score
     assert "search:greedy" in numbers["BLEU"].signature and "tokenizer:" in numbers["BLEU"].signature

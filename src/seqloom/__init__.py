@@ -2,7 +2,7 @@
 
     import seqloom
     run = seqloom.fit("gpt", data=["input.txt"], out="runs/a")
-    print(seqloom.answer(run, ["To be"])[0][0])
+    print(seqloom.answer(run, ["To be"])[0][0].text)
 """
 
 from __future__ import annotations

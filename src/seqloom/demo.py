@@ -27,7 +27,7 @@ def report(run: Run, text: Path) -> tuple[dict[str, Any], list[str]]:
     french = (text / "test.fr").read_text("utf-8").splitlines()
     floor = -sum(world.translation_log_probability(e, f) for e, f in zip(english, french, strict=True))
     tokens = int(next(part for part in numbers["nats per token"].signature.split("|") if part.startswith("tokens:"))[7:])
-    shown = [texts[0] for texts in answer(run, list(world.SHOWCASE))]
+    shown = [found[0].text for found in answer(run, list(world.SHOWCASE))]
     pairs = list(zip(world.SHOWCASE, shown, strict=True))
     actual = run.results()["actual"]["seconds"]
     lines = [

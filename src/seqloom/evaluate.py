@@ -57,25 +57,11 @@ def answer(
     seed: int = 0,
     tokens: int = 4096,
     progress: Callable[[int], None] | None = None,
-) -> list[list[str]]:
-    """What the model writes for each text, `nbest` of each: a translator's translation, a language model's continuation."""
-    found = answers(run, texts, pick, width, penalty, length, nbest, seed, tokens, progress)
-    return [[one.text for one in group] for group in found]
-
-
-def answers(
-    run: Run,
-    texts: Sequence[str],
-    pick: Pick = Greedy(),
-    width: int = 1,
-    penalty: float = 0.6,
-    length: int = 200,
-    nbest: int = 1,
-    seed: int = 0,
-    tokens: int = 4096,
-    progress: Callable[[int], None] | None = None,
 ) -> list[list[Answer]]:
-    """What `answer` gives, with its scores. Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search."""
+    """What the model writes for each text, `nbest` of each: a translator's translation, a language model's continuation.
+
+    Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search.
+    """
     ids, mask = run.encode(list(texts), begin=run.model.continues)
     lengths = mask.sum(1)
     order = lengths.argsort(stable=True).tolist()
@@ -142,5 +128,5 @@ def evaluate(run: Run, paths: list[str], width: int = 1, penalty: float = 0.6, p
         records = list(run.recipe.reader(paths))
         outputs = answer(run, [record[0] for record in records], width=width, penalty=penalty, progress=progress)
         search = {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
-        numbers += translation([texts[0] for texts in outputs], [record[1] for record in records], {**facts, **search})
+        numbers += translation([found[0].text for found in outputs], [record[1] for record in records], {**facts, **search})
     return numbers

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import seqloom
 from seqloom import world
 from seqloom.cli import main
-from seqloom.evaluate import answers
+from seqloom.evaluate import answer
 from seqloom.run import Run
 from seqloom.translate import stream, translate
 from seqloom.translate.formats import po, tmx
@@ -142,7 +142,7 @@ def test_lines_keep_their_order_and_a_batch_is_each_alone(run: Run) -> None:
         assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-3)
     assert [found[0].text for found in together[1:4]] == ["", "   ", "§§ 12 €"]
     assert "{name}" in together[4][0].text and "<b>" in together[4][0].text
-    [[plain]] = answers(run, LINES[:1], width=2)
+    [[plain]] = answer(run, LINES[:1], width=2)
     assert together[0][0].text == plain.text
     assert [line for line, _ in stream(run, (f"{line}\n" for line in LINES), 2, 0.6, 1)] == LINES
 

@@ -168,7 +168,7 @@ def generate(
         return
     found = answer(loaded, [text for text in texts for _ in range(samples)], pick, beam, penalty, length, nbest, seed)
     for number, text in enumerate(texts):
-        written = [one for group in found[number * samples : (number + 1) * samples] for one in group]
+        written = [one.text for group in found[number * samples : (number + 1) * samples] for one in group]
         if json:
             print(jsons.dumps({"prompt": text, "texts": written}, ensure_ascii=False))
         else:

@@ -50,7 +50,7 @@ def outputs(study: Study, folder: Path) -> tuple[list[str], list[Number]]:
         return kept["outputs"], [Number(**number) for number in kept["numbers"]]
     run = load(folder)
     pairs = list(Parallel(list(study.test)))
-    written = [texts[0] for texts in answer(run, [source for source, _ in pairs], width=study.beam, penalty=study.penalty)]
+    written = [found[0].text for found in answer(run, [source for source, _ in pairs], width=study.beam, penalty=study.penalty)]
     facts = {"data": files.sha256(Path(study.test[1]))[:12], "search": f"beam{study.beam}-{study.penalty}", "seed": run.recipe.seed}
     numbers = translation(written, [target for _, target in pairs], facts)
     files.write_whole(place, json.dumps({"outputs": written, "numbers": [number.json() for number in numbers]}, ensure_ascii=False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from seqloom.evaluate import Answer, answers
+from seqloom.evaluate import Answer, answer
 from seqloom.run import Run
 from seqloom.translate.reason import reason
 from seqloom.translate.segments import through
@@ -21,7 +21,7 @@ def translate(run: Run, texts: Sequence[str], width: int = 5, penalty: float = 0
         raise ValueError(f"{nbest} translations need a beam at least as wide: say --beam {nbest}")
 
     def work(parts: list[str]) -> list[list[Answer]]:
-        return answers(run, parts, width=width, penalty=penalty, nbest=nbest, length=200) if parts else []
+        return answer(run, parts, width=width, penalty=penalty, nbest=nbest, length=200) if parts else []
 
     return through(texts, work, joined)
 
