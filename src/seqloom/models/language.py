@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.embedding import Embedding, Output
+from seqloom.nn.embedding import Embedding, Output, Readout
 from seqloom.nn.layer import Layer, Make, need
 from seqloom.nn.state import State
 
@@ -23,6 +23,7 @@ class LanguageModel(nn.Module):
         embedding: Make[Embedding] = Embedding,
         tied: bool = True,
         dropout: float = 0.0,
+        output: Make[Readout] = Output,
     ):
         super().__init__()
         self.embedding = embedding(vocabulary, dim)
@@ -30,7 +31,7 @@ class LanguageModel(nn.Module):
         need(self.stack.causal, "a language model needs a causal stack: one that reads left to right")
         self.context = self.stack.context
         self.back = nn.Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
-        self.output = Output(dim if tied else self.stack.dim, vocabulary, self.embedding if tied else None)
+        self.output = output(dim if tied else self.stack.dim, vocabulary, self.embedding if tied else None)
         self.dropout = Dropout(dropout)
 
     def start(self, batch: int) -> State:

@@ -27,6 +27,7 @@ class Chain(Layer):
             self.layers.append(layer)
             size = layer.dim
         self.dim, self.causal = size, all(layer.causal for layer in self.layers)
+        self.depth = sum(layer.depth for layer in self.layers)
         self.context = min((layer.context for layer in self.layers if layer.context), default=None)
 
     def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
@@ -38,3 +39,11 @@ class Chain(Layer):
             x, now = layer(x, before, mask)
             after.append(now)
         return x, tuple(after)
+
+    def levels(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
+        found, after = [x], []
+        for layer, before in zip(self.layers, state or self.start(x.shape[0]), strict=True):
+            inside, now = layer.levels(found[-1], before, mask)
+            found += inside
+            after.append(now)
+        return found[1:], tuple(after)

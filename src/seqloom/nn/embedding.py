@@ -31,13 +31,43 @@ class Embedding(nn.Module):
         return x * self.factor if self.factor != 1 else x
 
 
-class Output(nn.Module):
+class Readout(nn.Module):
+    """What a model says about the next word: `forward` gives logits of every word, `nats` -ln P of given ones."""
+
+    vocabulary: int
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(…, D) → (…, V)"""
+        raise NotImplementedError
+
+    def nats(self, h: Tensor, targets: Tensor) -> Tensor:
+        """-ln P(w) for each target w: (…, D), (…) → (…)."""
+        logits = single(self(h))
+        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), reduction="none").view(targets.shape)
+
+    def losses(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+        """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w, and the part without ε."""
+        if not smoothing:
+            nats = self.nats(h, targets)
+            return nats, nats
+        log_p = single(self(h)).log_softmax(-1)
+        nats = -log_p.gather(-1, targets[..., None])[..., 0]
+        return (1 - smoothing) * nats - smoothing * log_p.mean(-1), nats
+
+
+def single(logits: Tensor) -> Tensor:
+    """Half precision is read in single."""
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
+
+
+class Output(Readout):
     """logits = E h   with E the embedding's own table where `tied` is given [E5, D-20], else logits = W h + b with a matrix of its own."""
 
     def __init__(self, size: int, vocabulary: int, tied: Embedding | None = None):
         super().__init__()
         own = None if tied is not None else torch.randn(vocabulary, size) * 0.02
         need(tied is None or tied.table.shape[1] == size, "a tied output needs the embedding's size")
+        self.vocabulary = vocabulary
         self.table = tied.table if own is None else nn.Parameter(own)
         self.bias = None if own is None else nn.Parameter(torch.zeros(vocabulary))
 

@@ -32,6 +32,7 @@ class Layer(nn.Module):
     dim: int  # the width of y
     causal: bool = True
     context: int | None = None  # the most positions it can take; None is any number
+    depth: int = 1  # how many layers it is made of
 
     def start(self, batch: int, memory: Memory | None = None) -> State:
         """The state before the first position; a decoder puts what it needs of the memory into it."""
@@ -39,6 +40,11 @@ class Layer(nn.Module):
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         raise NotImplementedError
+
+    def levels(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
+        """The outputs of each of its layers, `depth` of them, y the last, and the state. One layer has one."""
+        y, state = self(x, state, mask)
+        return [y], state
 
 
 def need(condition: bool, sentence: str) -> None:

@@ -124,7 +124,7 @@ class RNN(Layer):
         ways = {"forward": [False], "backward": [True], "both": [False, True]}
         need(direction in ways, f"direction must be forward, backward or both, not {direction!r}")
         need(layers > 0 and dim > 0, f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}")
-        self.dim, self.causal, self.residual = dim * len(ways[direction]), direction == "forward", residual
+        self.dim, self.causal, self.residual, self.depth = dim * len(ways[direction]), direction == "forward", residual, layers
         sizes = [size] + [self.dim] * (layers - 1)
         self.layers = nn.ModuleList(
             nn.ModuleList(Direction(cell(s, dim), way, variational, zoneout) for way in ways[direction]) for s in sizes
@@ -142,7 +142,15 @@ class RNN(Layer):
         """The outputs, the gates of each layer and direction by name, each (B, T, D), and the state [D18]."""
         return self.run(x, state, mask, looking=True)
 
-    def run(self, x: Tensor, state: State, mask: Tensor | None, looking: bool) -> tuple[Tensor, list[list[Gates]], State]:
+    def levels(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
+        found: list[Tensor] = []
+        _, _, state = self.run(x, state, mask, looking=False, levels=found)
+        return found, state
+
+    def run(
+        self, x: Tensor, state: State, mask: Tensor | None, looking: bool, levels: list[Tensor] | None = None
+    ) -> tuple[Tensor, list[list[Gates]], State]:
+        """`levels` takes what each layer gives, where it is wanted."""
         state, gates, after = state or self.start(x.shape[0]), [], []
         for number, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
             read = self.dropout(x) if number else x
@@ -151,6 +159,8 @@ class RNN(Layer):
             results = [way.run(read, s, mask, looking) for way, s in zip(layer, before, strict=True)]
             y = torch.cat([y for y, _, _ in results], -1) if len(results) > 1 else results[0][0]
             x = x + y if self.residual and x.shape == y.shape else y
+            if levels is not None:
+                levels.append(x)
             gates.append([g for _, g, _ in results])
             after.append(tuple(s for _, _, s in results))
         return x, gates, tuple(after)

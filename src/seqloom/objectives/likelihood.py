@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.data.batch import Batch, Pair, Tokens
@@ -23,13 +22,8 @@ def cross_entropy(model: nn.Module, h: Tensor, targets: Tensor, mask: Tensor, sm
     """ℓ = Σₜ [(1 - ε) (-ln P(wₜ)) + ε mean_w (-ln P(w))]   [E3], and the part without ε as `nats`. Only counted positions reach the output."""
     if not mask.all():
         h, targets = h[mask], targets[mask]
-    logits = model.output(h).reshape(-1, model.output.table.shape[0]).float()  # (N, V)
-    if not smoothing or not model.training:
-        loss = F.cross_entropy(logits, targets.reshape(-1), reduction="sum")
-        return loss, {"nats": float(loss.detach())}
-    log_p = logits.log_softmax(-1)
-    nats = -log_p.gather(1, targets.reshape(-1, 1)).sum()
-    return (1 - smoothing) * nats - smoothing * log_p.mean(-1).sum(), {"nats": float(nats.detach())}
+    loss, nats = model.output.losses(h, targets, smoothing if model.training else 0.0)
+    return loss.sum(), {"nats": float(nats.detach().sum())}
 
 
 def collected(model: nn.Module) -> AbstractContextManager[list[Tensor]]:

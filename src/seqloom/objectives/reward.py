@@ -29,7 +29,7 @@ def mixed(model: nn.Module, batch: Pair, state: State = None, weight: float = 0.
     drawn, rewards = draw(model, batch, rows, temperature)
     ids, targets, mask = laid(drawn, batch.ids)
     h, _ = model.features(ids, select(start, rows), mask)
-    log_p = model.output(h).float().log_softmax(-1).gather(2, targets[..., None])[..., 0]  # (B · samples, T)
+    log_p = -model.output.nats(h, targets)  # (B · samples, T)
     sums = (log_p * mask).sum(1).view(-1, samples)
     rewards = torch.tensor(rewards, device=ids.device).view(-1, samples)
     others = (rewards.sum(1, keepdim=True) - rewards) / (samples - 1)

@@ -1,0 +1,180 @@
+"""Paths of labels: how a score for each token and label becomes a distribution over whole sequences of labels. A tagger takes either part.
+
+Both read `scores` (B, T, K), `tags` (B, T) and `mask` (B, T); padding may stand anywhere and hold anything. Left out: higher orders, and
+segments as units (semi-Markov), which no lecture has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from seqloom.nn.convolution import front, turned
+from seqloom.nn.layer import need
+
+NEVER = -1e4  # what a forbidden step adds: its probability is 0, and yet no sum of such is NaN
+Steps = tuple[Tensor, Tensor, Tensor]
+"""The scores of a step from label to label (K, K), of a beginning (K,) and of an end (K,)."""
+
+
+class Paths(nn.Module):
+    """P(y₁ … y_T) over all sequences of labels, from scores sₜ[k].
+
+    `allowed` says which label may follow which: (K, K), or (K + 1, K + 1) with the sentence's border last, its row for what may begin and
+    its column for what may end.
+    """
+
+    def __init__(self, labels: int, allowed: Tensor | None = None):
+        super().__init__()
+        need(labels > 0, f"labels are chosen from at least one, not {labels}")
+        self.labels = labels
+        if allowed is not None:
+            shape, fits = tuple(allowed.shape), ((labels, labels), (labels + 1, labels + 1))
+            need(shape in fits, f"the allowed steps of {labels} labels are a square of {labels} or {labels + 1}, not {shape}")
+            allowed = F.pad(allowed.bool(), (0, labels + 1 - shape[0]) * 2, value=True)
+        self.register_buffer("allowed", allowed, persistent=False)
+
+    def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
+        """-ln P(tags) of each row, 0 where it has no token: (B,)."""
+        raise NotImplementedError
+
+    def best(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """The most probable sequence of each row among those allowed, 0 at padding: (B, T)."""
+        raise NotImplementedError
+
+    def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """P(yₜ = k), 0 at padding: (B, T, K)."""
+        raise NotImplementedError
+
+    def ruled(self, steps: Steps) -> Steps:
+        """The same where allowed, and never elsewhere."""
+        if self.allowed is None:
+            return steps
+        rules = self.allowed[:-1, :-1], self.allowed[-1, :-1], self.allowed[:-1, -1]
+        return tuple(score.masked_fill(~rule, NEVER) for score, rule in zip(steps, rules, strict=True))
+
+
+class Independent(Paths):
+    """P(y₁ … y_T) = Πₜ softmax(sₜ)[yₜ]   [T1]
+
+    Each label by itself; `allowed` restricts the best sequence alone.
+    """
+
+    def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
+        mask = real(scores, mask)
+        losses = F.cross_entropy(scores[mask], tags[mask], reduction="none")  # (N,)
+        return losses.new_zeros(mask.shape).masked_scatter(mask, losses).sum(1)
+
+    @torch.no_grad()
+    def best(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        if self.allowed is None:
+            return scores.argmax(-1).masked_fill(~real(scores, mask), 0)
+        none = scores.new_zeros(self.labels)
+        return viterbi(scores, mask, self.ruled((torch.diag(none), none, none)))
+
+    def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        return scores.softmax(-1).masked_fill(~real(scores, mask)[..., None], 0)
+
+
+class CRF(Paths):
+    """P(y₁ … y_T) = exp(s(y)) / Σ_y' exp(s(y')),   s(y) = b[y₁] + Σₜ sₜ[yₜ] + Σₜ A[yₜ₋₁, yₜ] + e[y_T]   [T1]
+
+    A linear-chain conditional random field (Lafferty et al.): A scores the steps, b the beginning, e the end. The sum over all sequences
+    is αₜ[k] = sₜ[k] + ln Σⱼ exp(αₜ₋₁[j] + A[j, k]), from left to right; the best sequence is the same with max (Viterbi).
+    """
+
+    def __init__(self, labels: int, allowed: Tensor | None = None):
+        super().__init__(labels, allowed)
+        self.steps = nn.Parameter(torch.zeros(labels, labels))
+        self.first, self.last = nn.Parameter(torch.zeros(labels)), nn.Parameter(torch.zeros(labels))
+
+    def scored(self) -> Steps:
+        return self.ruled((self.steps, self.first, self.last))
+
+    def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
+        scores, mask, tags, _ = forward_only(scores, mask, tags)
+        if not scores.shape[1]:
+            return scores.new_zeros(len(scores))
+        steps, first, last = self.scored()
+        total = (sums(scores, mask, steps, first)[-1] + last).logsumexp(1)
+        end = tags.gather(1, (mask.sum(1) - 1).clamp(min=0)[:, None])[:, 0]
+        own = scores.gather(2, tags[..., None])[..., 0].masked_fill(~mask, 0).sum(1)
+        between = steps[tags[:, :-1], tags[:, 1:]].masked_fill(~mask[:, 1:], 0).sum(1)
+        return (total - own - between - first[tags[:, 0]] - last[end]).masked_fill(~mask[:, 0], 0)
+
+    @torch.no_grad()
+    def best(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        return viterbi(scores, mask, self.scored())
+
+    def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        """P(yₜ = k) = exp(αₜ[k] + βₜ[k] - ln Z),   βₜ₋₁[j] = ln Σₖ exp(A[j, k] + sₜ[k] + βₜ[k])"""
+        scores, mask, _, back = forward_only(scores, mask)
+        if not scores.shape[1]:
+            return torch.zeros_like(scores)
+        steps, first, last = self.scored()
+        after = [last.expand(len(scores), -1)]  # β, from right to left
+        for score, here in zip(scores.unbind(1)[:0:-1], mask.unbind(1)[:0:-1], strict=True):
+            after.append(torch.where(here[:, None], (steps + (score + after[-1])[:, None]).logsumexp(2), after[-1]))
+        both = torch.stack(sums(scores, mask, steps, first), 1) + torch.stack(after[::-1], 1)  # (B, T, K)
+        return turned(both.softmax(-1).masked_fill(~mask[..., None], 0), back)
+
+
+def real(scores: Tensor, mask: Tensor | None) -> Tensor:
+    return torch.ones(scores.shape[:2], dtype=torch.bool, device=scores.device) if mask is None else mask
+
+
+def forward_only(scores: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Scores, mask and tags with each row's real tokens first and zeros at padding, and the order that turns results back."""
+    mask = real(scores, mask)
+    if tags is not None:
+        tags = front(tags[..., None], mask)[0][..., 0]
+    scores, mask, back = front(scores, mask)
+    return scores.masked_fill(~mask[..., None], 0), mask, None if tags is None else tags.masked_fill(~mask, 0), back
+
+
+def sums(scores: Tensor, mask: Tensor, steps: Tensor, first: Tensor) -> list[Tensor]:
+    """αₜ for each t, (B, K) each; padding repeats the one before."""
+    found = [first + scores[:, 0]]
+    into = steps.T  # [k, j]: the sum runs over the last axis
+    for score, here in zip(scores.unbind(1)[1:], mask.unbind(1)[1:], strict=True):
+        found.append(torch.where(here[:, None], (found[-1][:, None] + into).logsumexp(2) + score, found[-1]))
+    return found
+
+
+def viterbi(scores: Tensor, mask: Tensor | None, scored: Steps) -> Tensor:
+    """argmax_y s(y): the best score of a path that ends in k at t, and where it came from; then back from the best end."""
+    scores, mask, _, back = forward_only(scores, mask)
+    if not scores.shape[1]:
+        return torch.zeros(scores.shape[:2], dtype=torch.long, device=scores.device)
+    steps, first, last = scored
+    into, best, came = steps.T.contiguous(), first + scores[:, 0], []
+    stay = torch.arange(len(first), device=scores.device)
+    for score, here in zip(scores.unbind(1)[1:], mask.unbind(1)[1:], strict=True):
+        value, origin = (best[:, None] + into).max(2)  # (B, K)
+        best = torch.where(here[:, None], value + score, best)
+        came.append(torch.where(here[:, None], origin, stay))
+    path = [(best + last).argmax(1, keepdim=True)]
+    for origin in reversed(came):
+        path.append(origin.gather(1, path[-1]))
+    tags = torch.cat(path[::-1], 1).masked_fill(~mask, 0)
+    return turned(tags[..., None], back)[..., 0]
+
+
+def transitions(labels: Sequence[str]) -> Tensor:
+    """Which label may follow which in BIO, BIOES or BILOU, border last: (K + 1, K + 1). A label is `O`, a mark and a kind (`B-PER`), or anything
+    else, which follows and is followed by all.
+
+    I and E (or L) go on a span of their own kind, which B opens. Where the labels can close a span (E or L), an open one must be closed.
+    """
+    split = [label.partition("-")[::2] if label[1:2] == "-" and label[0] in "BIESLU" else ("O", "") for label in labels] + [("O", "")]
+    closes = any(mark in "EL" for mark, _ in split)
+    table = torch.ones(len(split), len(split), dtype=torch.bool)
+    for before, (mark, kind) in enumerate(split):
+        for after, (next_mark, next_kind) in enumerate(split):
+            open_before, goes_on = mark in "BI", next_mark in "IEL"
+            fits = open_before and kind == next_kind
+            table[before, after] = fits if goes_on else not (closes and open_before)
+    return table
