@@ -16,6 +16,8 @@ def of(part, x, memory=None):
         "Block": lambda: block(part, x, memory),
         "Transformer": lambda: transformer(part, x, memory),
         "Chain": lambda: chain(part, x, memory),
+        "Encoder": lambda: of(part.stack, words_in(part.embedding, x)),
+        "MaskedLM": lambda: words_out(part, of(part.stack, words_in(part.embedding, x))),
         "LanguageModel": lambda: words_out(part, of(part.stack, words_in(part.embedding, x))),
         "Seq2Seq": lambda: words_out(
             part, of(part.decoder, words_in(part.embedding, x), of(part.encoder, words_in(part.source_embedding, memory)))
@@ -32,6 +34,10 @@ def array(tensor):
 def linear(part, x):
     y = array(part.weight) @ x
     return y if part.bias is None else y + array(part.bias)
+
+
+def gelu(u):
+    return u * 0.5 * (1 + math.erf(u / math.sqrt(2)))
 
 
 def sigmoid(x):
@@ -62,8 +68,15 @@ def feedforward(part, x):
         gate, value = np.split(a, 2)
         return linear(part.last, gate * sigmoid(gate) * value)
     if part.activation == "gelu":
-        return linear(part.last, np.array([u * 0.5 * (1 + math.erf(u / math.sqrt(2))) for u in a]))
-    return linear(part.last, {"relu": lambda u: np.maximum(u, 0), "sigmoid": sigmoid, "tanh": np.tanh}[part.activation](a))
+        return linear(part.last, np.array([gelu(u) for u in a]))
+    forms = {
+        "relu": lambda u: np.maximum(u, 0),
+        "sigmoid": sigmoid,
+        "tanh": np.tanh,
+        "swish": lambda u: u / (1 + np.exp(-u)),
+        "gelu_tanh": lambda u: u / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3))),
+    }
+    return linear(part.last, forms[part.activation](a))
 
 
 def block(part, x, memory):
@@ -94,6 +107,7 @@ def embedded(part, x, t):
 
 def transformer(part, x, memory):
     x = [embedded(part.position, row, t) for t, row in enumerate(x)]
+    x = x if part.entry is None else [norm(part.entry, row) for row in x]
     for one in part.blocks:
         x = block(one, x, memory)
     return np.array(x if part.norm is None else [norm(part.norm, row) for row in x])
@@ -109,26 +123,18 @@ def chain(part, x, memory):
 
 
 def words_in(part, ids):
-    return [array(part.table)[word] * part.factor for word in ids]
-
-
-def by_groups(part, h):
-    """ln P of each word: of a frequent one at once, of another as ln P(group) + ln P(word | group)."""
-    first, table = part.ends[0], None if part.table is None else array(part.table)
-    head = np.concatenate([array(part.common) if table is None else table[:first], array(part.groups)])
-    chances = [math.log(p) for p in softmax([row @ h for row in head])]
-    found = chances[:first]
-    for group, (begin, end) in enumerate(zip(part.ends[:-1], part.ends[1:], strict=True)):
-        scores = table[begin:end] @ h if table is not None else linear(part.tails[group][1], linear(part.tails[group][0], h))
-        found += [chances[first + group] + math.log(p) for p in softmax(scores)]
-    return found
+    rows = [array(part.table)[word] * part.factor for word in ids]
+    if type(part).__name__ == "Segmented":
+        before = [sum(word == part.separator for word in ids[:t]) for t in range(len(ids))]
+        rows = [row + array(part.segments)[min(ends, len(part.segments) - 1)] for row, ends in zip(rows, before, strict=True)]
+    return rows
 
 
 def words_out(part, hs):
     if part.back is not None:
         hs = [linear(part.back, h) for h in hs]
-    if type(part.output).__name__ == "AdaptiveOutput":
-        return np.array([by_groups(part.output, h) for h in hs])
+    if (head := part.output.head) is not None:
+        hs = [norm(head.norm, np.array([gelu(u) for u in linear(head.dense, h)])) for h in hs]
     bias = 0.0 if part.output.bias is None else array(part.output.bias)
     return np.array([array(part.output.table) @ h + bias for h in hs])
 

@@ -33,10 +33,25 @@ def pairs(size, layout):
     return [(i, i + half) if layout == "halves" else (2 * i, 2 * i + 1) for i in range(half)]
 
 
-def rotated(x, t, base=10000.0, layout="interleaved", theta=None):
+def stretched(part, theta):
+    """The angle of one step after stretching, by its wave length."""
+    if part is None:
+        return theta
+    if type(part).__name__ == "Interpolated":
+        return theta / part.factor
+    wave = 2 * math.pi / theta
+    if wave < part.length / part.high:
+        return theta
+    if wave > part.length / part.low:
+        return theta / part.factor
+    smooth = (part.length / wave - part.low) / (part.high - part.low)
+    return (1 - smooth) * theta / part.factor + smooth * theta
+
+
+def rotated(x, t, base=10000.0, layout="interleaved", theta=None, stretch=None):
     y = np.zeros(len(x))
     for i, (a, b) in enumerate(pairs(len(x), layout)):
-        angle = t * (base ** (-2 * i / len(x)) if theta is None else theta)
+        angle = t * stretched(stretch, base ** (-2 * i / len(x)) if theta is None else theta)
         y[a] = x[a] * math.cos(angle) - x[b] * math.sin(angle)
         y[b] = x[a] * math.sin(angle) + x[b] * math.cos(angle)
     return y
@@ -88,7 +103,8 @@ def self_attention(part, x, memory):
         qs, ks = q[h], k[group]
         if kind == "Rotary":
             qs, ks = (
-                [rotated(row, t, position.base, position.layout, position.theta) for t, row in enumerate(rows)] for rows in (qs, ks)
+                [rotated(row, t, position.base, position.layout, position.theta, position.stretch) for t, row in enumerate(rows)]
+                for rows in (qs, ks)
             )
         slope = position.slopes[h] if kind == "ALiBi" else 0.0
         results.append(averaged(part, qs, ks, v[group], seen, lambda t, j, slope=slope: -slope * abs(t - j)))

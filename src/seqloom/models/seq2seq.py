@@ -31,17 +31,19 @@ class Seq2Seq(nn.Module):
         shared: bool = True,
         tied: bool = True,
         dropout: float = 0.0,
+        output: Make[Output] = Output,
     ):
         super().__init__()
         need(not shared or source_vocabulary == vocabulary, "a shared embedding needs one vocabulary for source and target")
         self.embedding = embedding(vocabulary, dim)
+        need(not self.embedding.whole, "a model that writes token by token needs an embedding of single tokens, not Segmented")
         self.source_embedding = self.embedding if shared else embedding(source_vocabulary, dim)
         self.encoder = encoder(dim)
         self.decoder = decoder(dim, memory=self.encoder.dim)
         need(self.decoder.causal, "a decoder needs a causal layer: one that reads left to right")
         self.context, self.source_context = self.decoder.context, self.encoder.context
         self.back = nn.Linear(self.decoder.dim, dim) if tied and self.decoder.dim != dim else None
-        self.output = Output(dim if tied else self.decoder.dim, vocabulary, self.embedding if tied else None)
+        self.output = output(dim if tied else self.decoder.dim, vocabulary, self.embedding if tied else None)
         self.dropout = Dropout(dropout)
 
     def start(self, source: Tensor, mask: Tensor | None = None) -> State:

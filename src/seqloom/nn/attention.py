@@ -25,12 +25,13 @@ class Heads(NamedTuple):
     value: int
 
     @classmethod
-    def of(cls, size: int, heads: int, groups: int | None, key: int | None) -> Heads:
+    def of(cls, size: int, heads: int, groups: int | None, key: int | None, value: int | None = None) -> Heads:
         need(heads > 0 and size % heads == 0, f"size {size} cannot be divided into {heads} heads: choose heads that divide it")
         groups = heads if groups is None else groups
         need(groups > 0 and heads % groups == 0, f"{heads} heads cannot share {groups} groups of keys: choose groups that divide the heads")
         need(key is None or key > 0, f"a key needs at least one number, not {key}")
-        return cls(heads, groups, key or size // heads, size // heads)
+        need(value is None or value > 0, f"a value needs at least one number, not {value}")
+        return cls(heads, groups, key or size // heads, value or size // heads)
 
     @property
     def widths(self) -> list[int]:
@@ -43,7 +44,7 @@ class SelfAttention(Layer):
 
     Causal heads see their own position and those before it [F13, D-21]; the others see the whole sentence; a `window` of w leaves the
     nearest w, itself among them. Rotary positions turn q and k, ALiBi adds to the scores. `key` is the size of a head's query and key
-    [G6]; `groups` heads of keys and values serve all heads together, 1 is multi-query.
+    [G6], `value` of its value; `groups` heads of keys and values serve all heads together, 1 is multi-query.
     """
 
     def __init__(
@@ -58,16 +59,17 @@ class SelfAttention(Layer):
         groups: int | None = None,
         window: int | None = None,
         weights: Make[Weights] = Softmax,
+        value: int | None = None,
     ):
         super().__init__()
-        self.heads, self.shape = heads, Heads.of(size, heads, groups, key)
+        self.heads, self.shape = heads, Heads.of(size, heads, groups, key, value)
         need(window is None or window > 0, f"a window holds at least the position itself, not {window}")
         self.dim, self.causal = size, causal
         self.project = nn.Linear(size, sum(self.shape.widths), bias)
         self.score, self.weights = score(self.shape.key), weights()
         self.position = position or NoPosition(size, heads)
         self.position.check(self.shape.key)
-        self.last = nn.Linear(size, size, bias)
+        self.last = nn.Linear(heads * self.shape.value, size, bias)
         self.rule = Rule(self.position, causal, window, Kept())
 
     def start(self, batch: int, memory: Memory | None = None) -> Cache:

@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn.layer import need
+from seqloom.nn.feedforward import FUNCTIONS, Activation
+from seqloom.nn.layer import Make, need
+from seqloom.nn.norm import LayerNorm, Norm
 
 
 class Embedding(nn.Module):
@@ -16,6 +18,8 @@ class Embedding(nn.Module):
 
     `vectors` names word vectors that training starts the rows from, matched by word; `frozen` keeps the table as it starts.
     """
+
+    whole = False  # whether a token's vector depends on those before it
 
     def __init__(self, vocabulary: int, dim: int, scale: bool = False, vectors: str | None = None, frozen: bool = False):
         super().__init__()
@@ -26,9 +30,42 @@ class Embedding(nn.Module):
         self.factor = math.sqrt(dim) if scale else 1.0
         self.vectors = vectors
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """`mask` (B, T) is for those that look at other tokens."""
         x = F.embedding(ids, self.table)
         return x * self.factor if self.factor != 1 else x
+
+
+class Segmented(Embedding):
+    """x = W_e one-hot(s) + S one-hot(g),   g = how many of the tokens before it are the `separator`, at most `segments` - 1 (BERT)
+
+    The first text and its separator are segment 0, what follows is segment 1. The whole sequence must be at hand, so it is for encoders.
+    """
+
+    whole = True
+
+    def __init__(self, vocabulary: int, dim: int, scale: bool = False, segments: int = 2, separator: int = 3):
+        super().__init__(vocabulary, dim, scale)
+        need(segments > 0, f"an embedding needs at least one segment, not {segments}")
+        self.segments = nn.Parameter(torch.randn(segments, dim) * 0.02)
+        self.separator = separator
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        ends = (ids == self.separator) if mask is None else (ids == self.separator) & mask
+        ends = ends.long()
+        segment = (ends.cumsum(1) - ends).clamp(max=len(self.segments) - 1)  # (B, T)
+        return super().forward(ids) + F.embedding(segment, self.segments)
+
+
+class Transform(nn.Module):
+    """h' = norm(f(W h + b)): what BERT puts before its output layer."""
+
+    def __init__(self, size: int, activation: Activation = "gelu", norm: Make[Norm] = LayerNorm):
+        super().__init__()
+        self.dense, self.norm, self.activation = nn.Linear(size, size), norm(size), activation
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.norm(FUNCTIONS[self.activation](self.dense(h)))
 
 
 class Readout(nn.Module):
@@ -61,15 +98,21 @@ def single(logits: Tensor) -> Tensor:
 
 
 class Output(Readout):
-    """logits = E h   with E the embedding's own table where `tied` is given [E5, D-20], else logits = W h + b with a matrix of its own."""
+    """logits = E h   with E the embedding's own table where `tied` is given [E5, D-20], else logits = W h + b with a matrix of its own.
 
-    def __init__(self, size: int, vocabulary: int, tied: Embedding | None = None):
+    `bias` says otherwise: a tied output with b, or one of its own without; `head` is a part that h passes first.
+    """
+
+    def __init__(
+        self, size: int, vocabulary: int, tied: Embedding | None = None, bias: bool | None = None, head: Make[Transform] | None = None
+    ):
         super().__init__()
         own = None if tied is not None else torch.randn(vocabulary, size) * 0.02
         need(tied is None or tied.table.shape[1] == size, "a tied output needs the embedding's size")
+        self.head = None if head is None else head(size)
         self.vocabulary = vocabulary
         self.table = tied.table if own is None else nn.Parameter(own)
-        self.bias = None if own is None else nn.Parameter(torch.zeros(vocabulary))
+        self.bias = None if not (bias if bias is not None else own is not None) else nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, h: Tensor) -> Tensor:
-        return F.linear(h, self.table, self.bias)  # (…, V)
+        return F.linear(h if self.head is None else self.head(h), self.table, self.bias)  # (…, V)

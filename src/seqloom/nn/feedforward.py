@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -10,7 +11,15 @@ from torch import Tensor, nn
 
 from seqloom.nn.layer import need
 
-FUNCTIONS = {"relu": F.relu, "gelu": F.gelu, "sigmoid": torch.sigmoid, "tanh": torch.tanh}
+Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh"]
+FUNCTIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "swish": F.silu,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+}
 
 
 class Forward(nn.Module):
@@ -23,17 +32,20 @@ class Forward(nn.Module):
 
 
 class FeedForward(Forward):
-    """y = W₂ f(W₁ x + b₁) + b₂,   f = GELU, ReLU, σ or tanh   [G5, D-19]. S2's ReLU(W x - B) is b₁ = -B; S1 has no bias."""
+    """y = W₂ f(W₁ x + b₁) + b₂,   f = GELU, ReLU, swish, σ or tanh   [G5, D-19]. S2's ReLU(W x - B) is b₁ = -B; S1 has no bias.
+
+    GELU(a) = a Φ(a); gelu_tanh is GPT-2's a/2 (1 + tanh(√(2/π) (a + 0.044715 a³))); swish(a) = a σ(a).
+    """
 
     def __init__(
         self,
         size: int,
         dim: int | None = None,
-        activation: Literal["relu", "gelu", "sigmoid", "tanh"] = "gelu",
+        activation: Activation = "gelu",
         bias: bool = True,
     ):
         super().__init__()
-        need(activation in FUNCTIONS, f"activation must be relu, gelu, sigmoid or tanh, not {activation!r}")
+        need(activation in FUNCTIONS, f"activation must be one of {', '.join(FUNCTIONS)}, not {activation!r}")
         dim = dim or 4 * size
         self.first = nn.Linear(size, dim, bias)
         self.last = nn.Linear(dim, size, bias)

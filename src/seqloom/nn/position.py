@@ -1,8 +1,8 @@
 """Positions: how a model without recurrence knows the order. A scheme is one class that changes one of three things:
 the input (`embed`), the queries and keys (`rotate`), or the scores (`bias`).
 
-Tables of sines, cosines and angles are made once and grow by doubling; a call only cuts its rows out of them. Left out: ways of
-stretching angles beyond the trained length.
+Tables of sines, cosines and angles are made once and grow by doubling; a call only cuts its rows out of them. Ways of stretching angles
+beyond the trained length stand in stretch.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from seqloom.nn import mask as masks
 from seqloom.nn.fast import fast
 from seqloom.nn.kept import Kept, room
 from seqloom.nn.layer import Make, need
+from seqloom.nn.stretch import Stretch
 from seqloom.nn.turn import table, turn
 
 Places = slice | Tensor
@@ -145,14 +146,24 @@ class Rotary(Position):
     """q' = R(t) q, k' = R(j) k,   R(t) turns the pair (x[2i], x[2i+1]) by t θᵢ,   θᵢ = base^(-2i/K)   [H7, D-16]
 
     So q'·k' depends on t - j alone. `theta` gives all pairs one angle; in the layout "halves" the pairs are (x[i], x[i + K/2]).
+    `stretch` changes the angles for texts beyond the trained length.
     """
 
     turns = True
 
-    def __init__(self, dim: int, heads: int = 1, base: float = 10000.0, layout: Layout = "interleaved", theta: float | None = None):
+    def __init__(
+        self,
+        dim: int,
+        heads: int = 1,
+        base: float = 10000.0,
+        layout: Layout = "interleaved",
+        theta: float | None = None,
+        stretch: Make[Stretch] | None = None,
+    ):
         super().__init__(dim, heads)
         need(base > 0, f"the base of rotary positions must be above 0, not {base}")
         self.base, self.layout, self.theta, self.kept = base, layout, theta, Kept()
+        self.stretch = None if stretch is None else stretch()
 
     def check(self, key: int) -> None:
         need(key % 2 == 0, f"rotary positions need an even head size, not {key}, since they turn pairs: choose other heads, or another key")
@@ -160,7 +171,8 @@ class Rotary(Position):
     def angles(self, places: Tensor, size: int) -> Tensor:
         """t θᵢ: (…, T, K/2)."""
         theta = self.base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=places.device) / size)
-        return places[..., None] * (theta if self.theta is None else torch.full_like(theta, self.theta))
+        theta = theta if self.theta is None else torch.full_like(theta, self.theta)
+        return places[..., None] * (theta if self.stretch is None else self.stretch(theta))
 
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         size, length, halves = x.shape[-1], room(end(places)), self.layout == "halves"

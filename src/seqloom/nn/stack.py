@@ -62,7 +62,8 @@ class Block(Layer):
 
 class Transformer(Layer):
     """Positions, then `layers` blocks; a last norm closes the pre-norm arrangement. With a memory it is a decoder, without causality an
-    encoder. `attention` and `cross` carry options of their own, such as windows, groups and key sizes.
+    encoder. `attention` and `cross` carry options of their own, such as windows, groups and key sizes. `entry` is a norm of what enters the
+    first block, positions included (BERT).
 
     Weights start as N(0, 0.02²), those that feed the residual path as N(0, 0.02²/2L).
     """
@@ -83,12 +84,13 @@ class Transformer(Layer):
         memory: int | None = None,
         attention: Make[SelfAttention] = SelfAttention,
         cross: Make[CrossAttention] = CrossAttention,
+        entry: Make[Norm] | None = None,
     ):
         super().__init__()
         need(layers > 0, f"a Transformer needs at least one layer, not {layers}")
         need(heads > 0 and size % heads == 0, f"size {size} cannot be divided into {heads} heads: choose heads that divide it")
         self.position = position(size, heads)
-        self.dim, self.causal, self.context, self.depth = self.position.dim, causal, self.position.context, layers
+        self.dim, self.causal, self.context = self.position.dim, causal, self.position.context
         self.blocks = nn.ModuleList(
             Block(
                 attention(self.dim, heads, score, self.position, causal, bias),
@@ -100,6 +102,7 @@ class Transformer(Layer):
             )
             for _ in range(layers)
         )
+        self.entry = None if entry is None else entry(self.dim)
         self.norm = norm(self.dim) if order == "pre" else None
         self.dropout = Dropout(dropout)
         for name, weight in self.named_parameters():
@@ -116,25 +119,12 @@ class Transformer(Layer):
         self, x: Tensor, state: tuple[State, ...] | None = None, mask: Tensor | None = None, visible: Tensor | None = None
     ) -> tuple[Tensor, tuple[State, ...]]:
         """`visible` (…, T, S) hides more than causality and padding do, in all layers."""
-        return self.run(x, state, mask, visible)
-
-    def levels(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
-        """The last is y, with its norm."""
-        found: list[Tensor] = []
-        y, state = self.run(x, state, mask, None, found)
-        return [*found[:-1], y], state
-
-    def run(
-        self, x: Tensor, state: State, mask: Tensor | None, visible: Tensor | None, levels: list[Tensor] | None = None
-    ) -> tuple[Tensor, tuple[State, ...]]:
-        """`levels` takes what each block gives, where it is wanted."""
         state = state or self.start(x.shape[0])
         sight = self.blocks[0].attention.sight(x, state[0][0], mask, visible)  # the same for all: they share positions and options
-        x = self.dropout(self.position.embed(x, sight.places))
+        x = self.position.embed(x, sight.places)
+        x = self.dropout(x if self.entry is None else self.entry(x))
         after = []
         for block, before in zip(self.blocks, state, strict=True):
             x, now = block(x, before, mask, sight)
             after.append(now)
-            if levels is not None:
-                levels.append(x)
         return x if self.norm is None else self.norm(x), tuple(after)

@@ -1,0 +1,91 @@
+"""Encoders: a vector for each token that has seen the whole text, and the masked language model over it: P(wₜ | all the others)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from torch import Tensor, nn
+
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.embedding import Embedding, Output, Readout, Transform
+from seqloom.nn.layer import Layer, Make
+from seqloom.nn.state import State
+
+
+class Pooler(nn.Module):
+    """p = tanh(W h₁ + b), h₁ the first token's features: BERT's vector of the whole text."""
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.dense = nn.Linear(size, size)
+
+    def forward(self, h: Tensor) -> Tensor:
+        return self.dense(h[:, 0]).tanh()  # (B, T, D) → (B, D)
+
+
+class Encoder(nn.Module):
+    """hₜ = stack(embed(w₁ … w_T))ₜ   [I1]. A stack that is not causal sees the whole text. `pooler` is one vector of it all, where asked for."""
+
+    continues = False
+
+    def __init__(
+        self,
+        vocabulary: int,
+        dim: int,
+        stack: Make[Layer],
+        embedding: Make[Embedding] = Embedding,
+        dropout: float = 0.0,
+        pooler: Make[Pooler] | None = None,
+    ):
+        super().__init__()
+        self.embedding = embedding(vocabulary, dim)
+        self.stack = stack(dim)
+        self.dim, self.context, self.causal = self.stack.dim, self.stack.context, self.stack.causal
+        self.pooler = None if pooler is None else pooler(self.stack.dim)
+        self.dropout = Dropout(dropout)
+
+    def start(self, batch: int) -> State:
+        return self.stack.start(batch)
+
+    def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → (B, T, D) and the state, which means nothing where the stack is not causal."""
+        return self.stack(self.dropout(self.embedding(ids, mask)), state, mask)
+
+    def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        return self.features(ids, state, mask)
+
+
+class MaskedLM(Encoder):
+    """logitsₜ = output(stack(embed(w₁ … w_T)))ₜ, learnt at hidden positions   [I1, T15]. The output is BERT's: h' = norm(gelu(W h + b)), then
+    E h' + b with E the embedding's own table where `tied`. A stack of another width than the embedding's is projected back to it.
+
+    With a `pooler`, `follows` tells from its vector whether a second segment goes on from the first: logits of no and yes.
+    """
+
+    def __init__(
+        self,
+        vocabulary: int,
+        dim: int,
+        stack: Make[Layer],
+        embedding: Make[Embedding] = Embedding,
+        tied: bool = True,
+        dropout: float = 0.0,
+        output: Make[Readout] = partial(Output, bias=True, head=Transform),
+        pooler: Make[Pooler] | None = None,
+    ):
+        super().__init__(vocabulary, dim, stack, embedding, dropout)
+        self.back = nn.Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
+        self.dim = dim if tied else self.stack.dim
+        self.pooler = None if pooler is None else pooler(self.dim)
+        self.follows = None if pooler is None else nn.Linear(self.dim, 2)
+        self.output = output(self.dim, vocabulary, self.embedding if tied else None)
+
+    def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → what the output layer reads, (B, T, D), and the state."""
+        h, state = super().features(ids, state, mask)
+        return self.dropout(h if self.back is None else self.back(h)), state
+
+    def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → logits (B, T, V) and the state."""
+        h, state = self.features(ids, state, mask)
+        return self.output(h), state
