@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seqloom.text import corpus, lines
-from seqloom.text.corpus import Columns, CoNLLU, JSONLines, Lines, Parallel, Table, Text
+from seqloom.text.annotated import Columns, CoNLLU, SQuAD
+from seqloom.text.corpus import JSONLines, Lines, Parallel, Table, Text
 
 # No NUL, which is refused; CR only in CR LF, since Python's universal newlines would also break at a lone CR.
 PIECES = ["a", "é", "漢", "\U0001f600", " ", "\n", "\r\n", "\t", "\x0b", "\x85", "\u2028", "word"]
@@ -225,10 +226,22 @@ def test_bad_conllu_is_refused_with_its_place(tmp_path, bad):
         list(CoNLLU([put(tmp_path / "t", CONLLU + "\n" + bad + "\n")]))
 
 
-def test_conllu_without_its_package_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "conllu", None)
-    with pytest.raises(ValueError, match=r"pip install 'seqloom\[data\]'"):
-        list(CoNLLU([put(tmp_path / "t", CONLLU)]))
+def test_conllu_equals_the_conllu_package(tmp_path):
+    """Every column of every word, against an independent parser."""
+    import conllu
+
+    rows = [token for sentence in conllu.parse(CONLLU) for token in sentence if isinstance(token["id"], int)]
+    for column in ("upos", "xpos", "lemma", "deprel"):
+        found = list(CoNLLU([put(tmp_path / "t.conllu", CONLLU)], column=column))
+        assert [word for words, _ in found for word in words] == [token["form"] for token in rows]
+        assert [tag for _, tags in found for tag in tags] == [token[column] for token in rows]
+
+
+def test_conllu_features_may_be_missing_and_tags_may_not(tmp_path):
+    path = put(tmp_path / "t", CONLLU.replace("\tVERB\tVB\t_\t0", "\t_\tVB\tMood=Imp\t0"))
+    assert next(iter(CoNLLU([path], column="feats")))[1] == ["_", "_", "Mood=Imp"]
+    with pytest.raises(ValueError, match="t:1: the sentence from here has a word without upos"):
+        list(CoNLLU([path]))
 
 
 def test_columns(tmp_path):
@@ -252,6 +265,55 @@ def test_the_digest_follows_the_file(tmp_path):
     before = reader.digest()
     put(tmp_path / "a", "two\n")
     assert reader.digest() != before
+
+
+def squad(*articles: dict) -> str:
+    return json.dumps({"version": "x", "data": list(articles)}, indent=1)
+
+
+def article(passage: str, *asked: tuple[str, list]) -> dict:
+    return {"title": "t", "paragraphs": [{"context": passage, "qas": [
+        {"id": f"{passage[:3]}-{number}", "question": question, "answers": [{"answer_start": at, "text": text} for at, text in found]}
+        for number, (question, found) in enumerate(asked)]}]}
+
+
+def test_squad_gives_every_question_with_its_passage(tmp_path):
+    first = article("The dog sees a cat.", ("Who sees?", [(4, "dog"), (0, "The dog")]), ("Why?", []))
+    text = squad(first, article("“A” is B.", ("What?", [(7, "B")])))
+    assert list(SQuAD([put(tmp_path / "q.json", text)])) == [
+        ("Who sees?", "The dog sees a cat.", [(4, "dog"), (0, "The dog")]),
+        ("Why?", "The dog sees a cat.", []),
+        ("What?", "“A” is B.", [(7, "B")]),
+    ]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"data": [1]}', '{"data": [{"paragraphs": [{"context": "x"}]}]}', '{"data": [{"paragraphs"', "{}"])
+def test_what_is_not_squad_is_said(tmp_path, text):
+    with pytest.raises(ValueError, match="SQuAD"):
+        list(SQuAD([put(tmp_path / "q.json", text)]))
+
+
+def test_squad_larger_than_a_block_is_the_same(tmp_path):
+    """An article at a time, across the blocks in which files are read."""
+    passages = [f"{number} " + "word " * 20_000 for number in range(30)]
+    path = put(tmp_path / "q.json", squad(*(article(passage, ("?", [(0, passage[:1])])) for passage in passages)))
+    assert [passage for _, passage, _ in SQuAD([path])] == passages
+
+
+@pytest.mark.data
+def test_xquad_answers_stand_where_it_says():
+    folder = os.environ.get("SEQLOOM_DATA") or pytest.skip("SEQLOOM_DATA is not set")
+    found = list(SQuAD([f"{folder}/qa/xquad.en.json.gz"]))
+    assert len(found) == 1190 and all(passage[start : start + len(text)] == text for _, passage, spans in found for start, text in spans)
+
+
+def test_fields_of_other_kinds_in_json_and_tables(tmp_path):
+    path = put(tmp_path / "a.jsonl", '{"w": ["a", "b"], "t": ["X", "Y"], "n": 3.5, "a": {"answer_start": [1], "text": ["b"]}}\n')
+    assert list(JSONLines([path], ("w", "t", "n", "a"), ("words", "tags", "number", "span"))) == [(["a", "b"], ["X", "Y"], "3.5", [(1, "b")])]
+    with pytest.raises(ValueError, match=r"2 kinds .* for 1 columns"):
+        Table([path], (0,), kinds=("text", "label"))
+    with pytest.raises(ValueError, match=r"a.jsonl:1: answers are"):
+        list(JSONLines([path], ("n",), ("span",)))
 
 
 @pytest.mark.data

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from seqloom.text import encode, store
-from seqloom.text.corpus import Columns, JSONLines, Lines, Parallel, Text
+from seqloom.text.corpus import JSONLines, Lines, Parallel, Text
 from seqloom.text.encode import Encoder
 from seqloom.text.pool import Pool
 from seqloom.text.store import build
@@ -306,8 +306,8 @@ def test_errors_of_the_reader_pass_through(tmp_path, monkeypatch):
     path.write_bytes(b"the fox\n" * 200_000 + b"\xff\n")
     with pytest.raises(ValueError, match=r"t:200001: byte 1"):
         build(Lines([path]), KINDS["words"][0], tmp_path / "cache", 2)
-    with pytest.raises(ValueError, match="Columns gives a list, and a store holds only text"):
-        build(Columns([put(tmp_path / "c", "a b\n")]), KINDS["bpe"][0], tmp_path / "cache")
+    with pytest.raises(ValueError, match="j:2: field 'text' is neither text"):
+        build(JSONLines([put(tmp_path / "j", '{"text": "a"}\n{"text": []}\n')]), KINDS["bpe"][0], tmp_path / "cache")
     with pytest.raises(ValueError, match="no record in it"):
         build(JSONLines([put(tmp_path / "j", "\n\n")]), KINDS["bpe"][0], tmp_path / "cache")
     with pytest.raises(ValueError, match="0 workers"):

@@ -1,7 +1,8 @@
 """Readers: files → records, each a tuple of fields, streamed in constant memory.
 
-A reader is made with the paths of `--data`. It can be iterated any number of times, says whether its records end (`ends`, A16) and
-names its content (`digest`). How bytes become lines, and which bytes are refused, is in `lines.py`.
+A reader is made with the paths of `--data`. It can be iterated any number of times, says what its fields are (`kinds`, see `kinds.py`), whether
+its records end (`ends`, A16) and where the latest stands (`at`), and names its content (`digest`). How bytes become lines, and which bytes are
+refused, is in `lines.py`; annotated sentences and questions are in `annotated.py`.
 
 Left out: sorting, filtering and sampling. A reader gives what the file says, in its order.
 """
@@ -9,9 +10,10 @@ Left out: sorting, filtering and sampling. A reader gives what the file says, in
 import csv
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any, Literal
 
 from seqloom.text.lines import blocks, lines, local
 
@@ -22,6 +24,8 @@ class Reader:
     """Records of the files at `paths`, one file after the other. A subclass says how one file becomes records."""
 
     ends = True  # a record is a whole sequence: the store puts <eos> after it
+    kinds: tuple[str, ...] = ("text",)
+    at = ""  # file:line of the record that came last
 
     def __init__(self, paths: Paths):
         self.paths = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -62,6 +66,7 @@ class Text(Reader):
     def records(self, path: str | Path) -> Iterator[tuple[str]]:
         for text in blocks(path):
             *whole, rest = text.split("\n")
+            self.at = str(path)
             for line in whole:
                 yield (line + "\n",)
             if rest:
@@ -72,11 +77,15 @@ class Lines(Reader):
     """Each line is a record, without its newline."""
 
     def records(self, path: str | Path) -> Iterator[tuple[str]]:
-        return zip(lines(path), strict=True)
+        for number, line in enumerate(lines(path), 1):
+            self.at = f"{path}:{number}"
+            yield (line,)
 
 
 class Parallel(Reader):
     """Two files of equally many lines: (source, target)."""
+
+    kinds = ("text", "text")
 
     def __init__(self, paths: Paths):
         super().__init__(paths)
@@ -90,6 +99,7 @@ class Parallel(Reader):
             if source is None or target is None:
                 short = short or (1 if source is None else 2)
             else:
+                self.at = f"{self.paths[0]}:{count}"
                 yield source, target
             if short:
                 break
@@ -102,19 +112,29 @@ class Parallel(Reader):
 class Table(Reader):
     """The cells of `columns` in each row of a TSV or CSV file. Only where the separator is a tab do quotes mean nothing.
 
-    `separator` None is a comma for .csv and a tab otherwise; `header` skips the first row. Blank lines are skipped.
+    `separator` None is a comma for .csv and a tab otherwise; `header` skips the first row. Blank lines are skipped. `kinds` says what each of
+    the columns is; text where not said.
     """
 
-    def __init__(self, paths: Paths, columns: tuple[int, ...] = (0, 1), separator: str | None = None, header: bool = False):
+    def __init__(
+        self,
+        paths: Paths,
+        columns: tuple[int, ...] = (0, 1),
+        separator: str | None = None,
+        header: bool = False,
+        kinds: tuple[Literal["text", "words", "tags", "label", "number"], ...] | None = None,
+    ):
         super().__init__(paths)
         if separator is not None and len(separator) != 1:
             raise ValueError(f"separator {separator!r} is not one character; give one, such as a comma")
         if not columns:
             raise ValueError("no columns to read; give at least one, counted from 0")
         self.columns, self.separator, self.header = tuple(columns), separator, header
+        self.kinds = said(kinds, len(self.columns), "columns")
 
     def options(self) -> tuple:
-        return self.columns, [self._separator(path) for path in self.paths], self.header
+        more = () if set(self.kinds) == {"text"} else (self.kinds,)
+        return self.columns, [self._separator(path) for path in self.paths], self.header, *more
 
     def _separator(self, path: str | Path) -> str:
         return self.separator or ("," if str(path).removesuffix(".gz").endswith(".csv") else "\t")
@@ -131,7 +151,16 @@ class Table(Reader):
                     continue
             if len(cells) != width:
                 raise ValueError(f"{path}:{number}: {len(cells)} cells, but the first row has {width}; repair the row")
+            self.at = f"{path}:{number}"
             yield tuple(cells[column] for column in self.columns)
+
+
+def said(kinds: tuple[str, ...] | None, count: int, what: str) -> tuple[str, ...]:
+    """The kinds of so many fields; text where none are said."""
+    kinds = ("text",) * count if kinds is None else tuple(kinds)
+    if len(kinds) != count:
+        raise ValueError(f"{len(kinds)} kinds ({', '.join(kinds)}) for {count} {what}; give each one kind")
+    return kinds
 
 
 def _rows(path: str | Path, separator: str) -> Iterator[tuple[int, list[str]]]:
@@ -153,23 +182,33 @@ def _rows(path: str | Path, separator: str) -> Iterator[tuple[int, list[str]]]:
 
 
 class JSONLines(Reader):
-    """The `fields` of one JSON object per line; numbers come as their text. Blank lines are skipped."""
+    """The `fields` of one JSON object per line; numbers come as their text. Blank lines are skipped.
 
-    def __init__(self, paths: Paths, fields: tuple[str, ...] = ("text",)):
+    `kinds` says what each field is, text where not said: words and tags are lists, a span is {"answer_start": [n, …], "text": [answer, …]}.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        fields: tuple[str, ...] = ("text",),
+        kinds: tuple[Literal["text", "words", "tags", "label", "number", "passage", "span"], ...] | None = None,
+    ):
         super().__init__(paths)
         if not fields:
             raise ValueError("no fields to read; give at least one name")
         self.fields = (fields,) if isinstance(fields, str) else tuple(fields)
+        self.kinds = said(kinds, len(self.fields), "fields")
 
     def options(self) -> tuple:
-        return self.fields
+        return self.fields if set(self.kinds) == {"text"} else (self.fields, self.kinds)
 
-    def records(self, path: str | Path) -> Iterator[tuple[str, ...]]:
+    def records(self, path: str | Path) -> Iterator[tuple]:
         for number, line in enumerate(lines(path), 1):
             if line.strip():
-                yield self._record(f"{path}:{number}", line)
+                self.at = f"{path}:{number}"
+                yield self._record(self.at, line)
 
-    def _record(self, place: str, line: str) -> tuple[str, ...]:
+    def _record(self, place: str, line: str) -> tuple:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -179,12 +218,32 @@ class JSONLines(Reader):
         for field in self.fields:
             if field not in record:
                 raise ValueError(f"{place}: no field {field!r}; it has {', '.join(map(repr, record)) or 'none'}")
-            value = record[field]
-            if isinstance(value, bool) or not isinstance(value, str | int | float):
-                raise ValueError(f"{place}: field {field!r} is neither text nor a number; choose another field")
-            if isinstance(value, str) and not _whole(value):
-                raise ValueError(f"{place}: field {field!r} holds half a surrogate pair; write the whole character")
-        return tuple(str(record[field]) for field in self.fields)
+        return tuple(_value(place, field, record[field], kind) for field, kind in zip(self.fields, self.kinds, strict=True))
+
+
+def _value(place: str, field: str, value: Any, kind: str) -> Any:
+    """A field of a JSON object as its kind wants it."""
+    if kind in ("words", "tags") and isinstance(value, list):
+        return [_value(place, field, one, "text") for one in value]
+    if kind == "span":
+        return answers(place, value)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{place}: field {field!r} is neither text nor a number; choose another field")
+    if isinstance(value, str) and not _whole(value):
+        raise ValueError(f"{place}: field {field!r} holds half a surrogate pair; write the whole character")
+    return str(value)
+
+
+def answers(place: str, value: Any) -> list[tuple[int, str]]:
+    """(start, text) of each answer: of {"answer_start": [n, …], "text": [answer, …]} or a list of {"answer_start": n, "text": answer}."""
+    try:
+        rows = zip(value["answer_start"], value["text"], strict=True) if isinstance(value, dict) else [(a["answer_start"], a["text"]) for a in value]
+        found = [(start, text) for start, text in rows if isinstance(start, int) and isinstance(text, str) and _whole(text)]
+        if len(found) == len(value["text"] if isinstance(value, dict) else value):
+            return found
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ValueError(f'{place}: answers are {{"answer_start": [n, …], "text": [answer, …]}} or a list of such; correct them')
 
 
 def _whole(text: str) -> bool:
@@ -193,65 +252,3 @@ def _whole(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-class CoNLLU(Reader):
-    """(words, universal part-of-speech tags) of each sentence; multiword ranges and empty nodes are left out."""
-
-    def records(self, path: str | Path) -> Iterator[tuple[list[str], list[str]]]:
-        try:
-            import conllu
-        except ImportError:
-            raise ValueError("reading CoNLL-U needs the conllu package: pip install 'seqloom[data]'") from None
-        for number, rows in _sentences(lines(path)):
-            try:
-                sentences = conllu.parse("\n".join(rows) + "\n\n")
-                tokens = [token for sentence in sentences for token in sentence if isinstance(token["id"], int)]
-                words, tags = [token["form"] for token in tokens], [token["upos"] for token in tokens]
-            except (conllu.exceptions.ParseException, KeyError, ValueError) as error:
-                raise ValueError(f"{path}:{number}: the sentence from here is not CoNLL-U ({error}); repair it") from error
-            if None in words or None in tags:
-                raise ValueError(f"{path}:{number}: the sentence from here is not CoNLL-U (a word or tag is missing); repair it")
-            if words:
-                yield words, tags
-
-
-class Columns(Reader):
-    """(words, tags) of each sentence in CoNLL-2003 columns: a token a line, a blank line after a sentence, -DOCSTART- skipped."""
-
-    def __init__(self, paths: Paths, word: int = 0, tag: int = -1):
-        super().__init__(paths)
-        self.word, self.tag = word, tag
-
-    def options(self) -> tuple:
-        return self.word, self.tag
-
-    def records(self, path: str | Path) -> Iterator[tuple[list[str], list[str]]]:
-        for number, rows in _sentences(lines(path)):
-            words, tags = [], []
-            for line, row in enumerate(rows, number):
-                cells = row.split()
-                if cells[0] == "-DOCSTART-":
-                    continue
-                try:
-                    words.append(cells[self.word])
-                    tags.append(cells[self.tag])
-                except IndexError:
-                    raise ValueError(f"{path}:{line}: {len(cells)} columns, but columns {self.word} and {self.tag} are wanted; "
-                                     "repair the line") from None
-            if words:
-                yield words, tags
-
-
-def _sentences(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """(number of the first line, lines) between blank lines."""
-    rows: list[str] = []
-    number = 0
-    for number, line in enumerate(stream, 1):
-        if line.strip():
-            rows.append(line)
-        elif rows:
-            yield number - len(rows), rows
-            rows = []
-    if rows:
-        yield number + 1 - len(rows), rows

@@ -1,6 +1,7 @@
 """The token store: a corpus as memory-mapped ids, built by streaming, once per content, so that it may be larger than memory.
 
-A store is a folder of the cache named by what it was made from: `store.json` and, per field, `N.tokens`, `N.offsets`, `N.bytes`.
+A store is a folder of the cache named by what it was made from: `store.json` and, per column, `N.tokens`, `N.offsets`, `N.bytes`. A field of text is
+one column; what the other kinds of fields become is in `kinds.py`.
 It is built beside its place and renamed into it, so a store that is there is whole. Old stores stay until the user deletes them.
 """
 
@@ -12,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from uuid import uuid4
@@ -22,8 +24,8 @@ from tokenizers import Tokenizer
 
 from seqloom.files import claim, claimed, fsync_folder, no_room, write_new
 from seqloom.text.corpus import Reader
-from seqloom.text.encode import Encoder
-from seqloom.text.pool import Pool, encode
+from seqloom.text.kinds import Layout, Text, labelled
+from seqloom.text.pool import Pool
 from seqloom.text.tokenizer import signature
 
 VERSION = 1
@@ -34,16 +36,22 @@ ALONE = 3  # blocks encoded in this process before workers are worth their start
 class Field(NamedTuple):
     """Record i is `tokens[offsets[i]:offsets[i + 1]]`, written with `bytes[i + 1] - bytes[i]` bytes of UTF-8 (<eos> not counted)."""
 
-    tokens: np.ndarray  # (N,) uint16 or uint32
+    tokens: np.ndarray  # (N,) uint16 or uint32 for ids
     offsets: np.ndarray  # (n + 1,) int64, from 0 to N
     bytes: np.ndarray  # (n + 1,) int64
 
 
 class Store:
-    """The ids of n records. `fields[k].tokens` is field k of all records in a row; `store[i]` is record i, one array per field."""
+    """The ids of n records. `fields[k].tokens` is column k of all records in a row; `store[i]` is record i, one array per column. `names` says
+    what the columns are; ids are below `vocabulary`."""
 
-    def __init__(self, fields: Sequence[Field], digest: str):
-        self.fields, self.digest = tuple(fields), digest
+    def __init__(self, fields: Sequence[Field], digest: str, vocabulary: int = 0, names: Sequence[str] | None = None):
+        self.fields, self.digest, self.vocabulary = tuple(fields), digest, vocabulary
+        self.names = ("text",) * len(self.fields) if names is None else tuple(names)
+
+    def columns(self, name: str) -> list[Field]:
+        """The columns of that name."""
+        return [field for field, own in zip(self.fields, self.names, strict=True) if own == name]
 
     def __len__(self) -> int:
         return len(self.fields[0].offsets) - 1
@@ -74,7 +82,7 @@ class Store:
             return part - part[0] if start else part
 
         fields = [Field(tokens[offsets[start] : offsets[stop]], shifted(offsets), shifted(sizes)) for tokens, offsets, sizes in self.fields]
-        return Store(fields, hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest())
+        return Store(fields, hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest(), self.vocabulary, self.names)
 
 
 def build(
@@ -83,18 +91,21 @@ def build(
     folder: Path | None = None,
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
+    labels: Sequence[str] = (),
 ) -> Store:
-    """The store of `reader`'s records, all text: read from the cache `folder` if it is there, else built with `workers` processes.
+    """The store of `reader`'s records: read from the cache `folder` if it is there, else built with `workers` processes.
 
-    Give one tokenizer for all fields, or a sequence with one for each. `progress` is told the bytes of text done since it was last told.
+    Give one tokenizer for all fields, or a sequence with one for each. `labels` are those that records may name, in their order. `progress` is
+    told the bytes of text done since it was last told.
     """
     tokenizers = [tokenizer] if isinstance(tokenizer, Tokenizer) else list(tokenizer)
     folder = Path(folder or platformdirs.user_cache_dir("seqloom"))
-    name = " ".join([str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers)])
+    known = [json.dumps(list(labels))] if labelled(reader.kinds) else []
+    name = " ".join([str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers), *known])
     digest = hashlib.sha256(name.encode()).hexdigest()
-    place = folder / digest[:32]
+    place, vocabulary = folder / digest[:32], max(one.get_vocab_size() for one in tokenizers)
     try:
-        if (store := _open(place, digest)) is not None:
+        if (store := _open(place, digest, vocabulary)) is not None:
             return store
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
@@ -102,13 +113,14 @@ def build(
         temporary.mkdir()
         try:
             with claim(temporary):
-                _write(temporary, reader, tokenizers, _workers(workers), progress or (lambda size: None), digest)
+                layout = Layout(reader.kinds, tokenizers, reader.ends, labels)
+                _write(temporary, reader, layout, _workers(workers), progress or (lambda size: None), digest)
                 _publish(temporary, place, digest)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise no_room(error, folder, "the tokenized text") from error
-    store = _open(place, digest)
+    store = _open(place, digest, vocabulary)
     if store is None:
         raise ValueError(f"{place}: the store is gone or damaged as soon as it was written; choose another folder")
     return store
@@ -122,7 +134,7 @@ def _workers(workers: int | None) -> int:
     return workers
 
 
-def _open(place: Path, digest: str) -> Store | None:
+def _open(place: Path, digest: str, vocabulary: int = 0) -> Store | None:
     """The store at `place`, or None where there is none, or one whose files are not as long as they should be."""
     try:
         notes = json.loads((place / "store.json").read_text(encoding="utf-8"))
@@ -132,7 +144,7 @@ def _open(place: Path, digest: str) -> Store | None:
         for index, field in enumerate(notes["fields"]):
             shapes = ((field["dtype"], field["tokens"]), ("int64", records), ("int64", records))
             fields.append(Field(*(_map(place / f"{index}.{name}", *shape) for name, shape in zip(Field._fields, shapes, strict=True))))
-        return Store(fields, digest)
+        return Store(fields, digest, vocabulary, [field.get("name", "text") for field in notes["fields"]])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -197,23 +209,24 @@ class _Output:
                 file.close()
 
 
-def _write(folder: Path, reader: Reader, tokenizers: list[Tokenizer], workers: int, progress: Callable[[int], None], digest: str) -> None:
+def _write(folder: Path, reader: Reader, layout: Layout, workers: int, progress: Callable[[int], None], digest: str) -> None:
     outputs: list[_Output] = []
-    encoders: list[Encoder] = []
     pool: Pool | None = None
     waiting: deque = deque()
+    texts = [kind for kind in layout.kinds if type(kind) is Text]
     try:
-        for number, block in enumerate(_blocks(reader)):
+        for number, block in enumerate(_blocks(reader, layout)):
             if not outputs:
-                encoders = _encoders(tokenizers, len(block), reader.ends)
-                outputs = [_Output(folder, index) for index in range(len(block))]
-            if number == ALONE and workers > 1:
-                pool = Pool([encoder.tokenizer for encoder in encoders], reader.ends, workers)
-            for index, records in enumerate(block):
-                if pool is None:
-                    progress(outputs[index].add(*encode(encoders[index], records)))
+                outputs = [_Output(folder, index) for index in range(len(layout.names))]
+            if number == ALONE and workers > 1 and texts:
+                pool = Pool([kind.tokenizer for kind in texts], reader.ends, workers)
+            columns = iter(outputs)
+            for kind, values in zip(layout.kinds, block, strict=True):
+                own = list(islice(columns, len(kind.names)))
+                if pool is not None and type(kind) is Text:
+                    waiting.append((own[0], pool.submit(texts.index(kind), values)))
                 else:
-                    waiting.append((outputs[index], pool.submit(index, records)))
+                    progress(sum(output.add(*found) for output, found in zip(own, kind.encode(values), strict=True)))
             while len(waiting) > 2 * workers:
                 output, future = waiting.popleft()
                 progress(output.add(*future.result()))
@@ -228,29 +241,33 @@ def _write(folder: Path, reader: Reader, tokenizers: list[Tokenizer], workers: i
             output.close()
     if not outputs:
         raise ValueError(f"{', '.join(map(str, reader.paths))}: no record in it; give a file with text")
+    dtypes = [dtype.name for kind in layout.kinds for dtype in kind.dtypes]
     notes = {"digest": digest, "records": outputs[0].records,
-             "fields": [{"dtype": encoder.dtype.name, "tokens": output.ids} for encoder, output in zip(encoders, outputs, strict=True)]}
+             "fields": [{"name": name, "dtype": dtype, "tokens": output.ids}
+                        for name, dtype, output in zip(layout.names, dtypes, outputs, strict=True)]}
     write_new(folder / "store.json", json.dumps(notes).encode())
 
 
-def _encoders(tokenizers: list[Tokenizer], fields: int, ends: bool) -> list[Encoder]:
-    if len(tokenizers) not in (1, fields):
-        raise ValueError(f"{len(tokenizers)} tokenizers for records of {fields} fields; give one for all, or one for each")
-    return [Encoder(tokenizer, ends) for tokenizer in (tokenizers if len(tokenizers) > 1 else tokenizers * fields)]
-
-
-def _blocks(reader: Reader) -> Iterator[list[list[str]]]:
-    """Per block of about 1 MB: for each field, its texts."""
-    block: list[tuple[str, ...]] = []
+def _blocks(reader: Reader, layout: Layout) -> Iterator[list[list]]:
+    """Per block of about 1 MB: for each field, its values."""
+    block: list[list] = []
     size = 0
     for record in reader:
-        for text in record:
-            if not isinstance(text, str):
-                raise ValueError(f"{type(reader).__name__} gives a {type(text).__name__}, and a store holds only text; use another reader")
-            size += len(text)
-        block.append(record)
+        values = layout.check(record, reader.at)
+        size += sum(len(value) for value in values if hasattr(value, "__len__"))
+        block.append(values)
         if size >= BLOCK or len(block) >= BLOCK:
-            yield [list(texts) for texts in zip(*block, strict=True)]
+            yield [list(field) for field in zip(*block, strict=True)]
             block, size = [], 0
     if block:
-        yield [list(texts) for texts in zip(*block, strict=True)]
+        yield [list(field) for field in zip(*block, strict=True)]
+
+
+def held(records: Sequence[Sequence], layout: Layout, place: str = "record") -> Store:
+    """A store in memory of a few records, laid out as `build` does."""
+    rows = [layout.check(record, f"{place} {number}") for number, record in enumerate(records, 1)]
+    fields = []
+    for kind, values in zip(layout.kinds, zip(*rows, strict=True), strict=True):
+        for (tokens, counts, sizes), dtype in zip(kind.encode(list(values)), kind.dtypes, strict=True):
+            fields.append(Field(np.frombuffer(tokens, dtype), *(np.concatenate([[0], np.cumsum(column)]) for column in (counts, sizes))))
+    return Store(fields, "", 0, layout.names)

@@ -1,0 +1,158 @@
+"""Readers of annotated text: sentences with a tag for each word (CoNLL-U, columns), questions with answers that stand in a passage (SQuAD)."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from seqloom.text.corpus import Paths, Reader, answers
+from seqloom.text.lines import blocks, lines
+
+FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
+
+
+class CoNLLU(Reader):
+    """(words, tags) of each sentence; multiword ranges and empty nodes are left out. `column` is what is learnt: universal parts of speech,
+    a language's own, features (`_` where a word has none) or relations."""
+
+    kinds = ("words", "tags")
+
+    def __init__(self, paths: Paths, column: Literal["upos", "xpos", "feats", "deprel", "lemma"] = "upos"):
+        super().__init__(paths)
+        self.column = column
+
+    def options(self) -> tuple:
+        return () if self.column == "upos" else (self.column,)
+
+    def records(self, path: str | Path) -> Iterator[tuple[list[str], list[str]]]:
+        for self.at, _, rows in nodes(path):
+            words, tags = zip(*((cells[1], cells[FIELDS.index(self.column)]) for cells in rows), strict=True)
+            if self.column != "feats" and "_" in tags:
+                raise ValueError(f"{self.at}: the sentence from here has a word without {self.column}; fill the column, or choose another")
+            yield list(words), list(tags)
+
+
+def nodes(path: str | Path) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+    """Of each sentence that has words: its place, its lines as they are, and the cells of each line that is a word."""
+    for number, rows in sentences(lines(path)):
+        place, words = f"{path}:{number}", []
+        for line, row in enumerate(rows, number):
+            if row.startswith("#"):
+                continue
+            cells = row.split("\t")
+            kind = number_of(cells[0])
+            if len(cells) != len(FIELDS) or kind is None or not all(cell.strip() for cell in cells):
+                raise ValueError(f"{place}: the sentence from here is not CoNLL-U (line {line} is no row of 10 cells); repair it")
+            if kind == "word":
+                words.append(cells)
+        if words:
+            yield place, rows, words
+
+
+def number_of(cell: str) -> str | None:
+    """What a CoNLL-U id stands for: a word (3), a range (3-4), an empty node (3.1), or nothing."""
+    for mark, kind in (("-", "range"), (".", "empty")):
+        first, found, second = cell.partition(mark)
+        if found:
+            return kind if first.isascii() and first.isdigit() and second.isascii() and second.isdigit() else None
+    return "word" if cell.isascii() and cell.isdigit() else None
+
+
+class Columns(Reader):
+    """(words, tags) of each sentence in CoNLL-2003 columns: a token a line, a blank line after a sentence, -DOCSTART- skipped."""
+
+    kinds = ("words", "tags")
+
+    def __init__(self, paths: Paths, word: int = 0, tag: int = -1):
+        super().__init__(paths)
+        self.word, self.tag = word, tag
+
+    def options(self) -> tuple:
+        return self.word, self.tag
+
+    def records(self, path: str | Path) -> Iterator[tuple[list[str], list[str]]]:
+        for number, rows in sentences(lines(path)):
+            self.at = f"{path}:{number}"
+            words, tags = [], []
+            for line, row in enumerate(rows, number):
+                cells = row.split()
+                if cells[0] == "-DOCSTART-":
+                    continue
+                try:
+                    words.append(cells[self.word])
+                    tags.append(cells[self.tag])
+                except IndexError:
+                    raise ValueError(f"{path}:{line}: {len(cells)} columns, but columns {self.word} and {self.tag} are wanted; "
+                                     "repair the line") from None
+            if words:
+                yield words, tags
+
+
+def sentences(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """(number of the first line, lines) between blank lines."""
+    rows: list[str] = []
+    number = 0
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            rows.append(line)
+        elif rows:
+            yield number - len(rows), rows
+            rows = []
+    if rows:
+        yield number + 1 - len(rows), rows
+
+
+class SQuAD(Reader):
+    """(question, passage, answers) of each question in a file of SQuAD's form, versions 1 and 2: no answers where there is none."""
+
+    kinds = ("text", "passage", "span")
+
+    def records(self, path: str | Path) -> Iterator[tuple[str, str, list[tuple[int, str]]]]:
+        for self.at, _, question, passage, found in questions(path):
+            yield question, passage, found
+
+
+def questions(path: str | Path) -> Iterator[tuple[str, str, str, str, list[tuple[int, str]]]]:
+    """(place, id, question, passage, answers), one article in memory at a time. Without `answers` there are none."""
+    for number, article in enumerate(articles(path), 1):
+        try:
+            for paragraph in article["paragraphs"]:
+                passage = paragraph["context"]
+                for asked in paragraph["qas"]:
+                    name, question = str(asked["id"]), asked["question"]
+                    place = f"{path}: question {name}"
+                    found = [] if asked.get("is_impossible") else answers(place, asked.get("answers", []))
+                    if not isinstance(question, str) or not isinstance(passage, str):
+                        raise TypeError
+                    yield place, name, question, passage, found
+        except (KeyError, TypeError):
+            raise ValueError(f"{path}: article {number} is not as in SQuAD (paragraphs, context, qas, id, question); correct it") from None
+
+
+def articles(path: str | Path) -> Iterator[Any]:
+    """The items of the list `data` of a JSON object, each decoded by itself."""
+    decoder, stream, text = json.JSONDecoder(), blocks(path), ""
+    wrong = ValueError(f'{path}: not a file of SQuAD\'s form; give {{"data": [{{"paragraphs": …}}, …]}}')
+
+    def more() -> bool:
+        nonlocal text
+        piece = next(stream, None)
+        text += piece or ""
+        return piece is not None
+
+    while '"data"' not in text or "[" not in text[text.index('"data"') :]:
+        if not more():
+            raise wrong
+    start = text.index("[", text.index('"data"')) + 1
+    while True:
+        rest = text[start:].lstrip(" \n\r\t,")
+        if rest.startswith("]"):
+            return
+        try:
+            item, size = decoder.raw_decode(rest)
+        except (ValueError, RecursionError):
+            if not more():
+                raise wrong from None
+            continue
+        yield item
+        text, start = rest[size:], 0
