@@ -11,6 +11,7 @@ import parts_deep
 import parts_local
 import parts_pretrained
 import parts_recurrent
+import parts_words
 from case import HEADS, MEMORY, SIZE, WORDS, Case, layer, named
 
 from seqloom.models import LanguageModel, Seq2Seq
@@ -106,5 +107,6 @@ CASES = [
     *parts_attention.CASES,
     *parts_local.CASES,
     *parts_deep.CASES,
+    *parts_words.CASES,
     *parts_pretrained.CASES,
 ]

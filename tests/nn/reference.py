@@ -130,9 +130,23 @@ def words_in(part, ids):
     return rows
 
 
+def by_groups(part, h):
+    """ln P of each word: of a frequent one at once, of another as ln P(group) + ln P(word | group)."""
+    first, table = part.ends[0], None if part.table is None else array(part.table)
+    head = np.concatenate([array(part.common) if table is None else table[:first], array(part.groups)])
+    chances = [math.log(p) for p in softmax([row @ h for row in head])]
+    found = chances[:first]
+    for group, (begin, end) in enumerate(zip(part.ends[:-1], part.ends[1:], strict=True)):
+        scores = table[begin:end] @ h if table is not None else linear(part.tails[group][1], linear(part.tails[group][0], h))
+        found += [chances[first + group] + math.log(p) for p in softmax(scores)]
+    return found
+
+
 def words_out(part, hs):
     if part.back is not None:
         hs = [linear(part.back, h) for h in hs]
+    if type(part.output).__name__ == "AdaptiveOutput":
+        return np.array([by_groups(part.output, h) for h in hs])
     if (head := part.output.head) is not None:
         hs = [norm(head.norm, np.array([gelu(u) for u in linear(head.dense, h)])) for h in hs]
     bias = 0.0 if part.output.bias is None else array(part.output.bias)
