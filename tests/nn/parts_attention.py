@@ -67,6 +67,8 @@ CASES: list[Case] = [
     layer(partial(AttentiveRNN, dim=MEMORY, attention=partial(Pooling, score=Dot, weights=Raw, project=False)), True),
     layer(partial(AttentiveRNN, dim=2, layers=2, query="current", attention=partial(Pooling, score=Bilinear)), True),
     layer(partial(AttentiveRNN, query="word", read="first", thought=True), True),
+    layer(partial(AttentiveRNN, dim=5, attention=partial(Pooling, score=Bilinear, dim=3)), True),
+    layer(partial(AttentiveRNN, dim=5, cell=Vanilla, attention=partial(Pooling, dim=3)), True),
     layer(ThoughtRNN, True),
     layer(partial(ThoughtRNN, dim=2, layers=2, read="first"), True),
     layer(partial(ThoughtRNN, read="mean", cell=Vanilla), True),

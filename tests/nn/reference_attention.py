@@ -158,7 +158,10 @@ def attentive(part, x, memory):
         below = np.concatenate([word, c]) if part.query == "word" else word
         for number, cell in enumerate(part.cells):
             more = linear(part.context_share, c) if part.query == "previous" and not number else 0.0
-            hs[number], cs[number] = lstm(cell, below, hs[number], cs[number], more)
+            if hasattr(cell.start(1), "c"):
+                hs[number], cs[number] = lstm(cell, below, hs[number], cs[number], more)
+            else:
+                hs[number] = vanilla(cell, below, hs[number], more)
             below = hs[number]
         if part.query == "current":
             c = context(part.attention, hs[-1], memory)
@@ -178,9 +181,9 @@ def thoughtful(part, x, memory):
     return np.array(x)
 
 
-def vanilla(cell, x, h):
+def vanilla(cell, x, h, more=0.0):
     """h = tanh(W x + U h + b)"""
-    return np.tanh(array(cell.input) @ x + array(cell.hidden) @ h + array(cell.bias))
+    return np.tanh(array(cell.input) @ x + array(cell.hidden) @ h + array(cell.bias) + more)
 
 
 FORMS: dict[str, Callable] = {

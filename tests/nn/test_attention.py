@@ -13,7 +13,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import seqloom.nn
 from seqloom import config
 from seqloom.nn import (
+    GRU,
+    LSTM,
     RNN,
+    UGRNN,
+    Additive,
     ALiBi,
     AttentiveRNN,
     Bilinear,
@@ -33,6 +37,7 @@ from seqloom.nn import (
     SwiGLU,
     ThoughtRNN,
     Transformer,
+    Vanilla,
     attend,
     plain,
     sight,
@@ -347,3 +352,24 @@ def test_bilinear_without_w_is_dot():
 def test_sizes_that_do_not_fit(make, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         make()
+
+
+@pytest.mark.parametrize("score", [Additive, Dot, ScaledDot, Bilinear])
+@pytest.mark.parametrize("cell", [LSTM, GRU, partial(GRU, reset="inside"), Vanilla, UGRNN])
+def test_the_compiled_decoder_is_the_plain_one_with_any_padding(cell, score):
+    """Outputs, last state and every gradient, of rows of unequal length over memories with holes."""
+    torch.manual_seed(0)
+    decoder = AttentiveRNN(6, 5, dim=7, cell=cell, attention=partial(Pooling, score=score, dim=4)).double()
+    x, values = torch.randn(3, 4, 6).double().requires_grad_(), torch.randn(3, 5, 5).double().requires_grad_()
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0]]).bool()
+    seen = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 0, 0]]).bool()
+    weight = torch.randn(3, 4, 7).double()
+    inputs = [x, values, *decoder.parameters()]
+    found = []
+    for way in (contextlib.nullcontext, plain):
+        with way():
+            y, state = decoder(x, decoder.start(3, Memory(values, seen)), mask)
+            loss = (y * weight)[mask].sum() + state.cells[0][0].square().sum()
+            found.append([y[mask], state.cells[0][0], *torch.autograd.grad(loss, inputs)])
+    for quick, slow in zip(*found, strict=True):
+        torch.testing.assert_close(quick, slow, rtol=1e-10, atol=1e-12)

@@ -7,8 +7,10 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from seqloom.nn.attending import attending, fits
 from seqloom.nn.attention import Pooling
 from seqloom.nn.dropout import Dropout
+from seqloom.nn.fast import fast
 from seqloom.nn.layer import Layer, Make, Memory, need
 from seqloom.nn.recurrent import LSTM, Cell, Direction
 from seqloom.nn.state import State, merge
@@ -36,7 +38,8 @@ class AttentiveRNN(Layer):
            word                         xₜ, the embedding of the word itself, asks, hₜ = f(hₜ₋₁, W [xₜ; cₜ])   [F6]
 
     `read` takes h₀ from the last or first of the memory instead of the mean; with `thought` that vector reaches every output,
-    yₜ = tanh(W' [hₜ; cₜ; xₜ; thought])   [F7]. Only the first query needs a loop over time.
+    yₜ = tanh(W' [hₜ; cₜ; xₜ; thought])   [F7]. Only the first query needs a loop over time;
+    where it can, that is a compiled one (nn/attending.py).
     """
 
     def __init__(
@@ -91,6 +94,9 @@ class AttentiveRNN(Layer):
 
     def previous(self, x: Tensor, state: Attending, mask: Tensor | None) -> Looked:
         states, (first, *others) = state.cells, self.cells
+        if fast() and x.shape[1] > 1 and not others and fits(self.attention, first, x, state.memory, states[0], mask):
+            h, c, after = attending(self.attention, first, self.context_share.weight, x, state.memory, states[0], mask)
+            return h, c, None, (after,)
         outputs, contexts, weights = [], [], []
         for t, share in enumerate(first.inputs(x).unbind(1)):
             c, weight = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)

@@ -109,8 +109,14 @@ def room(like: Tensor, live: list[int], *shape: int) -> Tensor:
     return like.new_empty(shape) if live[-1] == like.shape[1] else like.new_zeros(shape)
 
 
-def late(kernel: Kernel, hidden: Tensor) -> slice | None:
-    return None if kernel.late is None else slice(kernel.late * hidden.shape[1], (kernel.late + 1) * hidden.shape[1])
+def by_time(kernel: Kernel, dr: Tensor, hidden: Tensor, seen: Tensor, side: Tensor) -> Tensor:
+    """The gradient of the recurrent matrix, one product over all steps for the blocks that read h and one for the block that reads r ⊙ h."""
+    flat, result, dim = dr.flatten(0, 1), torch.empty_like(hidden), hidden.shape[1]
+    first, last = (len(hidden), len(hidden)) if kernel.late is None else (kernel.late * dim, (kernel.late + 1) * dim)
+    for span, read in ((slice(0, first), seen), (slice(first, last), side[:1].flatten(0, 1)), (slice(last, len(hidden)), seen)):
+        if span.stop > span.start:
+            torch.mm(flat[:, span].T, read.flatten(0, 1), out=result[span])
+    return result
 
 
 def given(kernel: Kernel, live: list[int], hidden: Tensor) -> tuple:
@@ -145,7 +151,7 @@ def forward(kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden
     gates, side = room(share, live, slots, batch, width), room(share, live, kernel.sides, slots, batch, dim)
     seen = past[0, :length] if noise.drop is None else room(share, live, slots, batch, dim)
     filled = [tensor.numpy() for tensor in (gates, past, side)]
-    read = arrays(share, no_bias(hidden) if bias is None else bias, hidden)
+    read = arrays(share, no_bias(hidden) if bias is None else bias, hidden.T)
     sweeps().forward(*given(kernel, live, hidden), keep, read[0], *filled, *read[1:], seen.numpy(), *noisy(noise, share))
     return past, (gates, side, seen)
 
@@ -164,17 +170,12 @@ class Recurrence(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, dy: Tensor, *dstate: Tensor):
         hidden, bias, past, gates, side, seen = ctx.saved_tensors
-        kernel, live, reset = ctx.kernel, ctx.live, late(ctx.kernel, hidden)
+        kernel, live = ctx.kernel, ctx.live
         dx = room(gates, live, *gates.shape)
         dr = room(gates, live, *gates.shape) if kernel.apart else dx
         d = torch.stack(dstate)  # (S, B, D)
-        read = arrays(gates, past, side, no_bias(hidden) if bias is None else bias, hidden, seen)
+        read = arrays(gates, past, side, no_bias(hidden) if bias is None else bias, hidden.T, seen)
         written = [tensor.numpy() for tensor in (d, dx, dr)]
         sweeps().backward(*given(kernel, live, hidden), *read, *noisy(ctx.noise, gates), *arrays(dy), *written)
-        ends = [slice(0, len(hidden))] if reset is None else [slice(0, reset.start), slice(reset.stop, len(hidden))]
-        flat, dhidden = dr.flatten(0, 1), torch.empty_like(hidden)
-        for span in ends:
-            torch.mm(flat[:, span].T, seen.flatten(0, 1), out=dhidden[span])
-        if reset is not None:
-            torch.mm(flat[:, reset].T, side[0].flatten(0, 1), out=dhidden[reset])
-        return None, None, None, dx, dhidden, None if bias is None else flat.sum(0), *d.unbind()
+        dhidden = by_time(kernel, dr, hidden, seen, side)
+        return None, None, None, dx, dhidden, None if bias is None else dr.flatten(0, 1).sum(0), *d.unbind()

@@ -1,0 +1,156 @@
+"""A recurrent decoder's attention inside the compiled loop over time: before each step the last h asks the memory, and what it finds joins the
+step's share. The steps themselves are those of sweeps.py.
+
+Besides its arrays: `keys` (B, S, A), `values` (B, S, M), `visible` (B, S), `query` (D, A) and `context` (M, W) the matrices before the score and
+after the pooling, `vector` (A,) the additive score's u, without elements where s = scale · q·k; kept for the gradient: `asked` (T, B, A),
+`found` (T, B, M), `weights` (T, B, S). Rows of a step stand alone, and a reduction over A or M is one vector loop.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from seqloom.nn.kernels import OPTIONS, compiled, inner, power, squash
+from seqloom.nn.products import product
+from seqloom.nn.sweeps import ahead, behind, forth
+
+summed = njit(**{**OPTIONS, "fastmath": {"contract", "reassoc"}})  # a sum in any order is one that vectors can make
+
+
+@summed
+def score(q, k, vector, scale, room):
+    """uᵀ tanh(q + k), or scale · q·k"""
+    total = q.dtype.type(0)
+    if vector.size:
+        for a in range(len(q)):
+            room[a] = squash(q[a] + k[a])
+        for a in range(len(q)):
+            total += vector[a] * room[a]
+    else:
+        for a in range(len(q)):
+            total += q[a] * k[a]
+        total *= scale
+    return total
+
+
+@summed
+def inside(a, b):
+    """a·b"""
+    total = a.dtype.type(0)
+    for j in range(len(a)):
+        total += a[j] * b[j]
+    return total
+
+
+@inner
+def soften(scores, visible, length):
+    """Softmax over what is visible; zeros where nothing is."""
+    top, total = -np.inf, scores.dtype.type(0)
+    for s in range(length):
+        if visible[s] and scores[s] > top:
+            top = scores[s]
+    for s in range(length):
+        scores[s] = power(scores[s] - scores.dtype.type(top)) if visible[s] else scores.dtype.type(0)
+        total += scores[s]
+    if total > 0:
+        for s in range(length):
+            scores[s] /= total
+
+
+@inner
+def plus(a, matrix, transposed, out, rows, numbers, scales):
+    """out ← out + a matrix, or a matrixᵀ"""
+    high, wide = matrix.shape
+    n, k = (high, wide) if transposed else (wide, high)
+    product(a.ctypes.data, k, matrix.ctypes.data, wide, transposed, out.ctypes.data, n, rows, n, k, True, matrix, numbers, scales)
+
+
+@inner
+def look(t, slot, rows, past, share, keys, values, visible, query, context, vector, scale, asked, found, weights, room, numbers, scales):
+    """α = softmax s(h query, keys), c = Σ α values, share ← share + c context"""
+    length, size = keys.shape[1], values.shape[2]
+    forth(past[0, t], query, asked[slot], rows, 0, query.shape[1], numbers, scales)
+    for b in range(rows):
+        q, w, c = asked[slot, b], weights[slot, b], found[t, b]
+        for s in range(length):
+            if visible[b, s]:
+                w[s] = score(q, keys[b, s], vector, scale, room)
+        soften(w, visible[b], length)
+        for m in range(size):
+            c[m] = 0
+        for s in range(length):
+            if visible[b, s]:
+                v, weight = values[b, s], w[s]
+                for m in range(size):
+                    c[m] += weight * v[m]
+    plus(found[t], context, False, share[t], rows, numbers, scales)
+
+
+@inner
+def look_back(
+    t, rows, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de, numbers, scales
+):
+    """From the share's gradient to those of the query, the keys and the score; dfound[t] becomes that of the pooled values, d[0] gets h's part."""
+    length, one = keys.shape[1], room.dtype.type(1)
+    plus(dx[t], context, True, dfound[t], rows, numbers, scales)
+    for b in range(rows):
+        q, w, dq, dc = asked[t, b], weights[t, b], dasked[t, b], dfound[t, b]
+        mean = room.dtype.type(0)
+        for s in range(length):
+            if visible[b, s]:
+                de[s] = inside(values[b, s], dc)
+                mean += w[s] * de[s]
+        for a in range(len(q)):
+            dq[a] = 0
+        for s in range(length):
+            if visible[b, s]:
+                slope, k, dk = w[s] * (de[s] - mean), keys[b, s], dkeys[b, s]
+                if vector.size:
+                    for a in range(len(q)):
+                        room[a] = squash(q[a] + k[a])
+                    for a in range(len(q)):
+                        dvector[a] += slope * room[a]
+                    for a in range(len(q)):
+                        room[a] = slope * vector[a] * (one - room[a] * room[a])
+                    for a in range(len(q)):
+                        dq[a] += room[a]
+                        dk[a] += room[a]
+                else:
+                    slope *= room.dtype.type(scale)
+                    for a in range(len(q)):
+                        dq[a] += slope * k[a]
+                        dk[a] += slope * q[a]
+    plus(dasked[t], query, True, d[0], rows, numbers, scales)
+
+
+@compiled
+def forward(
+    kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate,
+    keys, values, visible, query, context, vector, scale, asked, found, weights,
+):  # fmt: skip
+    """As sweeps.forward, and fills asked, found and weights; share is changed."""
+    numbers, scales, room = np.empty(6, np.int32), np.array([0, 1], hidden.dtype), np.empty(query.shape[1], hidden.dtype)
+    factor = hidden.dtype.type(scale)
+    for t in range(len(live)):
+        slot, rows = t if keep else 0, live[t]
+        look(t, slot, rows, past, share, keys, values, visible, query, context, vector, factor, asked, found, weights, room, numbers, scales)
+        ahead(t, slot, rows, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, numbers, scales)
+
+
+@compiled
+def backward(
+    kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr,
+    keys, values, visible, query, context, vector, scale, asked, weights, dfound, dasked, dkeys, dvector,
+):  # fmt: skip
+    """As sweeps.backward; dfound holds the gradients of the contexts on entry and those of the pooled values on exit."""
+    numbers, scales, room = np.empty(6, np.int32), np.array([0, 1], hidden.dtype), np.empty(query.shape[1], hidden.dtype)
+    spare = np.empty((len(around), *d.shape[1:]), d.dtype), np.zeros_like(d), np.empty_like(d[0]), np.empty_like(d[0])
+    de = np.empty(keys.shape[1], hidden.dtype)
+    for t in range(len(live) - 1, -1, -1):
+        rows = live[t]
+        behind(t, rows, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, numbers, scales)
+        look_back(
+            t, rows, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de,
+            numbers, scales,
+        )  # fmt: skip
