@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from seqloom.data.batch import Batch
-from seqloom.generate import Greedy, Pick, Text, beam, complete, generate, seeds
+from seqloom.generate import Coverage, Ensemble, Greedy, Pick, Text, beam, complete, generate, seeds
 from seqloom.measure import Number, likelihood, translation
 from seqloom.nn.state import State
 from seqloom.run import Run
@@ -44,6 +44,19 @@ class Answer(NamedTuple):
     log_probability: float
     score: float
     finished: bool
+    ids: tuple[int, ...] = ()
+
+
+def together(runs: Sequence[Run]) -> Run:
+    """Several runs as one that averages their probabilities [L6]: models of any kinds, with one tokenizer. It has the first one's config."""
+    first, *others = runs
+    for other in others:
+        if signature(other.tokenizer) != signature(first.tokenizer) or other.ends != first.ends:
+            raise ValueError(
+                f"{other.folder}: its tokenizer is not that of {first.folder}; an ensemble needs one: train both on the same text, or with "
+                f"tokenizer.type=File tokenizer.path={first.folder / 'tokenizer.json'}"
+            )
+    return Run(first.folder, first.recipe, first.tokenizer, Ensemble([run.model for run in runs])) if others else first
 
 
 def answer(
@@ -57,11 +70,15 @@ def answer(
     seed: int = 0,
     tokens: int = 4096,
     progress: Callable[[int], None] | None = None,
+    coverage: float = 0.0,
+    unknown: bool = False,
 ) -> list[list[Answer]]:
     """What the model writes for each text, `nbest` of each: a translator's translation, a language model's continuation.
 
-    Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search.
+    Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search, as is any with a `coverage` penalty. With
+    `unknown` the model may write <unk>, which the text leaves out and `ids` show.
     """
+    ban = tuple(token for token in BANNED if not (unknown and token == UNK))
     ids, mask = run.encode(list(texts), begin=run.model.continues)
     lengths = mask.sum(1)
     order = lengths.argsort(stable=True).tolist()
@@ -74,15 +91,18 @@ def answer(
         longest = int(lengths[rows[0]])
         with torch.inference_mode():
             prompt, state, real = run.model.prompt(ids[rows, :longest], mask[rows, :longest], BOS)
-        if width > 1:
-            found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest, ban=BANNED)
+        if width > 1 or coverage:
+            cover = Coverage(coverage, mask[rows, :longest]) if coverage else None
+            found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest, ban=ban, coverage=cover)
         else:
             chosen = [chances[row] for row in rows]
-            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, ban=BANNED, seed=chosen)]
+            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, ban=ban, seed=chosen)]
             for row, (text,) in zip(rows, found, strict=True):
                 go_on(run.model, ids[row, : lengths[row]].tolist(), text, pick, length, chances[row])
         for row, texts_found in zip(rows, found, strict=True):
-            written[row] = [Answer(run.decode(t.ids), t.log_probability, getattr(t, "score", t.log_probability), t.finished) for t in texts_found]
+            written[row] = [
+                Answer(run.decode(t.ids), t.log_probability, getattr(t, "score", t.log_probability), t.finished, tuple(t.ids)) for t in texts_found
+            ]
         if progress:
             progress(len(rows))
     return written

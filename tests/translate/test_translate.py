@@ -18,7 +18,7 @@ from seqloom import world
 from seqloom.cli import main
 from seqloom.evaluate import answer
 from seqloom.run import Run
-from seqloom.translate import stream, translate
+from seqloom.translate import Search, stream, translate
 from seqloom.translate.formats import po, tmx
 from seqloom.translate.segments import MOST, pieces, through
 
@@ -144,7 +144,7 @@ def test_lines_keep_their_order_and_a_batch_is_each_alone(run: Run) -> None:
     assert "{name}" in together[4][0].text and "<b>" in together[4][0].text
     [[plain]] = answer(run, LINES[:1], width=2)
     assert together[0][0].text == plain.text
-    assert [line for line, _ in stream(run, (f"{line}\n" for line in LINES), 2, 0.6, 1)] == LINES
+    assert [line for line, _ in stream(run, (f"{line}\n" for line in LINES), Search(width=2))] == LINES
 
 
 def test_the_command_reads_files_and_stdin_and_explains_itself(run: Run, tmp_path: Path, capsys, monkeypatch) -> None:

@@ -1,4 +1,4 @@
-"""Translate lines, documents, PO and TMX files."""
+"""Translate lines, documents, PO and TMX files; align translations that are there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import json as jsons
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
 
 from seqloom.cli.app import app, opened
+
+Runs = Annotated[list[Path] | None, Parameter(consume_multiple=True)]
 
 
 @app.command
@@ -19,6 +24,11 @@ def translate(
     beam: int = 5,
     penalty: float = 0.6,
     nbest: int = 1,
+    coverage: float = 0.0,
+    ensemble: Runs = None,
+    align: bool = False,
+    unk: Literal["ban", "replace"] = "ban",
+    lexicon: Path | None = None,
     why: str | None = None,
     source: str | None = None,
     target: str | None = None,
@@ -40,6 +50,16 @@ def translate(
         Length penalty of the beam.
     nbest
         How many translations of each line, separated by tabs.
+    coverage
+        Coverage penalty of the beam: above 0 it prefers translations that looked at all of the source; 0.2 is usual.
+    ensemble
+        More runs with the same tokenizer: their probabilities are averaged.
+    align
+        Add which source word each word comes from, as in ||| 0-0 1-2, read from attention.
+    unk
+        replace: unknown words may be written, and each becomes the source word it looked at, or the lexicon's word for that one.
+    lexicon
+        A file with a word, a tab and its translation on each line; means --unk replace.
     why
         A translation of the one line given: say why it is not the answer.
     source
@@ -54,11 +74,15 @@ def translate(
         One JSON object for each line, with scores.
     """
     from seqloom import files
-    from seqloom.translate import formats, reason, stream
-    from seqloom.translate import translate as work
+    from seqloom.translate import Search, formats, read_lexicon, reason, stream, together, translated
+    from seqloom.translate.align import pairs
 
-    loaded = opened(run, threads)
+    words = read_lexicon(lexicon) if lexicon else {} if unk == "replace" else None
+    search = Search(beam, penalty, nbest, coverage, align, words)
+    loaded = together([opened(one, threads) for one in (run, *(ensemble or []))])
     if why is not None:
+        if coverage or words is not None:
+            raise ValueError("--why explains a search without --coverage and --unk replace; leave them out")
         text = " ".join(line.rstrip("\r\n") for line in read(file)).strip()
         report, lines = reason(loaded, text, why, beam, penalty)
         print(jsons.dumps(report, ensure_ascii=False) if json else "\n".join(lines))
@@ -67,7 +91,7 @@ def translate(
     if kind in (".po", ".tmx"):
 
         def whole(texts: list[str]) -> list[str]:
-            return [found[0].text for found in work(loaded, texts, beam, penalty)]
+            return [found[0].text for found in translated(loaded, texts, search._replace(nbest=1, align=False))]
 
         if kind == ".tmx" and not target:
             raise ValueError(f"{file}: say which language to add, as in --target de")
@@ -79,17 +103,64 @@ def translate(
         return
 
     def shown() -> Iterator[str]:
-        for line, found in stream(loaded, read(file), beam, penalty, nbest):
+        for line, found in stream(loaded, read(file), search):
             if json:
-                yield jsons.dumps({"source": line, "translations": [one._asdict() for one in found]}, ensure_ascii=False)
+                yield jsons.dumps({"source": line, "translations": [report_of(one) for one in found]}, ensure_ascii=False)
             else:
-                yield "\t".join(one.text for one in found)
+                yield "\t".join(f"{one.text} ||| {pairs(one.aligned.words())}" if one.aligned else one.text for one in found)
 
     if out:
         files.write_whole(out, "".join(f"{line}\n" for line in shown()))
         return
     for line in shown():
         print(line, flush=True)
+
+
+@app.command
+def align(
+    run: Path, source: Path, target: Path, /, *, lexicon: Path | None = None, ensemble: Runs = None, threads: int | None = None, json: bool = False
+) -> None:
+    """Align two files of translations line by line, by a run's attention: source word-target word, as in 0-0 1-2.
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    source
+        The source lines.
+    target
+        Their translations.
+    lexicon
+        Write each source word with the target word that comes from it most often to this file, for `translate --lexicon`; prints nothing.
+    ensemble
+        More runs with the same tokenizer.
+    threads
+        CPU threads.
+    json
+        One JSON object for each line, with tokens.
+    """
+    from seqloom import files
+    from seqloom.text.corpus import Parallel
+    from seqloom.translate import learn_lexicon, together
+    from seqloom.translate.align import align_all, pairs
+
+    loaded = together([opened(one, threads) for one in (run, *(ensemble or []))])
+    if loaded.model.continues:
+        raise ValueError(f"{run}: the run is a language model; align with a run of transformer, rnnsearch or the like")
+    records = Parallel([source, target])
+    if lexicon:
+        found = learn_lexicon(loaded, records)
+        files.write_whole(lexicon, "".join(f"{word}\t{other}\n" for word, other in found.items()))
+        print(f"{len(found):,} words: {lexicon}", file=sys.stderr)
+        return
+    for one in align_all(loaded, records):
+        print(jsons.dumps({"source": one.source, "target": one.target, **one.json()}, ensure_ascii=False) if json else pairs(one.words()))
+
+
+def report_of(one: Any) -> dict[str, Any]:
+    """A translation as JSON."""
+    facts = {"text": one.text, "log_probability": one.log_probability, "score": one.score, "finished": one.finished}
+    return {**facts, "alignment": one.aligned.json()} if one.aligned else facts
 
 
 def read(file: Path | None) -> Iterator[str]:

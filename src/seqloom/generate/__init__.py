@@ -1,6 +1,7 @@
 """Generation: one loop, the picks it chooses with, beam search and exact search, for every model that keeps the protocol."""
 
 from seqloom.generate.beam import Hypothesis, beam
+from seqloom.generate.coverage import Coverage, weigh
 from seqloom.generate.ensemble import Ensemble
 from seqloom.generate.force import force
 from seqloom.generate.loop import Step, Text, complete, generate
@@ -10,6 +11,7 @@ from seqloom.generate.why import Branch, Reason, Tree, why
 
 __all__ = [
     "Branch",
+    "Coverage",
     "Ensemble",
     "Greedy",
     "Hypothesis",
@@ -25,5 +27,6 @@ __all__ = [
     "force",
     "generate",
     "seeds",
+    "weigh",
     "why",
 ]

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from seqloom.generate.coverage import Coverage
 from seqloom.generate.protocol import Model, State, advance, read_prompt
 from seqloom.nn.state import select
 
@@ -65,6 +66,7 @@ def beam(
     ban: Sequence[int] = (0, 2),
     penalty: float = 0.6,
     nbest: int = 1,
+    coverage: Coverage | None = None,
     watch: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The `nbest` best-scored outcomes found for each prompt, best first; fewer only if the tree has fewer.
@@ -74,7 +76,8 @@ def beam(
 
     A prefix with log P = ℓ is dropped as soon as `nbest` outcomes are kept and ℓ / lp(L) ≤ the worst of them, L being the most
     tokens allowed: log P only falls and lp is largest at L, so no continuation can beat it. A sentence without live prefixes is
-    certain and leaves the batch. Hence a smaller `length` makes the search faster. `watch` is told of every step.
+    certain and leaves the batch. Hence a smaller `length` makes the search faster. `coverage` adds its penalty to the score of an
+    outcome; prefixes are ranked without it. `watch` is told of every step.
     """
     if width < 1 or not 1 <= nbest <= width:
         raise ValueError(f"width is {width} and nbest {nbest}: keep 1 <= nbest <= width")
@@ -85,6 +88,8 @@ def beam(
     if not found:
         return found
 
+    if coverage is not None:
+        model, state = coverage.over(model, state)
     log_p, state = advance(model, ids, state, mask, lengths, ban)  # (rows, V)
     V = log_p.shape[1]
     stops = torch.isin(torch.arange(V, device=ids.device), torch.tensor(list(stop), dtype=torch.int64, device=ids.device))
@@ -107,7 +112,11 @@ def beam(
         outcome = ((ends & among) | (stays & last)) & (values > -torch.inf)
         if outcome.any():
             longer = torch.cat([_pick(texts, parents), tokens.masked_fill(ends, -1)[:, :, None]], -1)  # (N, C, t)
-            kept = _merge(kept, values.masked_fill(~outcome, -torch.inf), ends, longer, normaliser(t, penalty))
+            totals_found = values.masked_fill(~outcome, -torch.inf)
+            scores = totals_found / normaliser(t, penalty)
+            if coverage is not None:
+                scores = scores + _spread(coverage.penalty(state)[:, None], alive).gather(1, parents)
+            kept = _merge(kept, scores, totals_found, ends, longer)
 
         live = values.masked_fill(ends, -torch.inf).gather(1, order)  # (N, width)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
@@ -155,10 +164,10 @@ def _pick(texts: Tensor, slots: Tensor) -> Tensor:
     return texts.gather(1, slots[:, :, None].expand(-1, -1, texts.shape[2]))
 
 
-def _merge(kept: Kept, log_p: Tensor, finished: Tensor, texts: Tensor, lp: float) -> Kept:
+def _merge(kept: Kept, scores: Tensor, log_p: Tensor, finished: Tensor, texts: Tensor) -> Kept:
     """The best K of those kept and the new ones; the older wins a tie."""
     texts = torch.nn.functional.pad(texts, (0, kept.texts.shape[2] - texts.shape[2]), value=-1)
-    both = Kept(*(torch.cat(pair, 1) for pair in zip(kept, (log_p / lp, log_p, finished, texts), strict=True)))
+    both = Kept(*(torch.cat(pair, 1) for pair in zip(kept, (scores, log_p, finished, texts), strict=True)))
     order = both.scores.argsort(dim=1, descending=True, stable=True)[:, : kept.scores.shape[1]]
     return Kept(*(part.gather(1, order) for part in both[:3]), _pick(both.texts, order))
 

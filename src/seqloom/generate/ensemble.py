@@ -36,9 +36,19 @@ class Ensemble:
     def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         states = state or [None] * len(self.members)
         results = [one.features(ids, before, mask) for one, before in zip(self.members, states, strict=True)]
-        self.widths = [h.shape[-1] for h, _ in results]
-        dtype = max((h.dtype for h, _ in results), key=lambda kind: torch.finfo(kind).bits)
-        return torch.cat([h.to(dtype) for h, _ in results], -1), tuple(after for _, after in results)
+        return self.joined([h for h, _ in results]), tuple(after for _, after in results)
+
+    def look(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, State]:
+        """As `features`, and the weights over the source of the members that have any, each the mean of its heads: (B, members, T, S)."""
+        results = [one.look(ids, before, mask) for one, before in zip(self.members, state, strict=True)]
+        weights = [alpha.mean(1) for _, alpha, _ in results if alpha is not None]
+        return self.joined([h for h, _, _ in results]), torch.stack(weights, 1) if weights else None, tuple(after for _, _, after in results)
+
+    def joined(self, features: list[Tensor]) -> Tensor:
+        """Side by side, in the widest of their types."""
+        self.widths = [h.shape[-1] for h in features]
+        dtype = max((h.dtype for h in features), key=lambda kind: torch.finfo(kind).bits)
+        return torch.cat([h.to(dtype) for h in features], -1)
 
     def output(self, h: Tensor) -> Tensor:
         """ln P, which is as good a logit as any."""

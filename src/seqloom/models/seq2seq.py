@@ -9,6 +9,7 @@ from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.layer import Layer, Make, Memory, need
 from seqloom.nn.state import State
+from seqloom.nn.watch import heads, watch
 
 
 class Seq2Seq(nn.Module):
@@ -59,6 +60,13 @@ class Seq2Seq(nn.Module):
         """(B, T) → what the output layer reads, (B, T, D), and the state."""
         h, state = self.decoder(self.dropout(self.embedding(ids)), state, mask)
         return self.dropout(h if self.back is None else self.back(h)), state
+
+    def look(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, State]:
+        """As `features`, and the weights over the source of every head of every layer that looks at it, (B, heads, T, S) [F14]; None where
+        none does."""
+        with watch() as notes:
+            h, state = self.features(ids, state, mask)
+        return h, heads(notes, ids.shape[1]), state
 
     def forward(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → logits (B, T, V) and the state."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from seqloom.nn import mask as masks
 from seqloom.nn.fast import fast
 from seqloom.nn.score import Score
+from seqloom.nn.watch import note
 from seqloom.nn.weights import Softmax, Weights
 
 SOFTMAX = Softmax()
@@ -37,7 +38,9 @@ def attend(
         order = masks.causal(q.shape[2], k.shape[2], q.device)
         visible, causal = order if visible is None else visible & order, False
     view = Fused.of(visible, bias, causal) if known else Dense(visible, bias)
-    return view.attend(q, k, v, score, weights)
+    y, alpha = view.attend(q, k, v, score, weights)
+    note(alpha)
+    return y, alpha
 
 
 def fusable(score: Score, weights: Weights) -> bool:

@@ -3,42 +3,121 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
 
-from seqloom.evaluate import Answer, answer
+from seqloom.evaluate import Answer, answer, together
 from seqloom.run import Run
+from seqloom.text.tokenizer import UNK
+from seqloom.translate.align import Aligned, Block, align, blocks, same, spelt
 from seqloom.translate.reason import reason
 from seqloom.translate.segments import through
+from seqloom.translate.unknown import Lexicon, learn_lexicon, read_lexicon, replaced
 
-__all__ = ["reason", "stream", "translate"]
+__all__ = ["Search", "Translation", "align", "learn_lexicon", "read_lexicon", "reason", "stream", "together", "translate"]
+
 BLOCK = 256  # most lines worked on together
 
 
-def translate(run: Run, texts: Sequence[str], width: int = 5, penalty: float = 0.6, nbest: int = 1) -> list[list[Answer]]:
-    """`nbest` translations of each text, best first. A text of several pieces joins the best of each, then the second best."""
-    if run.model.continues:
-        raise ValueError(f"{run.folder}: the run is a language model; translate with a run of transformer, rnnsearch or the like")
-    if nbest > width:
-        raise ValueError(f"{nbest} translations need a beam at least as wide: say --beam {nbest}")
+class Search(NamedTuple):
+    """How to translate: the beam, its penalties, how many translations of each text; whether to align them, and what to put in the place
+    of unknown words: a lexicon, which may be empty, or None to have none written."""
 
-    def work(parts: list[str]) -> list[list[Answer]]:
-        return answer(run, parts, width=width, penalty=penalty, nbest=nbest, length=200) if parts else []
+    width: int = 5
+    penalty: float = 0.6
+    nbest: int = 1
+    coverage: float = 0.0
+    align: bool = False
+    lexicon: Lexicon | None = None
 
-    return through(texts, work, joined)
+    def check(self, run: Run) -> None:
+        """Find what does not fit before any work."""
+        if run.model.continues:
+            raise ValueError(f"{run.folder}: the run is a language model; translate with a run of transformer, rnnsearch or the like")
+        if self.nbest > self.width:
+            raise ValueError(f"{self.nbest} translations need a beam at least as wide: say --beam {self.nbest}")
+        if self.align or self.lexicon is not None:
+            blocks(run, ["a"], [[UNK]], [[(0, 0)]])  # a model without attention says so
 
 
-def joined(parts: list[str | list[Answer]]) -> list[Answer]:
-    """One list of answers from those of the pieces; what is kept stands between them."""
+class Translation(NamedTuple):
+    """One translation: ln P with its end, the score of the search, whether it ended by itself, and its alignment where asked."""
+
+    text: str
+    log_probability: float
+    score: float
+    finished: bool
+    aligned: Aligned | None = None
+
+
+def translate(
+    run: Run,
+    texts: Sequence[str],
+    width: int = 5,
+    penalty: float = 0.6,
+    nbest: int = 1,
+    coverage: float = 0.0,
+    align: bool = False,
+    lexicon: Lexicon | None = None,
+) -> list[list[Translation]]:
+    """`nbest` translations of each text, best first. A text of several pieces joins the best of each, then the second best. With a
+    `lexicon`, {} included, the model may write unknown words, and each is replaced through what it looked at."""
+    return translated(run, texts, Search(width, penalty, nbest, coverage, align, lexicon))
+
+
+def translated(run: Run, texts: Sequence[str], search: Search) -> list[list[Translation]]:
+    search.check(run)
+
+    def work(parts: list[str]) -> list[list[Translation]]:
+        if not parts:
+            return []
+        width, penalty, nbest, coverage, _, lexicon = search
+        written = answer(run, parts, width=width, penalty=penalty, nbest=nbest, length=200, coverage=coverage, unknown=lexicon is not None)
+        return looked(run, parts, written, search)
+
+    return through(texts, work, partial(joined, aligned=search.align))
+
+
+def looked(run: Run, parts: list[str], written: list[list[Answer]], search: Search) -> list[list[Translation]]:
+    """The answers with unknown words replaced and alignments, those that need either."""
+    flat = [(part, one) for part, found in zip(parts, written, strict=True) for one in found]
+    needed = [search.align or (search.lexicon is not None and UNK in one.ids) for _, one in flat]
+    chosen = [pair for pair, wanted in zip(flat, needed, strict=True) if wanted]
+    texts = [spelt(run.tokenizer, one.ids) for _, one in chosen]
+    made = iter(blocks(run, [part for part, _ in chosen], [one.ids for _, one in chosen], [spans for _, spans in texts]) if chosen else ())
+    spellings = iter(text for text, _ in texts)
+    results = []
+    for (part, one), wanted in zip(flat, needed, strict=True):
+        found = replaced(part, next(spellings), one.ids, next(made), search.lexicon or {}) if wanted else None
+        results.append(Translation(found.target if found else one.text, *one[1:4], found if search.align else None))
+    rest = iter(results)
+    return [[next(rest) for _ in found] for found in written]
+
+
+def joined(parts: list[str | list[Translation]], aligned: bool) -> list[Translation]:
+    """One list of translations from those of the pieces; what is kept stands between them."""
     worked = [part for part in parts if not isinstance(part, str)]
     result = []
     for rank in range(max((len(part) for part in worked), default=1)):
         chosen = [part if isinstance(part, str) else part[min(rank, len(part) - 1)] for part in parts]
-        told = [one for one in chosen if isinstance(one, Answer)]
+        told = [one for one in chosen if isinstance(one, Translation)]
         text = "".join(one if isinstance(one, str) else one.text for one in chosen)
-        result.append(Answer(text, sum(one.log_probability for one in told), sum(one.score for one in told), all(one.finished for one in told)))
+        numbers = sum(one.log_probability for one in told), sum(one.score for one in told), all(one.finished for one in told)
+        result.append(Translation(text, *numbers, line(chosen) if aligned else None))
     return result
 
 
-def stream(run: Run, lines: Iterable[str], width: int, penalty: float, nbest: int) -> Iterator[tuple[str, list[Answer]]]:
+def line(chosen: list[str | Translation]) -> Aligned:
+    """The pieces' alignments as one."""
+    source, target, found = "", "", list[Block]()
+    for one in chosen:
+        piece = Aligned(one, one, [same(one)]) if isinstance(one, str) else one.aligned
+        found += [block.moved(len(source), len(target)) for block in piece.blocks]
+        source, target = source + piece.source, target + piece.target
+    return Aligned(source, target, found)
+
+
+def stream(run: Run, lines: Iterable[str], search: Search = Search()) -> Iterator[tuple[str, list[Translation]]]:
     """Each line with its translations, in order. The first block is one line, each next one twice as long: a reader at the other end of a
     pipe waits for little, and memory does not grow with the document."""
     block: list[str] = []
@@ -46,7 +125,7 @@ def stream(run: Run, lines: Iterable[str], width: int, penalty: float, nbest: in
     for line in lines:
         block.append(line.rstrip("\r\n"))
         if len(block) == size:
-            yield from zip(block, translate(run, block, width, penalty, nbest), strict=True)
+            yield from zip(block, translated(run, block, search), strict=True)
             block, size = [], min(2 * size, BLOCK)
     if block:
-        yield from zip(block, translate(run, block, width, penalty, nbest), strict=True)
+        yield from zip(block, translated(run, block, search), strict=True)
