@@ -346,7 +346,7 @@ def test_bilinear_without_w_is_dot():
         (lambda: ThoughtRNN(4, 3, read="middle"), "read must be last, first or mean"),
         (lambda: ThoughtRNN(4, 3).start(1), "start it with the encoder's outputs"),
         (lambda: AttentiveRNN(4, 3, query="next"), "query must be previous, current or word"),
-        (lambda: FeedForward(4, activation="swish"), "activation must be"),
+        (lambda: FeedForward(4, activation="squash"), "activation must be"),
     ],
 )
 def test_sizes_that_do_not_fit(make, sentence: str):

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 from seqloom.nn.feedforward import FUNCTIONS, Activation
 from seqloom.nn.layer import Make, need
+from seqloom.nn.linear import linear
 from seqloom.nn.norm import LayerNorm, Norm
+from seqloom.nn.surprise import surprise
 
 
 class Embedding(nn.Module):
@@ -79,17 +81,14 @@ class Readout(nn.Module):
 
     def nats(self, h: Tensor, targets: Tensor) -> Tensor:
         """-ln P(w) for each target w: (…, D), (…) → (…)."""
-        logits = single(self(h))
-        return F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), reduction="none").view(targets.shape)
+        return surprise(single(self(h)), targets)[0]
 
     def losses(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w, and the part without ε."""
         if not smoothing:
             nats = self.nats(h, targets)
             return nats, nats
-        log_p = single(self(h)).log_softmax(-1)
-        nats = -log_p.gather(-1, targets[..., None])[..., 0]
-        return (1 - smoothing) * nats - smoothing * log_p.mean(-1), nats
+        return surprise(single(self(h)), targets, smoothing)
 
 
 def single(logits: Tensor) -> Tensor:
@@ -115,4 +114,4 @@ class Output(Readout):
         self.bias = None if not (bias if bias is not None else own is not None) else nn.Parameter(torch.zeros(vocabulary))
 
     def forward(self, h: Tensor) -> Tensor:
-        return F.linear(h if self.head is None else self.head(h), self.table, self.bias)  # (…, V)
+        return linear(h if self.head is None else self.head(h), self.table, self.bias)  # (…, V)
