@@ -132,11 +132,11 @@ def words_in(part, ids):
 
 def by_groups(part, h):
     """ln P of each word: of a frequent one at once, of another as ln P(group) + ln P(word | group)."""
-    first, table = part.ends[0], None if part.table is None else array(part.table)
+    first, table = part.spans[0], None if part.table is None else array(part.table)
     head = np.concatenate([array(part.common) if table is None else table[:first], array(part.groups)])
     chances = [math.log(p) for p in softmax([row @ h for row in head])]
     found = chances[:first]
-    for group, (begin, end) in enumerate(zip(part.ends[:-1], part.ends[1:], strict=True)):
+    for group, (begin, end) in enumerate(zip(part.cutoffs, [*part.cutoffs[1:], part.vocabulary], strict=True)):
         scores = table[begin:end] @ h if table is not None else linear(part.tails[group][1], linear(part.tails[group][0], h))
         found += [chances[first + group] + math.log(p) for p in softmax(scores)]
     return found

@@ -27,11 +27,11 @@ def made(cutoffs: tuple[int, ...], tied: bool) -> AdaptiveOutput:
 def torchs(part: AdaptiveOutput) -> nn.AdaptiveLogSoftmaxWithLoss:
     """torch's own, with the same weights; a tied one has identities where torch has projections."""
     tied = part.table is not None
-    twin = nn.AdaptiveLogSoftmaxWithLoss(SIZE, WORDS, part.ends[:-1], div_value=1.0 if tied else 2.0)
+    twin = nn.AdaptiveLogSoftmaxWithLoss(SIZE, WORDS, list(part.cutoffs), div_value=1.0 if tied else 2.0)
     with torch.no_grad():
-        twin.head.weight.copy_(torch.cat([part.table[: part.ends[0]] if tied else part.common, part.groups]))
+        twin.head.weight.copy_(torch.cat([part.table[: part.spans[0]] if tied else part.common, part.groups]))
         for number, tail in enumerate(twin.tail):
-            first, last = part.ends[number : number + 2]
+            first, last = [*part.cutoffs, WORDS][number : number + 2]
             tail[0].weight.copy_(torch.eye(SIZE) if tied else part.tails[number][0].weight)
             tail[1].weight.copy_(part.table[first:last] if tied else part.tails[number][1].weight)
     return twin
@@ -71,8 +71,8 @@ def test_the_edges_of_groups_and_groups_without_a_word(targets: list[int]):
 
 def test_default_cutoffs_and_sizes():
     part = AdaptiveOutput(650, 33_000)
-    assert part.ends == [2062, 8250, 33_000] and [tail[0].out_features for tail in part.tails] == [162, 40]
-    assert AdaptiveOutput(4, 3).ends == [1, 2, 3]
+    assert part.cutoffs == (2062, 8250) and part.spans == [2062, 6188, 24_750] and [tail[0].out_features for tail in part.tails] == [162, 40]
+    assert AdaptiveOutput(4, 3).spans == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def literal(part: nn.Module, h: Tensor, targets: Tensor, smoothing: float) -> tu
     loss = nats = 0.0
     for row, target in zip(h.reshape(-1, h.shape[-1]), targets.reshape(-1), strict=True):
         log_p = part(row).log_softmax(-1)
-        nats -= float(log_p[target])
-        loss += (1 - smoothing) * -float(log_p[target]) + smoothing * -sum(log_p.tolist()) / len(log_p)
+        nats -= log_p[target].item()
+        loss += (1 - smoothing) * -log_p[target].item() + smoothing * -sum(log_p.tolist()) / len(log_p)
     return loss, nats
 
 
@@ -118,7 +118,7 @@ def test_cross_entropy_does_not_ask_which_output_it_is(smoothing: float, trainin
             continue
         loss, numbers = cross_entropy(model, h, ids, mask, smoothing)
         expected, nats = literal(model.output, h[mask], ids[mask], smoothing if training else 0.0)
-        assert float(loss) == pytest.approx(expected) and numbers["nats"] == pytest.approx(nats)
+        assert loss.item() == pytest.approx(expected) and numbers["nats"] == pytest.approx(nats)
 
 
 def test_half_precision_is_summed_in_single():

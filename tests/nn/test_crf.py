@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.nn import CRF, Independent
+from seqloom.nn import CRF, Independent, plain
 from seqloom.nn.crf import transitions
 
 LABELS = 3
@@ -17,6 +17,16 @@ MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]], dt
 HOLES = torch.tensor([[0, 1, 1, 1], [1, 0, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
 both = pytest.mark.parametrize("kind", [CRF, Independent])
 masks = pytest.mark.parametrize("mask", [MASK, HOLES, None], ids=["right", "holes", "none"])
+
+
+@pytest.fixture(params=["fast", "plain"], autouse=True)
+def form(request: pytest.FixtureRequest):
+    """Everything holds for both forms."""
+    if request.param == "fast":
+        yield
+        return
+    with plain():
+        yield
 
 
 def made(kind: type, allowed: Tensor | None = None) -> torch.nn.Module:
@@ -179,6 +189,35 @@ def test_large_scores_overflow_nowhere(size: float):
     loss = part.nats(scores, best)
     loss.sum().backward()
     assert loss.isfinite().all() and (loss < 60).all() and (loss > -0.1 * size).all() and scores.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("spread", [1.0, 300.0, 3000.0])
+@pytest.mark.parametrize("ruled", [False, True])
+def test_what_exponentials_cannot_hold(spread: float, ruled: bool):
+    """Scores far apart, and a label that is reached only through one a thousand nats below the best: against sums taken by torch in one piece."""
+    labels, length = 6, 9
+    allowed = torch.rand(labels, labels) < 0.5 if ruled else None
+    part = CRF(labels, allowed)
+    for weight in part.parameters():
+        torch.nn.init.normal_(weight, std=spread)
+    scores, tags = (torch.randn(3, length, labels) * spread).requires_grad_(), torch.randint(labels, (3, length))
+    mask = torch.arange(length) < torch.tensor([[length], [4], [1]])
+    wanted = [scores, *part.parameters()]
+    loss = part.nats(scores, tags, mask)
+    steps, first, last = part.scored()
+    expected = []
+    for s, y, m in zip(scores, tags, mask, strict=True):
+        n, total = int(m.sum()), (first + s[0])
+        for t in range(1, n):
+            total = torch.stack([torch.logsumexp(total + steps[:, k], 0) + s[t, k] for k in range(labels)])
+        own = first[y[0]] + last[y[n - 1]] + sum(s[t, y[t]] for t in range(n)) + sum(steps[y[t - 1], y[t]] for t in range(1, n))
+        expected.append(torch.logsumexp(total + last, 0) - own)
+    expected = torch.stack(expected)
+    torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-7)
+    gradients = torch.autograd.grad(loss.sum(), wanted), torch.autograd.grad(expected.sum(), wanted)
+    for a, b in zip(*gradients, strict=True):
+        assert a.isfinite().all()
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-9)
 
 
 @both

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from seqloom.nn import GRU, LetterConvolution, LetterRNN, Spelling, plain
-from seqloom.nn.spelling import Letters
+from seqloom.nn.spelling import Letters, distinct
 
 READERS = [
     LetterConvolution,
@@ -124,6 +124,15 @@ def test_each_distinct_word_is_read_once():
     ids, mask = batch()
     Spelling(9, 4, size=3, letters=Counting)(ids, mask)
     assert seen == [5]  # of eight words, two occur twice and two are empty
+
+
+def test_rows_whose_numbers_agree_are_told_apart(monkeypatch: pytest.MonkeyPatch):
+    rows = torch.tensor([[1, 2], [2, 1], [1, 2], [3, 0]])
+    for all_alike in (False, True):
+        if all_alike:  # the worst of numbers
+            monkeypatch.setattr(torch, "full_like", lambda like, _: torch.zeros_like(like))
+        words, place = distinct(rows)
+        assert torch.equal(words[place], rows) and len(words) == 3
 
 
 @pytest.mark.parametrize(

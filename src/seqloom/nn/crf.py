@@ -7,12 +7,20 @@ segments as units (semi-Markov), which no lecture has.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from types import ModuleType
+from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from seqloom.nn import mask as masks
 from seqloom.nn.convolution import front, turned
+from seqloom.nn.fast import fast
+from seqloom.nn.fused import able
 from seqloom.nn.layer import need
 
 NEVER = -1e4  # what a forbidden step adds: its probability is 0, and yet no sum of such is NaN
@@ -83,7 +91,8 @@ class CRF(Paths):
     """P(y₁ … y_T) = exp(s(y)) / Σ_y' exp(s(y')),   s(y) = b[y₁] + Σₜ sₜ[yₜ] + Σₜ A[yₜ₋₁, yₜ] + e[y_T]   [T1]
 
     A linear-chain conditional random field (Lafferty et al.): A scores the steps, b the beginning, e the end. The sum over all sequences
-    is αₜ[k] = sₜ[k] + ln Σⱼ exp(αₜ₋₁[j] + A[j, k]), from left to right; the best sequence is the same with max (Viterbi).
+    is αₜ[k] = sₜ[k] + ln Σⱼ exp(αₜ₋₁[j] + A[j, k]), from left to right; the best sequence is the same with max (Viterbi). The compiled loops of
+    lattice.py are the fast form.
     """
 
     def __init__(self, labels: int, allowed: Tensor | None = None):
@@ -98,9 +107,12 @@ class CRF(Paths):
         scores, mask, tags, _ = forward_only(scores, mask, tags)
         if not scores.shape[1]:
             return scores.new_zeros(len(scores))
-        steps, first, last = self.scored()
-        total = (sums(scores, mask, steps, first)[-1] + last).logsumexp(1)
-        end = tags.gather(1, (mask.sum(1) - 1).clamp(min=0)[:, None])[:, 0]
+        steps, first, last = scored = self.scored()
+        if fast() and able(scores, *scored):
+            total = Total.apply(scores, masks.lengths(mask), *scored)
+        else:
+            total = (sums(scores, mask, steps, first)[-1] + last).logsumexp(1)
+        end = tags.gather(1, (masks.lengths(mask) - 1).clamp(min=0)[:, None])[:, 0]
         own = scores.gather(2, tags[..., None])[..., 0].masked_fill(~mask, 0).sum(1)
         between = steps[tags[:, :-1], tags[:, 1:]].masked_fill(~mask[:, 1:], 0).sum(1)
         return (total - own - between - first[tags[:, 0]] - last[end]).masked_fill(~mask[:, 0], 0)
@@ -109,12 +121,16 @@ class CRF(Paths):
     def best(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         return viterbi(scores, mask, self.scored())
 
+    @torch.no_grad()
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """P(yₜ = k) = exp(αₜ[k] + βₜ[k] - ln Z),   βₜ₋₁[j] = ln Σₖ exp(A[j, k] + sₜ[k] + βₜ[k])"""
         scores, mask, _, back = forward_only(scores, mask)
         if not scores.shape[1]:
             return torch.zeros_like(scores)
-        steps, first, last = self.scored()
+        steps, first, last = scored = self.scored()
+        if fast() and able(scores, *scored):
+            found = Lattice.of(scores, masks.lengths(mask), *scored).gradients(torch.ones(len(scores)))[0].to(scores.dtype)
+            return turned(found, back)
         after = [last.expand(len(scores), -1)]  # β, from right to left
         for score, here in zip(scores.unbind(1)[:0:-1], mask.unbind(1)[:0:-1], strict=True):
             after.append(torch.where(here[:, None], (steps + (score + after[-1])[:, None]).logsumexp(2), after[-1]))
@@ -147,8 +163,12 @@ def sums(scores: Tensor, mask: Tensor, steps: Tensor, first: Tensor) -> list[Ten
 def viterbi(scores: Tensor, mask: Tensor | None, scored: Steps) -> Tensor:
     """argmax_y s(y): the best score of a path that ends in k at t, and where it came from; then back from the best end."""
     scores, mask, _, back = forward_only(scores, mask)
+    tags = torch.zeros(scores.shape[:2], dtype=torch.long, device=scores.device)
     if not scores.shape[1]:
-        return torch.zeros(scores.shape[:2], dtype=torch.long, device=scores.device)
+        return tags
+    if fast() and able(scores, *scored):
+        lattice().viterbi(*doubles(scores), masks.lengths(mask).numpy(), *doubles(*scored), tags.numpy())
+        return turned(tags[..., None], back)[..., 0]
     steps, first, last = scored
     into, best, came = steps.T.contiguous(), first + scores[:, 0], []
     stay = torch.arange(len(first), device=scores.device)
@@ -161,6 +181,57 @@ def viterbi(scores: Tensor, mask: Tensor | None, scored: Steps) -> Tensor:
         path.append(origin.gather(1, path[-1]))
     tags = torch.cat(path[::-1], 1).masked_fill(~mask, 0)
     return turned(tags[..., None], back)[..., 0]
+
+
+@cache
+def lattice() -> ModuleType:
+    """Loaded when first used: the compiler takes half a second to import."""
+    from seqloom.nn import lattice
+
+    return lattice
+
+
+def doubles(*tensors: Tensor) -> list[np.ndarray]:
+    return [tensor.detach().double().contiguous().numpy() for tensor in tensors]
+
+
+class Lattice(NamedTuple):
+    """All paths, summed by the compiled loops: what was given, α (B, T, K) and ln Z (B,)."""
+
+    scores: np.ndarray
+    lengths: np.ndarray
+    steps: np.ndarray
+    last: np.ndarray
+    sums: np.ndarray
+    totals: np.ndarray
+
+    @classmethod
+    def of(cls, scores: Tensor, lengths: Tensor, steps: Tensor, first: Tensor, last: Tensor) -> Lattice:
+        given, count, (steps, first, last) = *doubles(scores), lengths.numpy(), doubles(steps, first, last)
+        found = cls(given, count, steps, last, np.empty_like(given), np.empty(len(given)))
+        lattice().forward(given, count, steps, first, last, found.sums, found.totals)
+        return found
+
+    def gradients(self, weights: Tensor) -> list[Tensor]:
+        """Those of Σ weights · ln Z, with respect to scores, steps, first and last."""
+        found = [np.zeros_like(like) for like in (self.scores, self.steps, self.last, self.last)]
+        lattice().backward(*self, *doubles(weights), *found)
+        return [torch.from_numpy(one) for one in found]
+
+
+class Total(torch.autograd.Function):
+    """ln Z = ln Σ_y exp(s(y)) of each row."""
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, lengths: Tensor, steps: Tensor, first: Tensor, last: Tensor) -> Tensor:
+        ctx.lattice, ctx.dtype = Lattice.of(scores, lengths, steps, first, last), scores.dtype
+        return torch.from_numpy(ctx.lattice.totals).to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, weights: Tensor) -> tuple[Tensor | None, ...]:
+        scores, steps, first, last = (one.to(ctx.dtype) for one in ctx.lattice.gradients(weights))
+        return scores, None, steps, first, last
 
 
 def transitions(labels: Sequence[str]) -> Tensor:

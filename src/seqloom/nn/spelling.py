@@ -82,7 +82,15 @@ class Spelling(nn.Module):
             return self.embedding.table.new_zeros(*ids.shape[:2], self.dim)
         place = None
         if fast():
-            keys, place = keys.unique(dim=0, return_inverse=True)
+            keys, place = distinct(keys)
         keys = keys[:, : int(keys.any(0).nonzero()[-1]) + 1]  # up to the end of the longest word
         words = self.letters(self.embedding((keys - 1).clamp(min=0)), keys > 0)
         return (words if place is None else words.index_select(0, place)).view(*ids.shape[:2], self.dim)
+
+
+def distinct(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct rows, and which of them each row is: by a number for each row, and should two of them share it, by the rows themselves."""
+    factors = torch.full_like(rows[0], 6364136223846793005).cumprod(0)
+    numbers, place = (rows * factors).sum(1).unique(return_inverse=True)
+    words = rows[torch.zeros_like(numbers).scatter_(0, place, torch.arange(len(rows), device=rows.device))]
+    return (words, place) if torch.equal(words[place], rows) else rows.unique(dim=0, return_inverse=True)
