@@ -121,13 +121,38 @@ def test_a_layer_that_stands_in_two_places_stays_one():
     assert merge(model) == ["one", "other"] and model.one is model.other and isinstance(model.one, nn.Linear)
 
 
-def test_translators_and_training_mode():
+def test_a_decoder_whose_loop_is_compiled_reads_the_adapters():
+    """Its attention's matrices go into the loop by themselves: outputs and gradients are those of the plain form."""
     model = Seq2Seq(9, 9, 4, partial(Transformer, layers=1, heads=2, causal=False), AttentiveRNN).eval()
     source, ids = torch.randint(9, (2, 5)), torch.randint(9, (2, 3))
     before = model(ids, model.start(source))[0]
-    adapt(model, 1, 2.0, ["encoder.*", "decoder.attention.*"])
+    adapt(model, 1, 2.0, ["encoder.*", "decoder.attention.*", "decoder.context_share"])
     torch.testing.assert_close(model(ids, model.start(source))[0], before)
     assert not any(part.training for part in model.modules())
+    stirred(model)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+
+    def run() -> list[torch.Tensor]:
+        y = model(ids, model.start(source))[0]
+        return [y, *torch.autograd.grad(y.square().sum(), weights)]
+
+    quick = run()
+    assert not torch.allclose(quick[0], before)
+    with plain():
+        for a, b in zip(quick, run(), strict=True):
+            torch.testing.assert_close(a, b)
+    merge(model)
+    torch.testing.assert_close(model(ids, model.start(source))[0], quick[0])
+
+
+def test_few_rows_in_use_are_those_of_training():
+    """Single precision and nothing to differentiate take a product of their own."""
+    model = LanguageModel(9, 16, STACKS["Transformer"]).float().eval()
+    adapt(model, 2, 4.0, ["*"])
+    ids, learnt = torch.randint(9, (1, 6)), stirred(model)
+    expected = learnt(ids)[0]
+    with torch.inference_mode():
+        torch.testing.assert_close(learnt(ids)[0], expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("names, rank, said", [(["*.atention.*"], 2, "no linear layer is called"), (["*"], 0, "rank of at least 1")])
