@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from seqloom.nn.embedding import Embedding, Readout, single
 from seqloom.nn.layer import need
+from seqloom.nn.surprise import surprise
 
 
 class AdaptiveOutput(Readout):
@@ -63,12 +64,12 @@ class AdaptiveOutput(Readout):
         cuts = torch.tensor(self.cutoffs, device=targets.device)
         group = torch.bucketize(targets, cuts, right=True)  # 0 for the frequent
         place = torch.where(group > 0, self.spans[0] + group - 1, targets)
-        losses = F.cross_entropy(head, place, reduction="none")
+        losses = surprise(head, place)[0]
         for number, logits in enumerate(rare):
             rows = (group == number + 1).nonzero()[:, 0]
             if len(rows) or self.training:  # every parameter has a gradient in every process
                 own = targets[rows] - self.cutoffs[number]
-                losses = losses.index_add(0, rows, F.cross_entropy(single(logits(h[rows])), own, reduction="none"))
+                losses = losses.index_add(0, rows, surprise(single(logits(h[rows])), own)[0])
         return losses.view(shape)
 
     def losses(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
