@@ -114,14 +114,23 @@ def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
 
 
 def override(tree: Tree, assignments: Iterable[str]) -> Tree:
-    """A copy of the tree with dotted assignments applied: `model.stack.layers=4`, `train.clip={type: ByValue, limit: 1}`."""
-    tree = copy(tree)
+    """A copy of the tree with dotted assignments applied: `model.stack.layers=4`, `train.clip={type: ByValue, limit: 1}`.
+
+    A tree with `sizes`, sets of such changes by name, takes the one that `size` names before the others.
+    """
+    tree, changes = copy(tree), []
     for assignment in assignments:
         place, equals, text = assignment.partition("=")
         if not equals or not place.strip():
             raise ValueError(f"{assignment!r}: an override is place=value, such as model.stack.layers=4")
-        value, _ = parse(text, f"{assignment[:80]!r}")
-        *parents, last = place.strip().split(".")
+        changes.append((place.strip(), parse(text, f"{assignment[:80]!r}")[0], assignment))
+    if sizes := tree.pop("sizes", None):
+        size = str([tree.pop("size", None), *(value for place, value, _ in changes if place == "size")][-1])
+        if size not in sizes:
+            raise ValueError(f"size={size}: there is no such size; {nearest(size, sizes)}")
+        changes = [(place, value, f"sizes.{size}") for place, value in sizes[size].items()] + [one for one in changes if one[0] != "size"]
+    for place, value, said in changes:
+        *parents, last = place.split(".")
         node = tree
         for parent in parents:
             inner = node.get(parent)
@@ -130,7 +139,7 @@ def override(tree: Tree, assignments: Iterable[str]) -> Tree:
             if inner is None:
                 inner = {}
             if not isinstance(inner, dict):
-                raise ValueError(f"{assignment!r}: {parent} is {inner!r}, which has no options of its own")
+                raise ValueError(f"{said!r}: {parent} is {inner!r}, which has no options of its own")
             node[parent] = inner
             node = inner
         node[last] = value

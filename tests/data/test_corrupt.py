@@ -16,24 +16,28 @@ from seqloom.objectives.likelihood import cross_entropy
 from seqloom.text.tokenizer import MASK
 
 
+def drawn(ids: torch.Tensor, seed: int) -> torch.Tensor:
+    return torch.rand(3, *ids.shape, generator=torch.Generator().manual_seed(seed))
+
+
 def test_shares_are_as_asked() -> None:
     ids = torch.randint(5, 1000, (200, 500), generator=torch.Generator().manual_seed(0))
     real = torch.arange(500) < 400
-    found = corrupt(ids, real.expand_as(ids), 1000, torch.Generator().manual_seed(1))
+    found = corrupt(ids, real.expand_as(ids), 1000, drawn(ids, 1))
     share = found.picked[:, :400].float().mean()
     assert abs(share - 0.15) < 0.005 and not found.picked[:, 400:].any()
     assert torch.equal(found.ids[~found.picked], ids[~found.picked])
     read, was = found.ids[found.picked], ids[found.picked]
     assert abs((read == MASK).float().mean() - 0.8) < 0.01
     assert abs(((read != MASK) & (read != was)).float().mean() - 0.1) < 0.01 and read.min() >= MASK
-    again = corrupt(ids, real.expand_as(ids), 1000, torch.Generator().manual_seed(1))
+    again = corrupt(ids, real.expand_as(ids), 1000, drawn(ids, 1))
     assert torch.equal(again.ids, found.ids)
 
 
 def test_x17_three_are_picked_two_masked_one_replaced_and_only_they_count() -> None:
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12]])
     for seed in range(2000):  # until chance draws the figure: 3 picked, of which 2 masked and 1 another word
-        found = corrupt(ids, torch.ones_like(ids, dtype=torch.bool), 20, torch.Generator().manual_seed(seed), rate=0.4, masked=0.6, replaced=0.4)
+        found = corrupt(ids, torch.ones_like(ids, dtype=torch.bool), 20, drawn(ids, seed), rate=0.4, masked=0.6, replaced=0.4)
         read, was = found.ids[found.picked], ids[found.picked]
         if len(read) == 3 and int((read == MASK).sum()) == 2 and bool(((read != MASK) & (read != was)).any()):
             break
@@ -50,11 +54,20 @@ def test_x17_three_are_picked_two_masked_one_replaced_and_only_they_count() -> N
     assert cross_entropy(model, h, other, found.picked, 0.0)[0].item() == loss.item()
 
 
+def test_a_row_with_words_has_a_gap() -> None:
+    ids = torch.arange(5, 11).repeat(50, 1)
+    real = torch.ones_like(ids, dtype=torch.bool)
+    real[0] = False
+    real[1, 1:] = False
+    found = corrupt(ids, real, 20, drawn(ids, 0), rate=1e-9)
+    assert found.picked.sum(1).tolist() == [0] + [1] * 49 and found.picked[1, 0]
+
+
 def test_bad_shares_are_refused() -> None:
     ids = torch.zeros(1, 2, dtype=torch.long)
     for options in ({"rate": 0}, {"masked": 0.9, "replaced": 0.2}, {"replaced": -0.1}):
         with pytest.raises(ValueError, match="shares"):
-            corrupt(ids, ids == 0, 10, torch.Generator(), **options)
+            corrupt(ids, ids == 0, 10, drawn(ids, 0), **options)
 
 
 def test_x8_a_million_steps_of_256_times_512_tokens_are_forty_epochs() -> None:

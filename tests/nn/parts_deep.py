@@ -6,7 +6,7 @@ from functools import partial
 
 from case import SIZE, Case, layer
 
-from seqloom.nn import GRU, RNN, AttentiveRNN, Chain, Experts, FastForward, FeedForward, MixFeatures, Residual
+from seqloom.nn import GRU, RNN, AttentiveRNN, Chain, Experts, FastForward, FeedForward, MixFeatures, Residual, TwoWays
 
 experts = partial(Experts, experts=3, top=2, expert=partial(FeedForward, dim=3))
 
@@ -14,6 +14,8 @@ CASES: list[Case] = [
     layer(partial(FastForward, dim=3, layers=2)),
     layer(partial(FastForward, dim=2, layers=3, direction="both")),
     layer(partial(FastForward, layers=1, cell=GRU)),
+    layer(partial(TwoWays, layers=2)),
+    layer(partial(TwoWays, layers=3, cell=GRU, residual=False)),
     layer(partial(Residual, layer=RNN)),
     layer(partial(Residual, layer=partial(RNN, dim=SIZE // 2, direction="both"))),
     layer(partial(Residual, layer=partial(MixFeatures, network=experts))),

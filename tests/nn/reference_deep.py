@@ -35,4 +35,20 @@ def residual(part, x, memory):
     return np.array(x) + y
 
 
-FORMS: dict[str, Callable] = {"FastForward": fast_forward, "Residual": residual}
+def two_ways(part, x, memory):
+    """Each direction alone, layer by layer; then γ Σ softmax(a) over x twice and the pairs of layers."""
+    import reference
+
+    def walked(way):
+        levels = [np.array(x)]
+        for layer in way:
+            levels.append(reference.of(layer, levels[-1], None))
+        return levels
+
+    raw = part.mix.shares.detach().numpy()
+    shares = np.exp(raw) / np.exp(raw).sum()
+    pairs = zip(walked(part.ahead), walked(part.back), strict=True)
+    return float(part.mix.gain) * sum(share * np.concatenate(pair, 1) for share, pair in zip(shares, pairs, strict=True))
+
+
+FORMS: dict[str, Callable] = {"FastForward": fast_forward, "TwoWays": two_ways, "Residual": residual}

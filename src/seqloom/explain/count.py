@@ -82,6 +82,8 @@ class Products(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         packet = func._overloadpacket
+        if packet is torch.ops.aten._local_scalar_dense and args[0].is_meta:
+            return False  # whether some value is so: of sizes alone nothing is
         if packet not in self.known:
             with self:
                 result = func.decompose(*args, **(kwargs or {}))
@@ -104,11 +106,8 @@ class Products(TorchDispatchMode):
 
 def flops(model: nn.Module, parts: dict[str, nn.Module], vocabulary: int, length: int) -> dict[str, int]:
     """Place → FLOPs of one forward pass over `length` tokens (and, for a translator, a source as long), in plain form."""
-    ids = torch.arange(length).remainder(vocabulary)[None]
+    ids = torch.arange(length, device=next(model.parameters()).device).remainder(vocabulary)[None]
     model.eval()
     with torch.no_grad(), plain(), Products(parts) as counted:
-        if model.continues:
-            model(ids)
-        else:
-            model(ids, model.start(ids))
+        model(ids, model.start(ids) if hasattr(model, "source_context") else None)
     return counted.flops

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
 from seqloom import config
@@ -16,6 +17,7 @@ from seqloom.explain import count, notation
 from seqloom.run import Recipe, find, is_run
 from seqloom.text import tokenizer
 
+MOST = 1_000_000_000  # parameters that are made to count FLOPs
 LETTERS = {"V": "vocabulary", "D": "dim", "H": "heads", "E": "experts"}
 """Letters of docs/notation.md that are sizes of a model, and the option that says each; K, the size of a head, follows from D and H."""
 
@@ -99,15 +101,20 @@ def explain(
         vocabulary = tokenizer.load(f"{what}/tokenizer.json").get_vocab_size()
     if vocabulary < 1 or (length is not None and length < 1):
         raise ValueError(f"a vocabulary of {vocabulary} and a length of {length} count nothing; give numbers above 0")
-    said: count.Said = {}
-    with count.watched(said):
-        model = recipe.model(vocabulary)
     width = length or recipe.parts["data"].keywords.get("width", 32)
-    width = min(width, *(limit for limit in (model.context, getattr(model, "source_context", None), width) if limit))
-    found = count.listed(model)
+    try:  # sizes without numbers: a model of any size takes no memory
+        model, found, said, work, width = counted(recipe, vocabulary, width, "meta")
+    except NotImplementedError:  # a mixture of experts computes what its numbers choose
+        with torch.device("meta"):
+            size = sum(parameter.numel() for parameter in recipe.model(vocabulary).parameters())
+        if size > MOST:
+            raise ValueError(
+                f"{what}: {size:,} parameters, whose experts must be at hand to count their FLOPs, are too many for a laptop; "
+                "give it fewer layers, as in model.stack.layers=1"
+            ) from None
+        model, found, said, work, width = counted(recipe, vocabulary, width, "cpu")
     held, shared = count.weights(model, found)
     owner = {id(tensor): name for name, tensor in model.named_parameters()}
-    work = count.flops(model, found, vocabulary, width)
     groups: dict[str, Part] = {}
     for place, module in found.items():
         one = describe(place, module, found, said)
@@ -122,6 +129,16 @@ def explain(
         part.places = together(part.places)
     total = sum(part.parameters for part in groups.values())
     return Explanation(" ".join([what, *overrides]), vocabulary, width, total, sum(work.values()) / width, list(groups.values()), tree)
+
+
+def counted(recipe: Recipe, vocabulary: int, width: int, device: str) -> tuple[nn.Module, dict[str, nn.Module], count.Said, dict[str, int], int]:
+    """The model, its parts, what they were made with, their FLOPs, and over how many tokens."""
+    said: count.Said = {}
+    with count.watched(said), torch.device(device):
+        model = recipe.model(vocabulary)
+    width = min(width, *(limit for limit in (model.context, getattr(model, "source_context", None), width) if limit))
+    found = count.listed(model)
+    return model, found, said, count.flops(model, found, vocabulary, width), width
 
 
 def describe(place: str, module: nn.Module, found: dict[str, nn.Module], said: count.Said) -> Part:

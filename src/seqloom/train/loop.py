@@ -9,7 +9,7 @@ import copy
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -29,7 +29,7 @@ from seqloom.train import budget, checkpoint, distributed
 from seqloom.train.distributed import World
 from seqloom.train.memory import keep_freed
 from seqloom.train.metrics import Metrics
-from seqloom.train.optim import AdamW, Clip, GlobalNorm
+from seqloom.train.optim import AdamW, Clip, GlobalNorm, spread
 from seqloom.train.progress import Progress, say
 from seqloom.train.schedule import Cosine, Schedule
 from seqloom.train.signals import Signals
@@ -59,6 +59,7 @@ class Job(NamedTuple):
     valid: Batches
     world: World = World()
     seed: int = 0
+    factors: Mapping[str, float] = {}  # on the rate, by the names of weights
 
 
 class Outcome(NamedTuple):
@@ -132,6 +133,7 @@ class Fit:
     def __init__(self, trainer: Trainer, job: Job, quiet: bool):
         self.options, self.job, self.world, self.quiet = trainer, job, job.world, quiet or not job.world.first
         self.optimizer = trainer.make_optimizer(job.model.parameters())
+        spread(self.optimizer, {p: job.factors[name] for name, p in job.model.named_parameters() if name in job.factors})
         self.parameters = [p for p in job.model.parameters() if p.requires_grad]
         self.half = bf16(trainer.precision, self.parameters[0].device)
         self.checkpoints = job.folder / "checkpoints"
@@ -193,7 +195,7 @@ class Fit:
             loss += numbers["nats"]
         rate = self.optimizer.rate * self.options.schedule(self.step, self.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group["factor"]
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = self.options.clip(gradients)
         loss, bad = distributed.total(self.world, loss, not (math.isfinite(norm) and math.isfinite(loss)))
@@ -319,7 +321,7 @@ class Fit:
 
         held = budget.activations(forward)
         flops = budget.flops(lambda: forward().backward()) / max(batches[0].weight, 1)
-        each = distributed.total(self.world, budget.seconds_per_step(step))[0] / self.world.size
+        each = distributed.total(self.world, budget.seconds_per_step(step, *self.probe()))[0] / self.world.size
         look = budget.seconds_per_step(lambda _: nats(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5)
         look *= sum(1 for _ in self.held_out())
         weight = self.world.size * options.accumulate * sum(batch.weight for batch in batches) / len(batches)
@@ -334,6 +336,10 @@ class Fit:
         torch.set_rng_state(random)
         if not self.quiet:
             say(self.promise.text())
+
+    def probe(self) -> tuple[float, int]:
+        """How long to time steps, and how many at most: where minutes are the budget, a fiftieth of it, since the machine's speed wavers."""
+        return (max(2.0, 60 * minutes / 50), 10_000) if (minutes := self.options.budgets.get("minutes")) else (2.0, 20)
 
     def finish(self) -> None:
         """The final weights: the mean of the newest checkpoints, or the best one, or the last where nothing was kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,17 @@ def groups(parameters: Parameters, decay: float) -> list[dict]:
     parameters = [p for p in parameters if p.requires_grad]
     both = [([p for p in parameters if p.dim() >= 2], decay), ([p for p in parameters if p.dim() < 2], 0.0)]
     return [{"params": members, "weight_decay": rate} for members, rate in both if members]
+
+
+def spread(optimizer: torch.optim.Optimizer, factors: Mapping[nn.Parameter, float]) -> None:
+    """Give parameters a factor on the rate of their own: groups fall apart by it."""
+    parted = []
+    for group in optimizer.param_groups:
+        members: dict[float, list[nn.Parameter]] = {}
+        for parameter in group["params"]:
+            members.setdefault(factors.get(parameter, 1.0), []).append(parameter)
+        parted += [{**group, "params": own, "factor": factor} for factor, own in members.items()]
+    optimizer.param_groups[:] = parted
 
 
 class AdamW(torch.optim.AdamW):

@@ -1,0 +1,68 @@
+"""The bidirectional language model: two language models, one for each direction, over one embedding and one output  [I10]."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.embedding import Embedding, Output
+from seqloom.nn.layer import Make
+from seqloom.nn.state import State
+from seqloom.nn.twoways import TwoWays
+
+
+class BiLanguageModel(nn.Module):
+    """P→(wₜ | w₁ … wₜ₋₁) = softmax(output(h→ₜ₋₁)),   P←(wₜ | wₜ₊₁ … w_T) = softmax(output(h←ₜ₊₁))   [I10]
+
+    ELMo. Its use is `vectors`: every layer of both directions, mixed; a model for another task learns the mixture, which stays as it starts
+    here. Left to right it is a language model like any other, and writes so.
+    """
+
+    continues = True
+
+    def __init__(
+        self,
+        vocabulary: int,
+        dim: int,
+        stack: Make[TwoWays] = TwoWays,
+        embedding: Make[Embedding] = Embedding,
+        tied: bool = True,
+        dropout: float = 0.0,
+        output: Make[Output] = Output,
+    ):
+        super().__init__()
+        self.embedding = embedding(vocabulary, dim)
+        self.stack = stack(dim)
+        self.stack.mix.requires_grad_(False)
+        self.context = None
+        self.output = output(dim, vocabulary, self.embedding if tied else None)
+        self.dropout = Dropout(dropout)
+
+    def start(self, batch: int) -> State:
+        """The state of the direction that reads ahead, before the first token."""
+        return self.stack.start(batch)[0]
+
+    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]:
+        """What generation begins with: the ids to read, the state before them, their mask."""
+        return ids, None, mask
+
+    def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → what the output layer reads to say what comes next, (B, T, D), and the state."""
+        x = self.dropout(self.embedding(ids))
+        levels, state = self.stack.walk(self.stack.ahead, x, state or self.start(len(ids)), mask)
+        return self.dropout(levels[-1]), state
+
+    def before(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, T) → what the output layer reads to say what comes before each token, (B, T, D)."""
+        x = self.dropout(self.embedding(ids))
+        levels, _ = self.stack.walk(self.stack.back, x, self.stack.start(len(ids))[1], mask)
+        return self.dropout(levels[-1])
+
+    def vectors(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, T) → the mixture of all layers of both directions, (B, T, 2 D)."""
+        return self.stack(self.embedding(ids), None, mask)[0]
+
+    def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → logits of the next token (B, T, V) and the state."""
+        h, state = self.features(ids, state, mask)
+        return self.output(h), state
