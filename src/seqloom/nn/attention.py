@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from seqloom.nn.cache import Cache
+from seqloom.nn.cache import Cache, Looking
 from seqloom.nn.kept import Kept
 from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.linear import Linear
 from seqloom.nn.position import NoPosition, Position
 from seqloom.nn.score import ScaledDot, Score
 from seqloom.nn.sight import Rule, Sight
@@ -65,11 +66,11 @@ class SelfAttention(Layer):
         self.heads, self.shape = heads, Heads.of(size, heads, groups, key, value)
         need(window is None or window > 0, f"a window holds at least the position itself, not {window}")
         self.dim, self.causal = size, causal
-        self.project = nn.Linear(size, sum(self.shape.widths), bias)
+        self.project = Linear(size, sum(self.shape.widths), bias)
         self.score, self.weights = score(self.shape.key), weights()
         self.position = position or NoPosition(size, heads)
         self.position.check(self.shape.key)
-        self.last = nn.Linear(heads * self.shape.value, size, bias)
+        self.last = Linear(heads * self.shape.value, size, bias)
         self.rule = Rule(self.position, causal, window, Kept())
 
     def start(self, batch: int, memory: Memory | None = None) -> Cache:
@@ -94,7 +95,7 @@ class SelfAttention(Layer):
         sight = sight or self.sight(x, state, mask)
         q, k, v = (part.transpose(1, 2) for part in self.parts(x, sight))  # (B, H, T, K), (B, G, T, K), (B, G, T, K')
         state = (state or self.start(x.shape[0])).append(k, v, sight.known)
-        y, weights = sight.view.attend(q, state.keys, state.values, self.score, self.weights)
+        y, weights = state.attend(sight.view, q, self.score, self.weights)
         return self.last(y.transpose(1, 2).flatten(2)), weights, state
 
     def parts(self, x: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
@@ -109,14 +110,6 @@ class SelfAttention(Layer):
             q, k, v = self.project(x).split_with_sizes([asked, held, worth], -1)
             q, k = q.view(batch, length, heads, key), k.view(batch, length, groups, key)
         return q, k, v.view(batch, length, groups, value)
-
-
-class Looking(NamedTuple):
-    """What cross-attention keeps of the memory: its keys and values (B, G, S, K), made once, and its mask (B, 1, 1, S)."""
-
-    keys: Tensor
-    values: Tensor
-    visible: Tensor | None
 
 
 class CrossAttention(Layer):
@@ -136,10 +129,10 @@ class CrossAttention(Layer):
         super().__init__()
         self.dim, self.heads, self.shape = size, heads, Heads.of(size, heads, groups, key)
         queries, keys, values = self.shape.widths
-        self.query = nn.Linear(size, queries, bias)
-        self.project = nn.Linear(memory, keys + values, bias)
+        self.query = Linear(size, queries, bias)
+        self.project = Linear(memory, keys + values, bias)
         self.score, self.weights = score(self.shape.key), weights()
-        self.last = nn.Linear(size, size, bias)
+        self.last = Linear(size, size, bias)
 
     def start(self, batch: int, memory: Memory | None = None) -> Looking:
         need(memory is not None, "cross-attention needs a memory to look at: start it with the encoder's outputs")
@@ -154,7 +147,7 @@ class CrossAttention(Layer):
     def look(self, x: Tensor, state: Looking, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, Looking]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state."""
         q = self.query(x).view(*x.shape[:2], self.shape.queries, self.shape.key).transpose(1, 2)  # (B, H, T, K)
-        y, weights = attend(q, state.keys, state.values, self.score, state.visible, weights=self.weights)
+        y, weights = state.attend(q, self.score, self.weights, attend)
         return self.last(y.transpose(1, 2).flatten(2)), weights, state
 
 
@@ -183,8 +176,8 @@ class Pooling(nn.Module):
     ):
         super().__init__()
         need(project or size == memory == (dim or size), f"without projections a query of {size} cannot meet a memory of {memory}: make them equal")
-        self.query = nn.Linear(size, dim or size, bias=False) if project else nn.Identity()
-        self.key = nn.Linear(memory, dim or size) if project else nn.Identity()
+        self.query = Linear(size, dim or size, bias=False) if project else nn.Identity()
+        self.key = Linear(memory, dim or size) if project else nn.Identity()
         self.score, self.weights = score(dim or size), weights()
 
     def start(self, memory: Memory) -> Pooled:

@@ -12,6 +12,7 @@ from seqloom.nn.attention import Pooling
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.fast import fast
 from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.linear import Linear
 from seqloom.nn.recurrent import LSTM, Cell, Direction
 from seqloom.nn.state import State, merge
 from seqloom.nn.thought import Read, begun, thought
@@ -64,9 +65,9 @@ class AttentiveRNN(Layer):
         first = size + memory if query == "word" else size
         self.layers = nn.ModuleList(Direction(cell(dim if number else first, dim)) for number in range(layers))
         self.attention = attention(size if query == "word" else dim, memory)
-        self.context_share = nn.Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
-        self.first = nn.Linear(memory, dim)
-        self.last = nn.Linear(dim + memory + size + (memory if thought else 0), dim)
+        self.context_share = Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
+        self.first = Linear(memory, dim)
+        self.last = Linear(dim + memory + size + (memory if thought else 0), dim)
         self.dropout = Dropout(dropout)
 
     @property

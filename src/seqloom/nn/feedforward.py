@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.nn.layer import need
+from seqloom.nn.linear import Linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh"]
 FUNCTIONS = {
@@ -47,8 +48,8 @@ class FeedForward(Forward):
         super().__init__()
         need(activation in FUNCTIONS, f"activation must be one of {', '.join(FUNCTIONS)}, not {activation!r}")
         dim = dim or 4 * size
-        self.first = nn.Linear(size, dim, bias)
-        self.last = nn.Linear(dim, size, bias)
+        self.first = Linear(size, dim, bias)
+        self.last = Linear(dim, size, bias)
         self.activation = activation
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -61,8 +62,8 @@ class SwiGLU(Forward):
     def __init__(self, size: int, dim: int | None = None, bias: bool = False):
         super().__init__()
         dim = dim or -(-8 * size // 3)  # two thirds of 4 D: as many parameters as the plain form
-        self.first = nn.Linear(size, 2 * dim, bias)
-        self.last = nn.Linear(dim, size, bias)
+        self.first = Linear(size, 2 * dim, bias)
+        self.last = Linear(dim, size, bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         gate, value = self.first(x).chunk(2, dim=-1)  # each (B, T, dim)

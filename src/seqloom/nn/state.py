@@ -6,7 +6,7 @@ argument and a result, never an attribute, so the functions here are all that ge
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import torch
@@ -37,9 +37,28 @@ def tensors(state: State) -> Iterator[Tensor]:
     yield from found
 
 
+class Rows:
+    """The change that picks batch rows. A node that maps itself may look at `rows` and do so without touching its tensors; what several
+    layers would make alike is made `once`."""
+
+    def __init__(self, rows: Tensor):
+        self.rows = rows
+        self.made: dict[Hashable, tuple[Any, Any]] = {}
+
+    def __call__(self, tensor: Tensor) -> Tensor:
+        return tensor.index_select(0, self.rows)
+
+    def once(self, owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What is made of the `owner`, one object shared by layers, under the key."""
+        place = (id(owner), key)
+        if place not in self.made:
+            self.made[place] = owner, make()  # the owner is held so that its id stays its own
+        return self.made[place][1]
+
+
 def select(state: State, rows: Tensor) -> State:
     """The state of the given batch rows, in that order, repeats allowed: one beam step."""
-    return map_state(lambda tensor: tensor.index_select(0, rows), state)
+    return map_state(Rows(rows), state)
 
 
 def detach(state: State) -> State:

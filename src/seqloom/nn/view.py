@@ -48,11 +48,18 @@ def fusable(score: Score, weights: Weights) -> bool:
     return fast() and score.scale is not None and weights.fused
 
 
+Seen = tuple[Tensor | None, int, int]
+"""For one query: a mask of four axes, boolean for all heads or to be added, and the first and the end of the keys that it may reach."""
+
+
 class Dense(NamedTuple):
     """The equation as it stands."""
 
     visible: Tensor | None
     bias: Tensor | None
+
+    def one(self, keys: int) -> Seen | None:
+        return None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, score: Score, weights: Weights) -> tuple[Tensor, Tensor]:
         if (times := q.shape[1] // k.shape[1]) > 1:
@@ -73,6 +80,10 @@ class Fused(NamedTuple):
     def of(cls, visible: Tensor | None, bias: Tensor | None, causal: bool) -> Fused:
         blind = None if visible is None else ~visible.any(-1, keepdim=True)
         return cls(added(visible, bias), causal, blind)
+
+    def one(self, keys: int) -> Seen | None:
+        plain = self.mask is None or (self.mask.dim() == 4 and (self.mask.dtype is torch.float32 or self.mask.shape[1] == 1))
+        return (self.mask, 0, keys) if plain else None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, score: Score, weights: Weights) -> tuple[Tensor, None]:
         y = kernel(score.query(q), k, v, self.mask, self.causal, score.scale)
@@ -118,6 +129,11 @@ class Band(NamedTuple):
             found.append((a, b, low, keys if after is None else min(keys, self.past + b + after)))
         return found
 
+    def one(self, keys: int) -> Seen | None:
+        _, _, low, high = self.bounds(1, keys)[0]
+        shift = self.left - self.past
+        return None if self.table is None else self.table[:, :, :1, low + shift : high + shift], low, high
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, score: Score, weights: Weights) -> tuple[Tensor, None]:
         q, bounds = score.query(q), self.bounds(q.shape[2], k.shape[2])
         spans = [(low, high) for _, _, low, high in bounds]
@@ -127,6 +143,9 @@ class Band(NamedTuple):
             mask = None if self.table is None else self.table[:, :, : b - a, low + shift : high + shift]
             pieces.append(kernel(q[:, :, a:b], keys, values, mask, False, score.scale).transpose(1, 2))  # (B, chunk, H, K')
         return (pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)).transpose(1, 2), None
+
+
+View = Dense | Fused | Band
 
 
 def cut(x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:

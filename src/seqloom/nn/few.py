@@ -1,0 +1,148 @@
+"""y = W x + b for few rows x, compiled: what decoding spends its time on. The tiles stand in tiles.py, the threads are torch's own.
+
+For few rows the time goes into reading W, and torch's product is made for many. Left out: what torch does well, many rows and gradients.
+Arrays are given by their addresses, which costs a call the least.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, compiled, inner, number, share, take
+from seqloom.nn.tiles import DEEP, HIGH, PANEL, WIDE, bytes_, floats, floats_at
+
+NEAR = 1 << 15  # bytes of weights that one turn takes at least
+BLOCK = 32 * DEEP  # inputs that some panels meet while both are near
+MOST = (1 << 31) - 1
+
+
+@inner
+def turn(pieces, size, threads):
+    """How many pieces of `size` bytes one turn takes: enough to be worth the trip, few enough to share evenly."""
+    return pieces if threads == 1 else max(1, min(-(-pieces // (2 * threads)), max(NEAR // size, pieces // (8 * threads))))
+
+
+@inner
+def float_piece(job, piece):
+    """Three columns of y."""
+    rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
+    long, row, eights = 4 * size, 4 * columns, size // 8
+    n = min(WIDE * piece, columns - WIDE)
+    x, w = number(job, REST + 3), number(job, REST + 4) + n * long
+    b, y = number(job, REST + 5) + 4 * n, number(job, REST + 6) + 4 * n
+    for i in range(0, rows, HIGH):
+        to, at, left = y + i * row, x + i * long, rows - i
+        if left >= 4:
+            floats(to, row, b, w, at, eights, long, 4, WIDE)
+        elif left == 3:
+            floats(to, row, b, w, at, eights, long, 3, WIDE)
+        elif left == 2:
+            floats(to, row, b, w, at, eights, long, 2, WIDE)
+        else:
+            floats(to, row, b, w, at, eights, long, 1, WIDE)
+
+
+@inner
+def byte_tile(to, row, b, w, s, at, steps, pairs, long, left):
+    """Up to six rows and sixteen columns of y."""
+    if left >= 6:
+        bytes_(to, row, b, w, s, at, steps, pairs, long, 6)
+    elif left == 5:
+        bytes_(to, row, b, w, s, at, steps, pairs, long, 5)
+    elif left == 4:
+        bytes_(to, row, b, w, s, at, steps, pairs, long, 4)
+    elif left == 3:
+        bytes_(to, row, b, w, s, at, steps, pairs, long, 3)
+    elif left == 2:
+        bytes_(to, row, b, w, s, at, steps, pairs, long, 2)
+    else:
+        bytes_(to, row, b, w, s, at, steps, pairs, long, 1)
+
+
+@inner
+def byte_pieces(job, first, last):
+    """Panels of sixteen columns of y, `BLOCK` rows at a time."""
+    rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
+    x, weights, bias, out = number(job, REST + 3), number(job, REST + 4), number(job, REST + 5), number(job, REST + 6)
+    scales, steps = number(job, REST + 7), number(job, REST + 8)
+    long, row, pairs = 2 * size, 4 * columns, size // 2
+    spare = np.empty((DEEP, PANEL), np.float32)
+    for block in range(0, rows, BLOCK):
+        end = min(rows, block + BLOCK)
+        for piece in range(first, last):
+            n = PANEL * piece
+            w, b, s, wide = weights + n * size, bias + 4 * n, scales + 4 * n, min(PANEL, columns - n)
+            for i in range(block, end, DEEP):
+                left, at, step, to = end - i, x + i * long, steps + 4 * i, out + i * row + 4 * n
+                if wide == PANEL:
+                    byte_tile(to, row, b, w, s, at, step, pairs, long, left)
+                else:  # the last panel is wider than y
+                    byte_tile(spare.ctypes.data, 4 * PANEL, b, w, s, at, step, pairs, long, left)
+                    for j in range(min(DEEP, left)):
+                        floats_at(to + j * row, wide)[:] = spare[j, :wide]
+
+
+def float_work(job):
+    pieces, some = number(job, PIECES), number(job, TURN)
+    while True:
+        first = take(job, some)
+        if first >= pieces:
+            return
+        for piece in range(first, min(first + some, pieces)):
+            float_piece(job, piece)
+
+
+def byte_work(job):
+    pieces, some = number(job, PIECES), number(job, TURN)
+    while True:
+        first = take(job, some)
+        if first >= pieces:
+            return
+        byte_pieces(job, first, min(first + some, pieces))
+
+
+@compiled
+def multiply(work, rows, columns, size, x, weights, bias, out, threads):
+    """out (rows, columns) ← x (rows, size) Wᵀ + bias, all single precision; size is a multiple of 8, columns are at least 3."""
+    job = np.empty(REST + 7, np.int64)
+    pieces = -(-columns // WIDE)
+    job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, 4 * WIDE * size, threads)
+    job[REST], job[REST + 1], job[REST + 2], job[REST + 3] = rows, columns, size, x
+    job[REST + 4], job[REST + 5], job[REST + 6] = weights, bias, out
+    share(work, job.ctypes.data, threads)
+
+
+@inner
+def rounded(x, size, whole, most):
+    """x̂ = round(x / step) into 16-bit `whole`, and the step, max |x| / `most`. NaN and infinity make the step NaN."""
+    bits, values = floats_at(x, size).view(np.int32), floats_at(x, size)
+    top = np.int32(0)
+    for k in range(size):
+        bare = np.int32(bits[k] & np.int32(0x7FFFFFFF))
+        top = bare if bare > top else top
+    if top >= np.int32(0x7F800000) or top == 0:
+        whole[:] = 0
+        return np.float32(np.nan) if top else np.float32(0)
+    high = np.int32(top).view(np.float32)
+    factor = most / high
+    if not factor < np.float32(3e38):  # so small that it is nothing
+        whole[:] = 0
+        return np.float32(0)
+    for k in range(size):
+        whole[k] = np.int16(np.rint(values[k] * factor))
+    return high / most
+
+
+@compiled
+def multiply_bytes(work, rows, columns, size, x, weights, bias, out, scales, threads):
+    """out ← x̂ Ŵᵀ + bias with W in bytes, its rows' scales, and x in 16 bits, as fine as sums of 32 bits allow; size is even."""
+    steps, whole = np.empty(rows, np.float32), np.empty((rows, size), np.int16)
+    most = np.float32(min(32767, MOST // (127 * size)))
+    for i in range(rows):
+        steps[i] = rounded(x + 4 * i * size, size, whole[i], most)
+    job = np.empty(REST + 9, np.int64)
+    pieces = -(-columns // PANEL)
+    job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, PANEL * size, threads)
+    job[REST], job[REST + 1], job[REST + 2], job[REST + 3] = rows, columns, size, whole.ctypes.data
+    job[REST + 4], job[REST + 5], job[REST + 6], job[REST + 7], job[REST + 8] = weights, bias, out, scales, steps.ctypes.data
+    share(work, job.ctypes.data, threads)

@@ -1,0 +1,90 @@
+"""Work shared by torch's own threads, from inside compiled code: no second pool of threads ever stands beside torch's.
+
+A job is a row of 64-bit numbers in memory: how many pieces were taken, how many there are, how many one turn takes; then whatever the work
+needs. Threads take turns until nothing is left, so one that is held up by others takes fewer. Where torch's pool cannot be called (another
+compiler's), one thread does it all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import torch
+from llvmlite import ir
+from numba import cfunc, njit, types
+from numba.core import typing
+from numba.extending import intrinsic
+
+OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz"}, "error_model": "numpy", "boundscheck": False}
+inner = njit(**OPTIONS)
+compiled = njit(**OPTIONS, cache=True)
+WORD = ir.IntType(64)
+TAKEN, PIECES, TURN, REST = 0, 1, 2, 3  # the places of a job's numbers
+
+
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+def alone(work: int, job: int, count: int, flags: int) -> None:
+    """One thread that does all."""
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(work)(job)
+
+
+def pool() -> tuple[int, bool]:
+    """Where the routine stands that lets torch's threads work together, and whether there is one."""
+    path = Path(torch.__file__).parent / "lib" / "libgomp.so.1"
+    for name in (str(path) if path.exists() else None, None):
+        try:
+            return ctypes.cast(ctypes.CDLL(name).GOMP_parallel, ctypes.c_void_p).value, True
+        except (OSError, AttributeError):
+            continue
+    return ctypes.cast(alone, ctypes.c_void_p).value, False
+
+
+_address, several = pool()
+llvm.add_symbol("seqloom_threads", _address)
+_together = types.ExternalFunction("seqloom_threads", typing.signature(types.void, types.intp, types.intp, types.uint32, types.uint32))
+
+
+@inner
+def share(work, job, threads):
+    """Lets `threads` threads do the `work`, a C function of the job's address, at the address `work`."""
+    _together(work, job, types.uint32(threads), types.uint32(0))
+
+
+def threads() -> int:
+    """How many threads this caller may use."""
+    return torch.get_num_threads() if several else 1
+
+
+@cache
+def work(kind: Callable) -> int:
+    """The address of a compiled function of a job, made when first asked for."""
+    made = cfunc(typing.signature(types.void, types.intp), cache=True, nopython=True, error_model="numpy")(kind)
+    _made.append(made)
+    return made.address
+
+
+_made: list = []
+
+
+@intrinsic
+def number(typing, job, place):
+    """The job's number at a place."""
+
+    def code(context, builder, signature, args):
+        return builder.load(builder.inttoptr(builder.add(args[0], builder.mul(args[1], WORD(8))), WORD.as_pointer()))
+
+    return types.intp(types.intp, types.intp), code
+
+
+@intrinsic
+def take(typing, job, amount):
+    """Takes so many pieces: the first of them, which may lie beyond the last there is."""
+
+    def code(context, builder, signature, args):
+        return builder.atomic_rmw("add", builder.inttoptr(args[0], WORD.as_pointer()), args[1], "acq_rel")
+
+    return types.intp(types.intp, types.intp), code

@@ -1,0 +1,187 @@
+"""Matrix products with few rows on the left, as decoding has them: small tiles that stay in registers, eight numbers wide.
+
+`floats` reads a matrix as it stands, row after row; a tile is up to four inputs by three rows of weights. `bytes_` reads weights in one byte:
+sixteen rows stand together, two columns side by side, and one instruction multiplies and adds pairs of 16-bit numbers; a tile is up to six inputs
+by sixteen rows. Addresses and lengths are whole numbers; nothing checks them.
+"""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import carray, njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+I8, I16, I32, I64, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+FLOATS, INTS, SHORTS, BYTES = ir.VectorType(FLOAT, 8), ir.VectorType(I32, 8), ir.VectorType(I16, 16), ir.VectorType(I8, 16)
+WIDE, HIGH = 3, 4  # of a tile of floats: rows of weights, inputs
+PANEL, DEEP = 16, 6  # of a tile of bytes
+PAIRS = bool(llvm.get_host_cpu_features().get("avx2"))  # whether the processor multiplies and adds pairs of 16-bit numbers
+FAST = ("contract", "reassoc", "nsz")
+
+
+def read(builder, address, kind, align):
+    found = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    found.align = align
+    return found
+
+
+def write(builder, value, address, align=4):
+    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = align
+
+
+def spread(builder, value, count):
+    """The number, so many times."""
+    kind = ir.VectorType(value.type, count)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0))
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, count), [0] * count))
+
+
+def registers(builder, kind, rows, columns):
+    """Sums that begin at 0; the compiler keeps them in registers."""
+    zero = ir.Constant(kind, [0.0 if kind is FLOATS else 0] * kind.count)
+    sums = [[cgutils.alloca_once(builder, kind) for _ in range(columns)] for _ in range(rows)]
+    for row in sums:
+        for one in row:
+            builder.store(zero, one)
+    return sums
+
+
+def rows_of(builder, start, stride, count):
+    return [builder.add(start, builder.mul(stride, I64(row))) for row in range(count)]
+
+
+def fma(builder, a, b, c):
+    return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(FLOATS, [FLOATS] * 3), "llvm.fma.v8f32"), [a, b, c])
+
+
+def total(builder, value):
+    """The sum of eight floats."""
+    name, kind = "llvm.vector.reduce.fadd.v8f32", ir.FunctionType(FLOAT, [FLOAT, FLOATS])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [FLOAT(-0.0), value], fastmath=FAST)
+
+
+def paired(builder, a, b):
+    """a₂ᵢ b₂ᵢ + a₂ᵢ₊₁ b₂ᵢ₊₁ of sixteen 16-bit numbers."""
+    if PAIRS:
+        kind = ir.FunctionType(INTS, [SHORTS, SHORTS])
+        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd"), [a, b])
+    none, halves = ir.Constant(SHORTS, ir.Undefined), []
+    for first in (0, 1):
+        which = ir.Constant(INTS, list(range(first, 16, 2)))
+        halves.append(builder.mul(*(builder.sext(builder.shuffle_vector(one, none, which), INTS) for one in (a, b))))
+    return builder.add(*halves)
+
+
+def literal(number: types.Type) -> int | None:
+    return number.literal_value if isinstance(number, types.IntegerLiteral) else None
+
+
+@intrinsic
+def floats(typing, out, row, bias, weights, x, eights, long, inputs, columns):
+    """out[i, n] = Σₖ x[i, k] W[n, k] + bias[n] for `inputs` rows of x and `columns` rows of W, both `long` bytes long; rows of out are `row` bytes
+    long. Of the k it sums the first 8 · `eights`."""
+    if (high := literal(inputs)) is None or (wide := literal(columns)) is None:
+        return None
+
+    def code(context, builder, signature, args):
+        out, row, bias, weights, x, eights, long = args[:7]
+        sums = registers(builder, FLOATS, high, wide)
+        ws, xs = rows_of(builder, weights, long, wide), rows_of(builder, x, long, high)
+        with cgutils.for_range(builder, eights, intp=I64) as loop:
+            at = builder.mul(loop.index, I64(32))
+            loaded = [read(builder, builder.add(one, at), FLOATS, 4) for one in ws]
+            for i in range(high):
+                value = read(builder, builder.add(xs[i], at), FLOATS, 4)
+                for n in range(wide):
+                    builder.store(fma(builder, loaded[n], value, builder.load(sums[i][n])), sums[i][n])
+        for i, start in enumerate(rows_of(builder, out, row, high)):
+            for n in range(wide):
+                more = read(builder, builder.add(bias, I64(4 * n)), FLOAT, 4)
+                write(builder, builder.fadd(total(builder, builder.load(sums[i][n])), more), builder.add(start, I64(4 * n)))
+        return context.get_dummy_value()
+
+    return types.none(*[types.intp] * 7, inputs, columns), code
+
+
+@intrinsic
+def bytes_(typing, out, row, bias, weights, scales, x, steps, pairs, long, inputs):
+    """out[i, n] = steps[i] scales[n] Σₖ x[i, k] W[n, k] + bias[n] for `inputs` rows of 16-bit x, `long` bytes apart, and one panel of W; `pairs` is
+    half the number of k. Sums are exact: the caller keeps them within 32 bits."""
+    if (high := literal(inputs)) is None:
+        return None
+
+    def code(context, builder, signature, args):
+        out, row, bias, weights, scales, x, steps, pairs, long = args[:9]
+        sums = registers(builder, INTS, high, 2)
+        xs = rows_of(builder, x, long, high)
+        with cgutils.for_range(builder, pairs, intp=I64) as loop:
+            at = builder.add(weights, builder.mul(loop.index, I64(2 * PANEL)))
+            loaded = [builder.sext(read(builder, builder.add(at, I64(PANEL * n)), BYTES, 1), SHORTS) for n in range(2)]
+            here = builder.mul(loop.index, I64(4))
+            for i in range(high):
+                both = builder.bitcast(spread(builder, read(builder, builder.add(xs[i], here), I32, 2), 8), SHORTS)
+                for n in range(2):
+                    builder.store(builder.add(builder.load(sums[i][n]), paired(builder, loaded[n], both)), sums[i][n])
+        factors = [read(builder, builder.add(scales, I64(32 * n)), FLOATS, 4) for n in range(2)]
+        more = [read(builder, builder.add(bias, I64(32 * n)), FLOATS, 4) for n in range(2)]
+        for i, start in enumerate(rows_of(builder, out, row, high)):
+            step = spread(builder, read(builder, builder.add(steps, I64(4 * i)), FLOAT, 4), 8)
+            for n in range(2):
+                value = builder.sitofp(builder.load(sums[i][n]), FLOATS)
+                write(builder, fma(builder, value, builder.fmul(step, factors[n]), more[n]), builder.add(start, I64(32 * n)))
+        return context.get_dummy_value()
+
+    return types.none(*[types.intp] * 9, inputs), code
+
+
+@intrinsic
+def dot(typing, a, b, eights):
+    """Σ aᵢ bᵢ over 8 · `eights` floats."""
+
+    def code(context, builder, signature, args):
+        a, b, eights = args
+        ((sum_,),) = registers(builder, FLOATS, 1, 1)
+        with cgutils.for_range(builder, eights, intp=I64) as loop:
+            at = builder.mul(loop.index, I64(32))
+            builder.store(fma(builder, *(read(builder, builder.add(one, at), FLOATS, 4) for one in (a, b)), builder.load(sum_)), sum_)
+        return total(builder, builder.load(sum_))
+
+    return types.float32(types.intp, types.intp, types.intp), code
+
+
+@intrinsic
+def add(typing, out, x, weight, eights):
+    """out ← out + weight x over 8 · `eights` floats."""
+
+    def code(context, builder, signature, args):
+        out, x, weight, eights = args
+        factor = spread(builder, weight, 8)
+        with cgutils.for_range(builder, eights, intp=I64) as loop:
+            at = builder.mul(loop.index, I64(32))
+            to, value = builder.add(out, at), read(builder, builder.add(x, at), FLOATS, 4)
+            write(builder, fma(builder, value, factor, read(builder, to, FLOATS, 4)), to)
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp, types.float32, types.intp), code
+
+
+def at(kind: types.Type, bits: ir.Type):
+    """Arrays of one kind of number by their address."""
+
+    @intrinsic
+    def pointer(typing, address):
+        def code(context, builder, signature, args):
+            return builder.inttoptr(args[0], bits.as_pointer())
+
+        return types.CPointer(kind)(types.intp), code
+
+    @njit
+    def array(address, size):
+        return carray(pointer(address), (size,))
+
+    return array
+
+
+floats_at, ints_at, bytes_at = at(types.float32, FLOAT), at(types.int32, I32), at(types.uint8, I8)

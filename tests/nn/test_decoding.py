@@ -1,0 +1,183 @@
+"""Decoding in single precision without gradients, where compiled code takes over: the same as the equations, whatever rows a search picks."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from seqloom.nn import ALiBi, CrossAttention, Learned, Memory, NoPosition, Rotary, SelfAttention, Transformer, plain, select
+from seqloom.nn import linear as linears
+from seqloom.nn.cache import Cache, Looking, look
+
+
+@pytest.fixture(autouse=True)
+def precision():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.fixture(params=[1, 2])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 11, 48])
+@pytest.mark.parametrize("columns, size", [(3, 8), (4, 16), (50, 24), (1000, 64)])
+def test_few_rows_are_the_product_of_many(threads, rows, columns, size):
+    torch.manual_seed(rows)
+    x, weight, bias = torch.randn(rows, 1, size), torch.randn(columns, size), torch.randn(columns)
+    for b in (None, bias):
+        wanted = nn.functional.linear(x.double(), weight.double(), None if b is None else b.double())
+        with torch.no_grad():
+            torch.testing.assert_close(linears.linear(x, weight, b).double(), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_the_compiled_product_is_taken_for_few_rows_only(monkeypatch):
+    taken = []
+    monkeypatch.setattr(linears, "compiled", lambda: taken.append(1))
+    layer, x = linears.Linear(16, 8), torch.randn(4, 16)
+    layer(x)  # gradients
+    with torch.no_grad():
+        layer(torch.randn(49, 16))
+        layer.double()(x.double())
+        assert not taken
+        with pytest.raises(TypeError):
+            layer.float()(x)
+    assert taken
+
+
+def test_strided_rows_and_no_rows():
+    layer = linears.Linear(16, 8)
+    x = torch.randn(3, 5, 32)[:, 2:3, ::2]
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), layer(x.contiguous()))
+        torch.testing.assert_close(layer(x), nn.functional.linear(x, layer.weight, layer.bias))
+        assert layer(x[:0]).shape == (0, 1, 8)
+
+
+def test_not_a_number_stays_one():
+    layer, x = linears.Linear(16, 8), torch.randn(2, 16)
+    x[1, 3] = float("nan")
+    with torch.no_grad():
+        y = layer(x)
+    assert y[0].isfinite().all() and y[1].isnan().all()
+
+
+ATTENTION = {
+    "plain": {},
+    "groups": {"groups": 2},
+    "multi-query": {"groups": 1, "key": 24},
+    "window": {"window": 3},
+    "alibi": {"position": ALiBi(32, 4)},
+    "alibi window": {"position": ALiBi(32, 4), "window": 4},
+    "rotary": {"position": Rotary(32, 4)},
+}
+
+
+def test_the_compiled_attention_is_taken(monkeypatch):
+    """One query in single precision, without gradients: nothing else reaches the parts through it."""
+    taken = []
+    monkeypatch.setattr("seqloom.nn.cache.look", lambda *args: taken.append(args) or look(*args))
+    for options in ATTENTION.values():
+        part = SelfAttention(32, 4, **options)
+        with torch.no_grad():
+            _, state = part(torch.randn(2, 3, 32))
+            assert not taken
+            part(torch.randn(2, 1, 32), state)
+        assert len(taken) == 1
+        taken.clear()
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("name", ATTENTION)
+def test_whatever_rows_a_search_picks_each_sees_its_own_past(threads, name, padded):
+    """Random rows are picked before each step, more or fewer; every output is that of the row's own inputs, read whole in double precision."""
+    torch.manual_seed(len(name))
+    part = SelfAttention(32, 4, **ATTENTION[name])
+    double = SelfAttention(32, 4, **ATTENTION[name]).double()
+    double.load_state_dict(part.state_dict())
+    first = torch.randn(3, 4, 32)
+    lengths = [4, 2, 3] if padded else [4, 4, 4]
+    mask = torch.arange(4) < torch.tensor(lengths)[:, None] if padded else None
+    pasts = [first[row, :count] for row, count in enumerate(lengths)]
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        _, state = part(first, None, mask)
+        others = []
+        for count in [3, 8, 8, 5, 9, 2, 2, 7] + [7] * 40:
+            rows = torch.randint(0, len(pasts), (count,), generator=generator)
+            others.append((state, pasts))
+            state, pasts = select(state, rows), [pasts[row] for row in rows]
+            x = torch.randn(count, 1, 32)
+            y, state = part(x, state)
+            pasts = [torch.cat([past, new]) for past, new in zip(pasts, x, strict=True)]
+            check(double, y, pasts)
+        for state, pasts in others[:: 9 if padded else 5]:  # an earlier state goes on as if nothing had happened since
+            x = torch.randn(len(pasts), 1, 32)
+            y, _ = part(x, state)
+            check(double, y, [torch.cat([past, new]) for past, new in zip(pasts, x, strict=True)])
+
+
+def check(part, y, pasts):
+    for row, past in enumerate(pasts):
+        with plain():
+            wanted, _ = part(past[None].double())
+        torch.testing.assert_close(y[row].double(), wanted[0, -1:], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("groups", [4, 2])
+def test_the_beams_of_a_sentence_share_its_memory(threads, groups):
+    torch.manual_seed(0)
+    part = CrossAttention(32, 16, 4, groups=groups)
+    memory = Memory(torch.randn(3, 5, 16), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool())
+    with torch.no_grad():
+        state = part.start(3, memory)
+        for rows in ([0, 1, 2], [0, 0, 1, 1, 2, 2], [5, 0, 1, 2, 2], [1, 3]):
+            state = select(state, torch.tensor(rows))
+            x = torch.randn(len(rows), 1, 32)
+            y, state = part(x, state)
+            with plain():
+                wanted, _ = part(x, state)
+            torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-6)
+            assert state.room_keys.shape[0] == 3 and state.keys.shape[0] == len(rows)
+    assert state.rows.tolist() == [0, 1]  # rows 1 and 3 of [2, 0, 0, 1, 1]
+
+
+def test_picking_rows_moves_no_keys():
+    part = SelfAttention(32, 4)
+    with torch.no_grad():
+        _, state = part(torch.randn(2, 3, 32))
+        state = select(state, torch.tensor([0, 0, 1, 1]))
+        _, state = part(torch.randn(4, 1, 32), state)
+        place = state.room_keys.data_ptr()
+        for _ in range(20):
+            state = select(state, torch.tensor([3, 0, 1, 1]))
+            _, state = part(torch.randn(4, 1, 32), state)
+    assert state.room_keys.data_ptr() == place and state.length == 24
+
+
+def test_states_are_made_of_the_right_kinds():
+    state = Transformer(16, 1, 2, memory=16).start(1, Memory(torch.randn(1, 2, 16), None))
+    assert isinstance(state[0][0], Cache) and isinstance(state[0][1], Looking)
+
+
+@pytest.mark.parametrize("position", [NoPosition, partial(Learned, length=64), ALiBi])
+def test_a_padded_batch_is_each_row_alone(position):
+    torch.manual_seed(0)
+    part = Transformer(32, 2, 4, position)
+    x, mask = torch.randn(3, 6, 32), torch.arange(6) < torch.tensor([6, 2, 5])[:, None]
+    with torch.no_grad():
+        _, together = part(x, None, mask)
+        alone = [part(x[row : row + 1, : int(mask[row].sum())])[1] for row in range(3)]
+        for _ in range(5):
+            new = torch.randn(3, 1, 32)
+            y, together = part(new, together)
+            for row in range(3):
+                z, alone[row] = part(new[row : row + 1], alone[row])
+                torch.testing.assert_close(y[row], z[0], rtol=1e-4, atol=1e-5)
