@@ -10,7 +10,7 @@ from torch import nn
 
 from seqloom.data.batch import Batch
 from seqloom.generate import Coverage, Ensemble, Greedy, Pick, Text, beam, complete, generate, seeds
-from seqloom.measure import Number, likelihood, translation
+from seqloom.measure import Number, likelihood, pronunciation, translation
 from seqloom.nn.state import State
 from seqloom.run import Run
 from seqloom.text.store import Store, build
@@ -147,6 +147,8 @@ def evaluate(run: Run, paths: list[str], width: int = 1, penalty: float = 0.6, p
     if len(store.fields) == 2:
         records = list(run.recipe.reader(paths))
         outputs = answer(run, [record[0] for record in records], width=width, penalty=penalty, progress=progress)
-        search = {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
-        numbers += translation([found[0].text for found in outputs], [record[1] for record in records], {**facts, **search})
+        facts |= {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
+        texts, (sources, targets) = [found[0].text for found in outputs], zip(*records, strict=True)
+        spoken = run.recipe.parts["corpus"].func.measure == "pronunciation"
+        numbers += pronunciation(sources, texts, targets, facts) if spoken else translation(texts, targets, facts)
     return numbers

@@ -20,13 +20,14 @@ from torch import Tensor, nn
 
 from seqloom import config, data, files, models, objectives
 from seqloom import nn as equations
-from seqloom.text import corpus, store, tokenizer
+from seqloom.text import corpus, dictionary, store, tokenizer
+from seqloom.text.pattern import Pattern
 
 SECTIONS: dict[str, config.Names] = {
-    "corpus": {part.__name__: part for part in (corpus.Text, corpus.Lines, corpus.Parallel, corpus.Table, corpus.JSONLines)},
+    "corpus": {part.__name__: part for part in (corpus.Text, corpus.Lines, corpus.Parallel, corpus.Table, corpus.JSONLines, dictionary.Dictionary)},
     "tokenizer": {
         part.__name__: part
-        for part in (tokenizer.Characters, tokenizer.Words, tokenizer.BPE, tokenizer.WordPiece, tokenizer.Unigram, tokenizer.File)
+        for part in (tokenizer.Characters, tokenizer.Words, tokenizer.BPE, tokenizer.WordPiece, tokenizer.Unigram, tokenizer.File, Pattern)
     },
     "data": {part.__name__: part for part in (data.Windows, data.Blocks, data.Pairs)},
     "model": {name: part for room in (models, equations) for name, part in vars(room).items() if name in room.__all__ and inspect.isclass(part)},

@@ -54,7 +54,8 @@ class Scripted:
 
 
 def scripted(tokenizer, word=lambda token: token, order=lambda count: list(range(count)), folder=Path("runs/x")) -> Run:
-    recipe = SimpleNamespace(parts={"corpus": SimpleNamespace(func=SimpleNamespace(ends=True))})
+    parts = {"corpus": SimpleNamespace(func=SimpleNamespace(ends=True)), "model": SimpleNamespace(keywords={})}
+    recipe = SimpleNamespace(parts=parts)
     return Run(folder, recipe, tokenizer, Scripted(tokenizer.get_vocab_size(), word, order))
 
 

@@ -29,7 +29,9 @@ def train(
     ----------
     what
         A preset (language models: gpt, lstm-lm; translators: seq2seq, encdec, rnnsearch, bytenet, deep-att, gnmt, convs2s, moe,
-        transformer, world), a YAML file, or a run folder to go on with.
+        transformer, world, gnmt-rl; those at the sizes of their papers: seq2seq-paper, rnnsearch-paper, deep-att-paper, gnmt-paper,
+        bytenet-paper, convs2s-paper, moe-paper, transformer-base, transformer-big; pronunciation: g2p), a YAML file, or a run folder to go on
+        with.
     overrides
         Changes to the config, such as model.stack.layers=4.
     data

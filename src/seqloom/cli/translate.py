@@ -1,4 +1,4 @@
-"""Translate lines, documents, PO and TMX files; align translations that are there."""
+"""Translate lines, documents, PO and TMX files; align translations that are there; cut a pronouncing dictionary into parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import app, opened
+from seqloom.cli.app import app, opened, show
 
 Runs = Annotated[list[Path] | None, Parameter(consume_multiple=True)]
 
@@ -155,6 +155,25 @@ def align(
         return
     for one in align_all(loaded, records):
         print(jsons.dumps({"source": one.source, "target": one.target, **one.json()}, ensure_ascii=False) if json else pairs(one.words()))
+
+
+@app.command
+def dictionary(file: Path, /, *, out: Path = Path("data/g2p"), json: bool = False) -> None:
+    """Cut a pronouncing dictionary by word into train.dict, valid.dict and test.dict, to train g2p on.
+
+    Parameters
+    ----------
+    file
+        The CMU dictionary in either of its forms, or one like it; .gz is read too.
+    out
+        The folder to write to.
+    json
+        Print the counts as JSON.
+    """
+    from seqloom.text.dictionary import split
+
+    counts = split(file, out)
+    show({"folder": str(out), "words": counts}, [f"{count:8,} words: {out / name}.dict" for name, count in counts.items()], json)
 
 
 def report_of(one: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from seqloom.measure.likelihood import likelihood
 from seqloom.measure.number import Number, sign
+from seqloom.measure.pronunciation import pronunciation
 from seqloom.measure.translation import translation
 
-__all__ = ["Number", "likelihood", "sign", "translation"]
+__all__ = ["Number", "likelihood", "pronunciation", "sign", "translation"]

@@ -26,6 +26,7 @@ class Reader:
     ends = True  # a record is a whole sequence: the store puts <eos> after it
     kinds: tuple[str, ...] = ("text",)
     at = ""  # file:line of the record that came last
+    measure = "translation"  # how outputs are scored where records are pairs: translation, or pronunciation
 
     def __init__(self, paths: Paths):
         self.paths = [paths] if isinstance(paths, str | Path) else list(paths)
