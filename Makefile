@@ -27,6 +27,7 @@ bench: .venv/installed-test
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/recurrent.py
 	$(BIN)/python bench/attention.py
+	$(BIN)/python bench/output.py
 	$(BIN)/python bench/tokens.py
 
 .venv/bin/python:
