@@ -13,9 +13,12 @@ from sacrebleu.metrics import BLEU
 from seqloom import world
 from seqloom.cli import main
 from seqloom.compare import Study, prepare, rows, run_all
-from seqloom.compare.table import buckets, one_column, paired
+from seqloom.compare.show import render
+from seqloom.compare.size import sized
+from seqloom.compare.systems import TABLE2
+from seqloom.compare.table import buckets, one_column, outputs, paired
 from seqloom.measure import Number
-from seqloom.run import PRESETS
+from seqloom.run import PRESETS, Recipe, find
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,34 @@ def test_a_study_runs_is_added_to_and_trains_nothing_twice(place: Path) -> None:
     assert other.tokens == results["tokens"] > 0 and other.memory > 2**20
     with pytest.raises(ValueError, match="another budget"):
         prepare(study(place, "small", steps=5))
+
+
+def test_ensembles_cost_what_their_members_cost_and_one_of_equals_is_one(place: Path, tmp_path: Path) -> None:
+    joined = study(place, "small", "other", seeds=2)._replace(folder=tmp_path / "runs", ensembles=True)
+    prepare(joined)
+    assert run_all(joined, print, threads=1) == []
+    found = {row.system: row for row in rows(joined)}
+    assert set(found) == {"small", "other", "small × 2", "other × 2", "all together"}
+    assert found["small × 2"].parameters == 2 * found["small"].parameters and found["small × 2"].flops == pytest.approx(2 * found["small"].flops)
+    assert found["all together"].parameters == found["small"].parameters + found["other"].parameters
+    assert render(joined, list(found.values()), []).count("all together") >= 2
+    one = tmp_path / "runs" / "small" / "seed-0"
+    alone, _ = outputs(joined, one)
+    assert outputs(joined, one, one)[0] == alone
+
+
+@pytest.mark.parametrize("system", TABLE2)
+def test_every_system_takes_the_wanted_size(system: str) -> None:
+    """As near as widths of 8 come, counted on the model itself."""
+    tree = sized(find(system)[0], 1_000_000)
+    model = Recipe(tree).model(4000)
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(1e6, rel=0.08)
+    assert {key: value for key, value in tree.items() if key != "model"} == {k: v for k, v in find(system)[0].items() if k != "model"}
+
+
+def test_a_size_that_cannot_be_is_refused() -> None:
+    with pytest.raises(ValueError, match="choose within"):
+        sized(find("transformer")[0], 10)
 
 
 def test_wrong_studies_are_refused_before_any_training(place: Path, tmp_path: Path) -> None:

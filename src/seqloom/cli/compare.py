@@ -18,7 +18,9 @@ def compare(
     tokens: float | None = None,
     flops: float | None = None,
     steps: int | None = None,
+    parameters: float | None = None,
     seeds: int = 1,
+    ensembles: bool = False,
     beam: int = 5,
     penalty: float = 0.6,
     out: Path = Path("runs/compare"),
@@ -47,8 +49,12 @@ def compare(
         Budget: training FLOPs, counted.
     steps
         Budget: training steps.
+    parameters
+        Widen or narrow every system until it has about so many.
     seeds
         Runs of each system.
+    ensembles
+        Also rows for the seeds of each system joined, and for all systems together, by the average of their probabilities.
     beam
         Width of the beam search.
     penalty
@@ -76,7 +82,7 @@ def compare(
     if not any(sides):
         sides = little_world(out)
     study = Study(out / "runs", tuple(chosen), *(tuple(str(Path(p).resolve()) for p in side) for side in sides), (given or [("minutes", 10.0)])[0],
-                  seeds, beam, penalty)  # fmt: skip
+                  seeds, beam, penalty, parameters, ensembles)  # fmt: skip
     prepare(study)
     failed = run_all(study, say, threads)
     found = rows(study, say)

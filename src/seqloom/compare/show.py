@@ -8,7 +8,7 @@ from typing import Any
 
 from seqloom.compare.study import Study
 from seqloom.compare.systems import REPORTED, SOURCE
-from seqloom.compare.table import Row, buckets, outputs
+from seqloom.compare.table import Row, buckets, entries, outputs
 from seqloom.report import escape, figure, page, table
 from seqloom.text.corpus import Parallel
 
@@ -37,8 +37,11 @@ def report(found: Sequence[Row]) -> dict[str, Any]:
 def curves(study: Study, found: Sequence[Row]) -> dict[str, tuple[list[float], list[float]]]:
     """Held-out loss of the first seed over the FLOPs spent."""
     result = {}
-    for row in found:
-        text = (study.folder / row.system / "seed-0" / "metrics.jsonl").read_text("utf-8")
+    rows = {row.system: row for row in found}
+    for entry in entries(study):
+        if entry.joined or entry.title not in rows:
+            continue
+        row, text = rows[entry.title], (entry.folders[0] / "metrics.jsonl").read_text("utf-8")
         points = [one for one in map(json.loads, text.splitlines()) if "valid" in one]
         result[row.system] = ([row.flops * one["step"] / row.steps for one in points], [one["valid"] for one in points])
     return result
@@ -66,7 +69,8 @@ def render(study: Study, found: Sequence[Row], failed: Sequence[str], shown: int
     parts.append(figure({row.system: (names, row.by_length) for row in found}, "words in the source", "BLEU", first=False))
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     chosen = [order[(2 * n + 1) * len(order) // (2 * shown)] for n in range(min(shown, len(order)))]
-    written = {row.system: outputs(study, study.folder / row.system / "seed-0")[0] for row in found}
+    folders = {entry.title: entry.folders if entry.joined else entry.folders[:1] for entry in entries(study)}
+    written = {row.system: outputs(study, *folders[row.system])[0] for row in found}
     parts.append("<h2>The same sentences</h2>")
     for i in chosen:
         block = [["source", sources[i]], ["reference", targets[i]], *([system, texts[i]] for system, texts in written.items())]

@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom import files
-from seqloom.run import Recipe
+from seqloom import config, files
+from seqloom.compare.size import sized
+from seqloom.run import Recipe, find
 
 BUDGETS = ("minutes", "tokens", "flops", "steps")
 
 
 class Study(NamedTuple):
-    """Everything that makes figures comparable. `budget` is one of minutes, tokens, flops, steps and its value."""
+    """Everything that makes figures comparable. `budget` is one of minutes, tokens, flops, steps and its value;
+    with `parameters` every system is made about that large before it is trained."""
 
     folder: Path
     systems: tuple[str, ...]
@@ -28,6 +30,8 @@ class Study(NamedTuple):
     seeds: int = 1
     beam: int = 5
     penalty: float = 0.6
+    parameters: float | None = None
+    ensembles: bool = False
 
     def runs(self) -> Iterator[tuple[str, int, Path]]:
         """System, seed and folder of every run: all systems for the first seed, then the next."""
@@ -38,7 +42,7 @@ class Study(NamedTuple):
     def facts(self) -> dict[str, Any]:
         """What all runs of a folder must share; systems and seeds may be added."""
         content = {side: [files.sha256(Path(path))[:12] for path in getattr(self, side)] for side in ("train", "valid", "test")}
-        return {**content, "budget": list(self.budget), "search": [self.beam, self.penalty]}
+        return {**content, "budget": list(self.budget), "search": [self.beam, self.penalty], "parameters": self.parameters}
 
 
 def name(system: str) -> str:
@@ -56,6 +60,8 @@ def prepare(study: Study) -> None:
         raise ValueError(f"the systems are {', '.join(names) or 'none'}: give at least one, each once")
     for system in study.systems:
         Recipe.of(system, (), study.train, study.valid)
+        if study.parameters is not None:
+            sized(find(system)[0], study.parameters)
     for side in ("train", "valid", "test"):
         for path in getattr(study, side):
             if not Path(path).is_file():
@@ -73,6 +79,14 @@ def prepare(study: Study) -> None:
     files.write_whole(place, json.dumps(study.facts(), indent=1))
 
 
+def resized(study: Study, system: str) -> Path:
+    """The system's config at the study's size, written beside the runs."""
+    place = study.folder / "systems" / f"{name(system)}.yaml"
+    place.parent.mkdir(exist_ok=True)
+    files.write_whole(place, config.write(sized(find(system)[0], study.parameters)))
+    return place
+
+
 def run_all(study: Study, say: Callable[[str], None], threads: int | None = None) -> list[str]:
     """Train what is not trained yet; a sentence for each run that failed."""
     failed = []
@@ -82,6 +96,8 @@ def run_all(study: Study, say: Callable[[str], None], threads: int | None = None
             continue
         say(f"[{number}/{len(every)}] {name(system)}, seed {seed}")
         kind, value = study.budget
+        if study.parameters is not None:
+            system = str(resized(study, system))
         command = [sys.executable, "-m", "seqloom", "train", system, f"train.{kind}={value if kind != 'steps' else int(value)}"]
         command += ["--data", *study.train, "--valid", *study.valid, "--out", str(folder), "--seed", str(seed)]
         done = subprocess.run([*command, *(["--threads", str(threads)] if threads else [])], stdout=subprocess.DEVNULL, check=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from seqloom import files
 from seqloom.compare.study import Study, name
-from seqloom.evaluate import answer
+from seqloom.evaluate import answer, together
 from seqloom.measure import Number, translation
 from seqloom.run import load
 from seqloom.text.corpus import Parallel
@@ -42,13 +43,40 @@ class Row(NamedTuple):
     signature: str
 
 
-def outputs(study: Study, folder: Path) -> tuple[list[str], list[Number]]:
-    """A run's translations of the test text and their scores; made once and kept in its folder."""
-    place = folder / f"test-{files.sha256(Path(study.test[0]))[:12]}-beam{study.beam}-{study.penalty}.json"
+class Entry(NamedTuple):
+    """What stands in a row: the runs of a system's seeds one by one, or joined in one ensemble."""
+
+    title: str
+    folders: tuple[Path, ...]
+    joined: bool = False
+
+    @property
+    def done(self) -> bool:
+        return all((folder / "results.json").exists() for folder in self.folders)
+
+
+def entries(study: Study) -> list[Entry]:
+    """Every system; with `ensembles` the seeds of each joined as well [L6], and the first runs of all systems together."""
+    found = {name(system): tuple(study.folder / name(system) / f"seed-{seed}" for seed in range(study.seeds)) for system in study.systems}
+    result = [Entry(title, folders) for title, folders in found.items()]
+    if study.ensembles and study.seeds > 1:
+        result += [Entry(f"{title} × {study.seeds}", folders, True) for title, folders in found.items()]
+    if study.ensembles and len(found) > 1:
+        result.append(Entry("all together", tuple(folders[0] for folders in found.values()), True))
+    return result
+
+
+def outputs(study: Study, *folders: Path) -> tuple[list[str], list[Number]]:
+    """The translations of the test text by a run, or by several as one, and their scores; made once and kept in the first one's folder."""
+    kept_name = f"test-{files.sha256(Path(study.test[0]))[:12]}-beam{study.beam}-{study.penalty}"
+    if len(folders) > 1:
+        members = json.dumps([[str(folder.relative_to(study.folder)), files.sha256(folder / "model.safetensors")] for folder in folders])
+        kept_name += f"-with-{hashlib.sha256(members.encode()).hexdigest()[:12]}"
+    place = folders[0] / f"{kept_name}.json"
     if place.exists():
         kept = json.loads(place.read_text("utf-8"))
         return kept["outputs"], [Number(**number) for number in kept["numbers"]]
-    run = load(folder)
+    run = together([load(folder) for folder in folders])
     pairs = list(Parallel(list(study.test)))
     written = [found[0].text for found in answer(run, [source for source, _ in pairs], width=study.beam, penalty=study.penalty)]
     facts = {"data": files.sha256(Path(study.test[1]))[:12], "search": f"beam{study.beam}-{study.penalty}", "seed": run.recipe.seed}
@@ -94,42 +122,52 @@ def rows(study: Study, say: Callable[[str], None] = lambda _: None) -> list[Row]
     """The table, best first. Only systems with all their seeds stand in it."""
     pairs = list(Parallel(list(study.test)))
     sources, references = [source for source, _ in pairs], [target for _, target in pairs] * study.seeds
+    whole = [entry for entry in entries(study) if entry.done]
     written: dict[str, list[str]] = {}
     numbers: dict[str, list[list[Number]]] = {}
-    for system, _, folder in study.runs():
-        if not (folder / "results.json").exists():
-            written.pop(name(system), None)
-            continue
-        say(f"translating with {folder}")
-        texts, scores = outputs(study, folder)
-        written.setdefault(name(system), []).extend(texts)
-        numbers.setdefault(name(system), []).append(scores)
-    whole = [system for system, texts in written.items() if len(texts) == len(references)]
-    signature = one_column([scores[0] for system in whole for scores in numbers[system]]) if whole else ""
-    whole.sort(key=lambda system: -mean(scores[0].value for scores in numbers[system]))
+    for entry in whole:
+        say(f"translating with {entry.title}")
+        if entry.joined:
+            texts, scores = outputs(study, *entry.folders)
+            written[entry.title], numbers[entry.title] = texts * study.seeds, [scores]
+        else:
+            found = [outputs(study, folder) for folder in entry.folders]
+            written[entry.title], numbers[entry.title] = [text for texts, _ in found for text in texts], [scores for _, scores in found]
+    signature = one_column([scores[0] for entry in whole for scores in numbers[entry.title]]) if whole else ""
+    whole.sort(key=lambda entry: -mean(scores[0].value for scores in numbers[entry.title]))
     result: list[Row] = []
-    for place, system in enumerate(whole):
-        above = whole[place - 1] if place else whole[min(1, len(whole) - 1)]
-        p, interval = paired((above, written[above]), (system, written[system]), references)
+    for place, entry in enumerate(whole):
+        above = whole[place - 1 if place else min(1, len(whole) - 1)].title
+        p, interval = paired((above, written[above]), (entry.title, written[entry.title]), references)
         tie = place > 0 and p >= ALPHA
-        rank = result[-1].rank if tie else place + 1
-        result.append(row(study, system, written[system], numbers[system], rank, tie, p if place else None, interval, sources, references, signature))
+        standing = Standing(result[-1].rank if tie else place + 1, tie, p if place else None, interval)
+        result.append(row(entry, written[entry.title], numbers[entry.title], standing, sources, references, signature))
     return result
 
 
+class Standing(NamedTuple):
+    rank: int
+    tie: bool
+    p: float | None
+    interval: float
+
+
 def row(
-    study: Study, system: str, written: list[str], numbers: list[list[Number]], rank: int, tie: bool, p: float | None, interval: float,
-    sources: list[str], references: list[str], signature: str,
-) -> Row:  # fmt: skip
-    results = [json.loads((study.folder / system / f"seed-{seed}" / "results.json").read_text("utf-8")) for seed in range(study.seeds)]
+    entry: Entry, written: list[str], numbers: list[list[Number]], standing: Standing, sources: list[str], references: list[str], signature: str
+) -> Row:
+    results = [json.loads((folder / "results.json").read_text("utf-8")) for folder in entry.folders]
+    cost = sum if entry.joined else mean  # an ensemble costs what its members cost together
     scores = [scored[0].value for scored in numbers]
     by_length = []
     for low, high in buckets(sources):
-        here = [i for i, source in enumerate(sources * study.seeds) if low <= len(source.split()) <= high]
+        here = [i for i, source in enumerate(sources * (len(references) // len(sources))) if low <= len(source.split()) <= high]
         by_length.append(bleu([written[i] for i in here], [references[i] for i in here]))
     return Row(
-        system, study.seeds, mean(scores), interval, max(scores) - min(scores), mean(scored[1].value for scored in numbers), rank, tie, p,
-        sum(results[0]["parameters"].values()), mean(one["FLOPs per token"] * one["tokens"] for one in results),
-        mean(one["tokens"] for one in results), round(mean(one["steps"] for one in results)), mean(one["actual"]["seconds"] for one in results),
-        max(one["actual"]["memory"] for one in results), by_length, signature,
+        system=entry.title, seeds=len(numbers), bleu=mean(scores), interval=standing.interval, spread=max(scores) - min(scores),
+        chrf=mean(scored[1].value for scored in numbers), rank=standing.rank, tie=standing.tie, p=standing.p,
+        parameters=round(cost(sum(one["parameters"].values()) for one in results)),
+        flops=cost(one["FLOPs per token"] * one["tokens"] for one in results),
+        tokens=cost(one["tokens"] for one in results), steps=round(cost(one["steps"] for one in results)),
+        seconds=cost(one["actual"]["seconds"] for one in results), memory=max(one["actual"]["memory"] for one in results),
+        by_length=by_length, signature=signature,
     )  # fmt: skip

@@ -338,8 +338,8 @@ class Fit:
             say(self.promise.text())
 
     def probe(self) -> tuple[float, int]:
-        """How long to time steps, and how many at most: where minutes are the budget, a fiftieth of it, since the machine's speed wavers."""
-        return (max(2.0, 60 * minutes / 50), 10_000) if (minutes := self.options.budgets.get("minutes")) else (2.0, 20)
+        """How long to time steps, and how many at most: longer where minutes are the budget, since the machine's speed wavers."""
+        return (min(max(2.0, 60 * minutes / 50), 30.0), 10_000) if (minutes := self.options.budgets.get("minutes")) else (2.0, 20)
 
     def finish(self) -> None:
         """The final weights: the mean of the newest checkpoints, or the best one, or the last where nothing was kept."""
