@@ -20,7 +20,7 @@ MASKS = {
 
 def attended(pool: AttendPool, rows: list[Tensor]) -> Tensor:
     w, b, u = pool.project.weight, pool.project.bias, pool.query.weight[0]
-    powers = [math.exp(float(sum(u[i] * torch.tanh((w[i] * x).sum() + b[i]) for i in range(len(u))))) for x in rows]
+    powers = [math.exp(sum((u[i] * torch.tanh((w[i] * x).sum() + b[i])).item() for i in range(len(u)))) for x in rows]
     return sum(power / sum(powers) * x for power, x in zip(powers, rows, strict=True))
 
 
