@@ -8,7 +8,6 @@ import torch
 from seqloom.data.batch import Pair
 from seqloom.data.buckets import Buckets, padded, sizes
 from seqloom.text.store import Store
-from seqloom.text.tokenizer import BOS
 
 
 class Pairs(Buckets):
@@ -33,5 +32,5 @@ class Pairs(Buckets):
         rows = [self.store[int(i)] for i in index]
         source, source_mask = padded([row[0] for row in rows])
         targets, mask = padded([row[1] for row in rows])
-        first = torch.full((len(rows), 1), BOS)
+        first = torch.full((len(rows), 1), self.store.specials.bos)
         return Pair(source, source_mask, torch.cat([first, targets[:, :-1]], 1), targets, mask & real)

@@ -1,6 +1,7 @@
 """Text as windows of a fixed width, in random order, or as contiguous blocks whose state is carried.
 
-The stream is <eos> and then the corpus, so every token of the corpus is the target of something: none is lost, none counts twice.
+The stream is <eos>, or what a checkpoint's tokenizer opens a text with, and then the corpus, so every token of the corpus is the target of
+something: none is lost, none counts twice.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ import torch
 from seqloom.data.batch import Cursor, Tokens, share
 from seqloom.data.order import key, permute
 from seqloom.text.store import Store
-from seqloom.text.tokenizer import EOS
+from seqloom.text.special import EOS
 
 
 class Stream:
-    """Random access to <eos> + tokens without copying them."""
+    """Random access to the opening token + tokens without copying them."""
 
-    def __init__(self, tokens: np.ndarray):
-        self.tokens = tokens
+    def __init__(self, tokens: np.ndarray, opening: int = EOS):
+        self.tokens, self.opening = tokens, opening
 
     def __len__(self) -> int:
         return len(self.tokens) + 1
@@ -29,7 +30,7 @@ class Stream:
         """(B, width) ids from each beginning; positions beyond the end repeat the last token."""
         index = begins[:, None] + np.arange(-1, width - 1)
         rows = self.tokens[np.clip(index, 0, len(self.tokens) - 1)].astype(np.int64)
-        rows[index < 0] = EOS
+        rows[index < 0] = self.opening
         return torch.from_numpy(rows)
 
 
@@ -52,7 +53,7 @@ class Windows:
 
     def __init__(self, store: Store, width: int = 256, batch: int = 12, stride: int | None = None, seed: int = 0):
         tokens = need_text(store, width, batch, stride or width)
-        self.stream, self.seed, self.batch = Stream(tokens), seed, batch
+        self.stream, self.seed, self.batch = Stream(tokens, store.specials.opening), seed, batch
         self.width = min(width, len(tokens))
         self.stride = min(stride or self.width, self.width)
 
@@ -94,7 +95,7 @@ class Blocks:
 
     def __init__(self, store: Store, width: int = 35, batch: int = 20, seed: int = 0):
         tokens = need_text(store, width, batch, 1)
-        self.stream, self.width = Stream(tokens), width
+        self.stream, self.width = Stream(tokens, store.specials.opening), width
         self.batch = min(batch, len(tokens))
         self.length = -(-len(tokens) // self.batch)
         self.ends = np.minimum(np.arange(1, self.batch + 1) * self.length, len(tokens))

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding, Output, Readout
 from seqloom.nn.layer import Layer, Make, need
+from seqloom.nn.linear import Linear
 from seqloom.nn.state import State
 
 
@@ -31,7 +32,7 @@ class LanguageModel(nn.Module):
         self.stack = stack(dim)
         need(self.stack.causal, "a language model needs a causal stack: one that reads left to right")
         self.context = self.stack.context
-        self.back = nn.Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
+        self.back = Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
         self.output = output(dim if tied else self.stack.dim, vocabulary, self.embedding if tied else None)
         self.dropout = Dropout(dropout)
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.linear import Linear
 from seqloom.nn.state import State
 from seqloom.nn.watch import heads, watch
 
@@ -43,7 +44,7 @@ class Seq2Seq(nn.Module):
         self.decoder = decoder(dim, memory=self.encoder.dim)
         need(self.decoder.causal, "a decoder needs a causal layer: one that reads left to right")
         self.context, self.source_context = self.decoder.context, self.encoder.context
-        self.back = nn.Linear(self.decoder.dim, dim) if tied and self.decoder.dim != dim else None
+        self.back = Linear(self.decoder.dim, dim) if tied and self.decoder.dim != dim else None
         self.output = output(dim if tied else self.decoder.dim, vocabulary, self.embedding if tied else None)
         self.dropout = Dropout(dropout)
 

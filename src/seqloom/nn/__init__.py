@@ -20,6 +20,7 @@ from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
 from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
 from seqloom.nn.pool import AttendPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool
 from seqloom.nn.position import ALiBi, Concatenated, Learned, NoPosition, Position, Rotary, Sinusoidal
+from seqloom.nn.quantize import quantize
 from seqloom.nn.recurrent import RNN
 from seqloom.nn.score import Additive, Bilinear, Dot, ScaledDot, Score
 from seqloom.nn.spelling import LetterConvolution, LetterRNN, Letters, Spelling
@@ -113,5 +114,6 @@ __all__ = [
     "fast",
     "merge",
     "plain",
+    "quantize",
     "select",
 ]

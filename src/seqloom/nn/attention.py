@@ -74,7 +74,8 @@ class SelfAttention(Layer):
         self.rule = Rule(self.position, causal, window, Kept())
 
     def start(self, batch: int, memory: Memory | None = None) -> Cache:
-        none, (_, groups, key, value) = self.last.weight, self.shape
+        held, (_, groups, key, value) = (*self.last.parameters(), *self.last.buffers()), self.shape
+        none = next(part for part in held if part.is_floating_point())
         return Cache.of(none.new_empty(batch, groups, 0, key), none.new_empty(batch, groups, 0, value), None)
 
     def sight(self, x: Tensor, state: Cache | None = None, mask: Tensor | None = None, visible: Tensor | None = None) -> Sight:
@@ -176,7 +177,7 @@ class Pooling(nn.Module):
     ):
         super().__init__()
         need(project or size == memory == (dim or size), f"without projections a query of {size} cannot meet a memory of {memory}: make them equal")
-        self.query = Linear(size, dim or size, bias=False) if project else nn.Identity()
+        self.query = nn.Linear(size, dim or size, bias=False) if project else nn.Identity()
         self.key = Linear(memory, dim or size) if project else nn.Identity()
         self.score, self.weights = score(dim or size), weights()
 

@@ -65,7 +65,7 @@ class AttentiveRNN(Layer):
         first = size + memory if query == "word" else size
         self.layers = nn.ModuleList(Direction(cell(dim if number else first, dim)) for number in range(layers))
         self.attention = attention(size if query == "word" else dim, memory)
-        self.context_share = Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
+        self.context_share = nn.Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
         self.first = Linear(memory, dim)
         self.last = Linear(dim + memory + size + (memory if thought else 0), dim)
         self.dropout = Dropout(dropout)

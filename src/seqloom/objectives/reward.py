@@ -11,8 +11,6 @@ from seqloom.measure.gleu import gleu
 from seqloom.nn.state import State, select
 from seqloom.objectives.likelihood import Result, cross_entropy
 
-EOS = 3
-
 
 def mixed(model: nn.Module, batch: Pair, state: State = None, weight: float = 0.25, samples: int = 4, temperature: float = 1.0) -> Result:
     """ℓ = weight · ℓ_ML - Σ_x |y*| E_y[r(y, y*)],   r = GLEU: GNMT's mixed objective, in which each sentence counts with its length
@@ -44,10 +42,11 @@ def draw(model: nn.Module, batch: Pair, rows: Tensor, temperature: float) -> tup
     first, start, _ = model.prompt(batch.source[rows], batch.source_mask[rows], int(batch.ids[0, 0]))
     seed = int(torch.randint(2**62, ()))  # from the run's own generator, so that a resumed run draws the same
     length = int(batch.mask.sum(1).max()) * 3 // 2 + 4
-    texts = complete(model, first, start, pick=Sample(temperature), length=length, stop=(EOS,), ban=(), seed=seed)
+    end = int(batch.targets[0, batch.mask[0].sum() - 1])  # every target ends
+    texts = complete(model, first, start, pick=Sample(temperature), length=length, stop=(end,), ban=(), seed=seed)
     model.train()
     wanted = [target[real].tolist() for target, real in zip(batch.targets, batch.mask, strict=True)]
-    drawn = [text.ids + [EOS] * text.finished for text in texts]
+    drawn = [text.ids + [end] * text.finished for text in texts]
     return drawn, [gleu(text, wanted[row]) for text, row in zip(drawn, rows.tolist(), strict=True)]
 
 

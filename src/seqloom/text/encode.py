@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
 
-from seqloom.text.tokenizer import BYTES, EOS, LITERALS, SPACE, UNK
+from seqloom.text.special import specials
+from seqloom.text.tokenizer import BYTES, LITERALS, SPACE, UNK
 
 REMEMBERED = 64 << 20  # bytes, roughly, that remembered chunks may take
 CHUNKS = re.compile(f"[{SPACE}]*+[^{SPACE}]++|[{SPACE}]++").findall
@@ -41,10 +42,10 @@ class Chunks(dict[str, bytes]):
 
 
 class Encoder:
-    """`encoder(records)` → their ids in a row, as bytes of `dtype`, and the count of each. `ends` puts <eos> after each."""
+    """`encoder(records)` → their ids in a row, as bytes of `dtype`, and the count of each. `ends` puts the tokenizer's <eos> after each."""
 
     def __init__(self, tokenizer: Tokenizer, ends: bool):
-        self.tokenizer, self.ends = tokenizer, ends
+        self.tokenizer, self.ends, self.end = tokenizer, ends, specials(tokenizer).eos
         self.dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32)
         parts = json.loads(tokenizer.to_str())
         bare = not (parts["added_tokens"] or parts["post_processor"] or parts["truncation"] or parts["padding"])
@@ -67,7 +68,7 @@ class Encoder:
         counts = np.fromiter(map(len, records), np.int64, len(records))
         ids = self.table[np.frombuffer("".join(records).encode("utf-32-le"), np.uint32)]
         if self.ends:
-            ids = np.insert(ids, np.cumsum(counts), EOS)
+            ids = np.insert(ids, np.cumsum(counts), self.end)
             counts += 1
         return ids.tobytes(), counts
 
@@ -88,7 +89,7 @@ class Encoder:
         counts = np.fromiter(map(len, found), np.int64, len(found)) // self.dtype.itemsize
         if not self.ends:
             return b"".join(found), counts
-        end = np.array(EOS, self.dtype).tobytes()
+        end = np.array(self.end, self.dtype).tobytes()
         return end.join([*found, b""]), counts + 1
 
 

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 
 from seqloom.text.corpus import Reader
 from seqloom.text.encode import Encoder
-from seqloom.text.tokenizer import UNK
+from seqloom.text.special import specials
 
 Name = Literal["text", "words", "tags", "label", "number", "passage", "span"]
 Encoded = tuple[bytes, np.ndarray, np.ndarray]  # values in a row; how many each record has; its bytes of UTF-8
@@ -41,6 +41,8 @@ class Kind:
 
     def __init__(self, tokenizer: Tokenizer, ends: bool, labels: dict[str, int]):
         self.tokenizer, self.labels = tokenizer, labels
+        known = specials(tokenizer)
+        self.unknown = known.eos if known.unk is None else known.unk
 
     def check(self, value: Any, place: str) -> Any:
         """The value as `encode` takes it, or an error that names the place."""
@@ -94,7 +96,7 @@ class Words(Kind):
         found = self.known.get(word)
         if found is None:
             encoding = self.tokenizer.encode(" " + word, add_special_tokens=False)
-            ids = encoding.ids or [UNK]
+            ids = encoding.ids or [self.unknown]
             lead = sum(1 for _, end in encoding.offsets[:-1] if end <= 1)
             if len(self.known) >= REMEMBERED:
                 self.known.clear()
@@ -187,7 +189,7 @@ class Passage(Text):
         """Ids, edges and how many; questions on one passage follow each other, so the last is kept."""
         if self.last[0] != text:
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
-            ids, edges = encoding.ids or [UNK], encoding.offsets or [(0, len(text))]
+            ids, edges = encoding.ids or [self.unknown], encoding.offsets or [(0, len(text))]
             found = np.array(ids, self.dtypes[0]).tobytes(), np.array(trimmed(text, edges), np.uint32).tobytes(), len(ids)
             self.last = text, found
         return self.last[1]
@@ -236,6 +238,7 @@ class Layout:
         each = tokenizers if len(tokenizers) > 1 else list(tokenizers) * len(names)
         self.kinds = [KINDS[name](tokenizer, ends, known) for name, tokenizer in zip(names, each, strict=True)]
         self.names = tuple(name for kind in self.kinds for name in kind.names)
+        self.specials = specials(each[-1])
 
     def check(self, record: Sequence, place: str) -> list:
         """A record's values as they are encoded; those that do not fit each other are an error too."""

@@ -26,6 +26,7 @@ from seqloom.files import claim, claimed, fsync_folder, no_room, write_new
 from seqloom.text.corpus import Reader
 from seqloom.text.kinds import Layout, Text, labelled
 from seqloom.text.pool import Pool
+from seqloom.text.special import Specials, specials
 from seqloom.text.tokenizer import signature
 
 VERSION = 1
@@ -43,10 +44,17 @@ class Field(NamedTuple):
 
 class Store:
     """The ids of n records. `fields[k].tokens` is column k of all records in a row; `store[i]` is record i, one array per column. `names` says
-    what the columns are; ids are below `vocabulary`."""
+    what the columns are; ids are below `vocabulary`, and the special ones are `specials`."""
 
-    def __init__(self, fields: Sequence[Field], digest: str, vocabulary: int = 0, names: Sequence[str] | None = None):
-        self.fields, self.digest, self.vocabulary = tuple(fields), digest, vocabulary
+    def __init__(
+        self,
+        fields: Sequence[Field],
+        digest: str,
+        vocabulary: int = 0,
+        names: Sequence[str] | None = None,
+        specials: Specials = Specials(),
+    ):
+        self.fields, self.digest, self.vocabulary, self.specials = tuple(fields), digest, vocabulary, specials
         self.names = ("text",) * len(self.fields) if names is None else tuple(names)
 
     def columns(self, name: str) -> list[Field]:
@@ -82,7 +90,7 @@ class Store:
             return part - part[0] if start else part
 
         fields = [Field(tokens[offsets[start] : offsets[stop]], shifted(offsets), shifted(sizes)) for tokens, offsets, sizes in self.fields]
-        return Store(fields, hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest(), self.vocabulary, self.names)
+        return Store(fields, hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest(), self.vocabulary, self.names, self.specials)
 
 
 def build(
@@ -104,8 +112,9 @@ def build(
     name = " ".join([str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers), *known])
     digest = hashlib.sha256(name.encode()).hexdigest()
     place, vocabulary = folder / digest[:32], max(one.get_vocab_size() for one in tokenizers)
+    ids = specials(tokenizers[-1])
     try:
-        if (store := _open(place, digest, vocabulary)) is not None:
+        if (store := _open(place, digest, vocabulary, ids)) is not None:
             return store
         folder.mkdir(parents=True, exist_ok=True)
         _sweep(folder)
@@ -120,7 +129,7 @@ def build(
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise no_room(error, folder, "the tokenized text") from error
-    store = _open(place, digest, vocabulary)
+    store = _open(place, digest, vocabulary, ids)
     if store is None:
         raise ValueError(f"{place}: the store is gone or damaged as soon as it was written; choose another folder")
     return store
@@ -134,7 +143,7 @@ def _workers(workers: int | None) -> int:
     return workers
 
 
-def _open(place: Path, digest: str, vocabulary: int = 0) -> Store | None:
+def _open(place: Path, digest: str, vocabulary: int = 0, ids: Specials = Specials()) -> Store | None:
     """The store at `place`, or None where there is none, or one whose files are not as long as they should be."""
     try:
         notes = json.loads((place / "store.json").read_text(encoding="utf-8"))
@@ -144,7 +153,7 @@ def _open(place: Path, digest: str, vocabulary: int = 0) -> Store | None:
         for index, field in enumerate(notes["fields"]):
             shapes = ((field["dtype"], field["tokens"]), ("int64", records), ("int64", records))
             fields.append(Field(*(_map(place / f"{index}.{name}", *shape) for name, shape in zip(Field._fields, shapes, strict=True))))
-        return Store(fields, digest, vocabulary, [field.get("name", "text") for field in notes["fields"]])
+        return Store(fields, digest, vocabulary, [field.get("name", "text") for field in notes["fields"]], ids)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -270,4 +279,4 @@ def held(records: Sequence[Sequence], layout: Layout, place: str = "record") -> 
     for kind, values in zip(layout.kinds, zip(*rows, strict=True), strict=True):
         for (tokens, counts, sizes), dtype in zip(kind.encode(list(values)), kind.dtypes, strict=True):
             fields.append(Field(np.frombuffer(tokens, dtype), *(np.concatenate([[0], np.cumsum(column)]) for column in (counts, sizes))))
-    return Store(fields, "", 0, layout.names)
+    return Store(fields, "", 0, layout.names, layout.specials)

@@ -2,7 +2,7 @@
 
 Each part learns from a stream of texts: `BPE(texts, size=8000)`. Ids 0–4 are always `<pad> <unk> <bos> <eos> <mask>` (A16).
 They are plain entries of the vocabulary that no text can spell: a line holding "<eos>" becomes the letters of "<eos>"; only for `Words`
-is a written `<unk>` the unknown word, because prepared corpora write it so.
+is a written `<unk>` the unknown word, because prepared corpora write it so. Tokenizers of checkpoints keep ids of their own (special.py).
 
 Left out: templates that add <bos> or <eos> by themselves. Who makes a sequence puts them there, so ids are the text and nothing else.
 """
@@ -18,9 +18,8 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqloom.files import write_whole
+from seqloom.text.special import BOS, EOS, MASK, PAD, SPECIALS, UNK, Specials, specials  # noqa: F401  some find them here
 
-SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
-PAD, UNK, BOS, EOS, MASK = range(5)
 SAMPLE = 100_000_000  # characters a tokenizer learns from
 
 # Oniguruma's and Rust's idea of white space; Python's \s has four control characters more.
@@ -107,16 +106,17 @@ def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -
 def File(texts: Iterable[str], path: str) -> Tokenizer:
     """The tokenizer of the tokenizer.json at `path`; nothing is learnt from `texts`.
 
-    A file that does not begin with our special tokens gets them: its own ids move up by five.
+    A file that does not begin with our special tokens gets them: its own ids move up by five. One that says which of its own tokens are
+    special, as those of imported runs do, stays as it is.
     """
     tokenizer = load(path)
-    if [tokenizer.id_to_token(index) for index in range(len(SPECIALS))] == list(SPECIALS):
+    if specials(tokenizer) != Specials() or [tokenizer.id_to_token(index) for index in range(len(SPECIALS))] == list(SPECIALS):
         return tokenizer
     taken = [token for token in SPECIALS if tokenizer.token_to_id(token) is not None]
     if taken:
         raise ValueError(f"{path}: {taken[0]} has id {tokenizer.token_to_id(taken[0])}, but {' '.join(SPECIALS)} must be ids 0 to 4; "
                          "rename it in the file, or leave it out")
-    return _parse(json.dumps(_moved(json.loads(tokenizer.to_str()))), path)
+    return parse(json.dumps(_moved(json.loads(tokenizer.to_str()))), path)
 
 
 def save(tokenizer: Tokenizer, path: str | Path) -> None:
@@ -130,7 +130,7 @@ def load(path: str | Path) -> Tokenizer:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot read a tokenizer: {getattr(error, 'strerror', error)}; give a tokenizer.json") from error
-    return _parse(text, path)
+    return parse(text, path)
 
 
 def signature(tokenizer: Tokenizer) -> str:
@@ -140,7 +140,10 @@ def signature(tokenizer: Tokenizer) -> str:
 
 def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
     """The text of `ids`, without special tokens."""
-    hidden = {index for index, token in enumerate(SPECIALS) if tokenizer.id_to_token(index) == token}
+    known = specials(tokenizer)
+    hidden = {*known.banned, *known.stops}
+    if known == Specials():  # a foreign tokenizer that does not say what its ids are hides none of them
+        hidden = {index for index in hidden if tokenizer.id_to_token(index) == SPECIALS[index]}
     numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     return tokenizer.decode([index for index in numbers if index not in hidden], skip_special_tokens=True)
 
@@ -207,12 +210,13 @@ def _learn(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer
     return Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"added_tokens": []}))
 
 
-def _parse(text: str, path: str | Path) -> Tokenizer:
+def parse(text: str, path: str | Path) -> Tokenizer:
     """The tokenizer of a JSON text, without padding and truncation, which would change what a text is."""
     # A crafted file raises PanicException, which is a BaseException, when read or only when used: so use it once.
     try:
         parts = json.loads(text)
         _survivable(parts["model"])
+        _complete(parts.get("post_processor"))
         tokenizer = Tokenizer.from_str(json.dumps(parts | {"padding": None, "truncation": None}))
         tokenizer.decode(tokenizer.encode("Hello, <wörld>\n 1").ids)
         top = max(tokenizer.get_vocab().values(), default=-1)
@@ -234,6 +238,15 @@ def _survivable(model: dict) -> None:
         second = merge.split(" ")[-1] if isinstance(merge, str) else merge[-1]
         if not second.startswith(prefix):
             raise ValueError(f"the merge {merge} does not go on with {prefix}")
+
+
+def _complete(frame: dict | None) -> None:
+    """Refuse a template with a token that its table has not: the library stops the program's thread over it, aloud."""
+    for one in [frame, *(frame or {}).get("processors", [])]:
+        if one and one["type"] == "TemplateProcessing":
+            names = [piece["SpecialToken"]["id"] for side in ("single", "pair") for piece in one[side] if "SpecialToken" in piece]
+            if missing := [name for name in names if name not in one["special_tokens"]]:
+                raise ValueError(f"the template names {missing[0]} and does not say its id")
 
 
 def _moved(parts: dict) -> dict:
