@@ -78,3 +78,32 @@ def test_a_translator_is_scored_on_its_own_greedy_outputs(translator: seqloom.Ru
     outputs = [found[0].text for found in answer(translator, parallel[0].read_text().splitlines())]
     assert numbers["BLEU"].value == sacrebleu.corpus_bleu(outputs, [parallel[1].read_text().splitlines()]).score
     assert "search:greedy" in numbers["BLEU"].signature and "tokenizer:" in numbers["BLEU"].signature
+
+
+@pytest.mark.parametrize("window, stride", [(16, 4), (12, 12), (16, 1), (7, 3)])
+def test_striding_windows_count_every_token_once_with_enough_before_it(gpt: seqloom.Run, text: Path, window: int, stride: int) -> None:
+    """[I5] Against a literal loop: window by window, of each only the tokens that no window before it had."""
+    short = text.with_name("short.txt")
+    short.write_text(text.read_text()[:230])
+    numbers = {number.name: number for number in evaluate(gpt, [str(short)], window=window, stride=stride)}
+    known = [3, *gpt.tokenizer.encode(short.read_text()).ids]
+    total, done, begin, least = 0.0, 0, 0, []
+    while done < len(known) - 1:
+        begin = min(begin, len(known) - 1 - window)
+        log_p = gpt.model(torch.tensor([known[begin : begin + window]]))[0].log_softmax(-1)[0]
+        for place in range(max(done, begin), begin + window):
+            total -= log_p[place - begin, known[place + 1]].item()
+            least += [place + 1 - begin] if begin else []
+        done, begin = begin + window, begin + stride
+    assert numbers["nats per token"].value == pytest.approx(total / (len(known) - 1), rel=1e-5)
+    assert numbers["bits per byte"].value == pytest.approx(total / math.log(2) / len(short.read_bytes()), rel=1e-5)
+    assert min(least) > window - stride
+    assert f"width:{window}|stride:{stride}" in numbers["perplexity"].signature and f"tokens:{len(known) - 1}" in numbers["perplexity"].signature
+
+
+def test_windows_that_do_not_fit_are_refused(gpt: seqloom.Run, translator: seqloom.Run, text: Path, parallel: list[Path]) -> None:
+    for window, stride in ((17, 4), (8, 9), (8, -1)):
+        with pytest.raises(ValueError, match="give a stride from 1 to the window and at most the 16 tokens"):
+            evaluate(gpt, [str(text)], window=window, stride=stride)
+    with pytest.raises(ValueError, match="for language models"):
+        evaluate(translator, [str(path) for path in parallel], stride=4)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 
 from seqloom import config
 from seqloom.run import Recipe
+from seqloom.text.store import build
 
 
 def count(name: str, vocabulary: int, *overrides: str) -> int:
@@ -110,3 +112,15 @@ def test_the_command_line_explains_a_model_that_no_laptop_holds() -> None:
     assert found["parameters"] == 174_604_259_328
     attention = 2 * 2 * 2048 * 12288 * 96  # scores and averages over T positions in every layer
     assert found["flops"] == pytest.approx(2 * found["parameters"] + attention, rel=1e-3)  # two for each weight
+
+
+@pytest.mark.parametrize("name", ["lstm-words", "transformer-words"])
+def test_words_of_wikitext_are_counted_as_others_count_them(name: str, real_data: Path) -> None:
+    """245,569 test tokens with one <eos> a line, over 33,278 types of which <unk> and <eos> are two; <pad>, <bos> and <mask> are ours."""
+    files = {side: str(real_data / "wikitext-2" / f"{side}.txt.gz") for side in ("train", "test")}
+    recipe = Recipe.of(name, [], [files["train"]], [files["test"]])
+    learnt = recipe.tokenizer()
+    assert learnt.get_vocab_size() == 33_278 + 3
+    test = build(recipe.reader([files["test"]]), learnt)
+    assert len(test.fields[0].tokens) == 245_569
+    assert sum(batch.weight for batch in recipe.data(test).once()) == 245_569

@@ -13,6 +13,8 @@ from seqloom.data.corrupt import corrupt
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN
 from seqloom.objectives.likelihood import cross_entropy
+from seqloom.text.special import Specials
+from seqloom.text.store import Field, Store
 from seqloom.text.tokenizer import MASK
 
 
@@ -73,13 +75,9 @@ def test_bad_shares_are_refused() -> None:
 def test_x8_a_million_steps_of_256_times_512_tokens_are_forty_epochs() -> None:
     """3.3e9 words, taken for tokens, read in windows as training reads them: 39.7 epochs, which the deck rounds to 40."""
 
-    class Field:
-        tokens = np.broadcast_to(np.uint16(7), 3_300_000_000)  # takes no memory
-
-    class Store:
-        fields = (Field,)
-
-    source = Windows(Store, width=256, batch=512)
+    words = 3_300_000_000
+    tokens, ends = np.broadcast_to(np.uint16(7), words), np.array([0, words])  # takes no memory
+    source = Windows(Store([Field(tokens, ends, ends)], "digest"), width=256, batch=512)
     _, windows = source.layout(0)
     assert 1_000_000 / (windows / 512) == pytest.approx(39.7, abs=0.02)
     batch, cursor = next(source.batches((39, windows // 512 - 1)))

@@ -32,6 +32,7 @@ from seqloom.text import tokenizer
 
 SECTIONS = ("from", "freeze", "rates", "layer_decay", "adapt")
 HEAD = ("type", "dropout", "output", "tied", "pooler")  # what another task has of its own
+BESIDE = ("spelling",)  # what a stack that was taken over has never read
 
 
 class Begun(NamedTuple):
@@ -110,7 +111,7 @@ def based(recipe: Recipe, base: str | Path, overrides: Sequence[str] = (), parts
     body = {name: value for name, value in theirs.items() if name in known and name not in kept}
     if isinstance(body.get("embedding"), dict):
         body["embedding"] = {name: value for name, value in body["embedding"].items() if name not in ("vectors", "frozen")}
-    tree["model"] |= body
+    tree["model"] = {name: value for name, value in tree["model"].items() if name not in BESIDE} | body
     tree["from"] = {"run": str(Path(base).resolve())}
     tree = config.override(tree, [change for change in overrides if change.startswith("model.")])
     return pinned(Recipe(tree, recipe.lines, parts))
