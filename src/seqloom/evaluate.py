@@ -14,9 +14,7 @@ from seqloom.measure import Number, likelihood, pronunciation, translation
 from seqloom.nn.state import State
 from seqloom.run import Run
 from seqloom.text.store import Store, build
-from seqloom.text.tokenizer import BOS, MASK, PAD, UNK, signature
-
-BANNED = (PAD, UNK, BOS, MASK)  # what no text should hold
+from seqloom.text.tokenizer import signature
 
 
 @torch.no_grad()
@@ -78,7 +76,7 @@ def answer(
     Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search, as is any with a `coverage` penalty. With
     `unknown` the model may write <unk>, which the text leaves out and `ids` show.
     """
-    ban = tuple(token for token in BANNED if not (unknown and token == UNK))
+    ban, stop = tuple(token for token in run.banned if not (unknown and token == run.specials.unk)), run.specials.stops
     ids, mask = run.encode(list(texts), begin=run.model.continues)
     lengths = mask.sum(1)
     order = lengths.argsort(stable=True).tolist()
@@ -90,15 +88,15 @@ def answer(
             rows.append(order.pop())
         longest = int(lengths[rows[0]])
         with torch.inference_mode():
-            prompt, state, real = run.model.prompt(ids[rows, :longest], mask[rows, :longest], BOS)
+            prompt, state, real = run.model.prompt(ids[rows, :longest], mask[rows, :longest], run.specials.bos)
         if width > 1 or coverage:
             cover = Coverage(coverage, mask[rows, :longest]) if coverage else None
-            found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest, ban=ban, coverage=cover)
+            found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest, stop=stop, ban=ban, coverage=cover)
         else:
             chosen = [chances[row] for row in rows]
-            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, ban=ban, seed=chosen)]
+            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, stop=stop, ban=ban, seed=chosen)]
             for row, (text,) in zip(rows, found, strict=True):
-                go_on(run.model, ids[row, : lengths[row]].tolist(), text, pick, length, chances[row])
+                go_on(run, ids[row, : lengths[row]].tolist(), text, pick, length, chances[row])
         for row, texts_found in zip(rows, found, strict=True):
             written[row] = [
                 Answer(run.decode(t.ids), t.log_probability, getattr(t, "score", t.log_probability), t.finished, tuple(t.ids)) for t in texts_found
@@ -108,12 +106,14 @@ def answer(
     return written
 
 
-def go_on(model: nn.Module, prompt: list[int], text: Text, pick: Pick, length: int, seed: int) -> None:
+def go_on(run: Run, prompt: list[int], text: Text, pick: Pick, length: int, seed: int) -> None:
     """Lengthen a continuation that a full context cut short, from the last half of what fits, as often as it takes."""
+    model = run.model
     while model.continues and model.context is not None and not text.finished and len(text.ids) < length:
         tail = [*prompt, *text.ids][-max(1, model.context // 2) :]
         left = length - len(text.ids)
-        (more,) = complete(model, torch.tensor([tail]), pick=pick, length=left, ban=BANNED, seed=[seed + len(text.ids)])
+        again = [seed + len(text.ids)]
+        (more,) = complete(model, torch.tensor([tail]), pick=pick, length=left, stop=run.specials.stops, ban=run.banned, seed=again)
         text.ids += more.ids
         text.log_probability, text.finished = text.log_probability + more.log_probability, more.finished
 
@@ -124,7 +124,8 @@ def stream(run: Run, text: str, pick: Pick, length: int, seed: int = 0) -> Itera
     known, begun, written, context, chance = ids[0].tolist(), ids.shape[1], "", run.model.context, seeds(seed, 1)[0]
     finished = False
     while not finished and (left := begun + length - len(known)) > 0:
-        for step in generate(run.model, ids, pick=pick, length=left, ban=BANNED, seed=[chance + len(known) - begun]):
+        again = [chance + len(known) - begun]
+        for step in generate(run.model, ids, pick=pick, length=left, stop=run.specials.stops, ban=run.banned, seed=again):
             if finished := bool(step.finished[0]):
                 break
             known.append(int(step.tokens[0]))

@@ -22,6 +22,7 @@ from seqloom import config, data, files, models, objectives
 from seqloom import nn as equations
 from seqloom.text import corpus, dictionary, store, tokenizer
 from seqloom.text.pattern import Pattern
+from seqloom.text.special import Specials, specials
 
 SECTIONS: dict[str, config.Names] = {
     "corpus": {part.__name__: part for part in (corpus.Text, corpus.Lines, corpus.Parallel, corpus.Table, corpus.JSONLines, dictionary.Dictionary)},
@@ -132,8 +133,11 @@ class Recipe:
     def model(self, vocabulary: int) -> nn.Module:
         """The model with its first weights, a function of the seed alone."""
         torch.manual_seed(self.seed)
-        wanted = inspect.signature(self.parts["model"].func).parameters
-        return self.parts["model"](**{name: vocabulary for name in ("vocabulary", "source_vocabulary") if name in wanted})
+        wanted, said = inspect.signature(self.parts["model"].func).parameters, self.parts["model"].keywords
+        if said.get("vocabulary", vocabulary) < vocabulary:
+            raise ValueError(f"{self.lines.at('model.vocabulary')}: {said['vocabulary']} rows are fewer than the {vocabulary} tokens; leave it out")
+        names = [name for name in ("vocabulary", "source_vocabulary") if name in wanted and name not in said]
+        return self.parts["model"](**{name: said.get("vocabulary", vocabulary) for name in names})
 
 
 class Files:
@@ -154,17 +158,26 @@ class Run:
     def __init__(self, folder: Path, recipe: Recipe, learnt: Tokenizer, model: nn.Module):
         self.folder, self.recipe, self.tokenizer, self.model = folder, recipe, learnt, model
         self.ends = recipe.parts["corpus"].func.ends
+        self.specials = specials(learnt)
 
     def encode(self, texts: list[str], begin: bool = False) -> tuple[Tensor, Tensor]:
         """Texts as the model's input: ids (B, T) and their mask. `begin` is for prompts, which have no end yet."""
-        rows = [np.array(encoding.ids, dtype=np.int64) for encoding in self.tokenizer.encode_batch_fast(texts)]
+        rows = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
         if begin:
-            before = [tokenizer.EOS] if self.ends else []
-            newline = self.tokenizer.encode("\n").ids or [tokenizer.EOS]
-            rows = [np.array([*before, *row] or newline, dtype=np.int64) for row in rows]
-        elif self.ends:
-            rows = [np.append(row, tokenizer.EOS) for row in rows]
-        return data.padded(rows)
+            before = self.specials.before or ((self.specials.eos,) if self.ends else ())
+            newline = self.tokenizer.encode("\n", add_special_tokens=False).ids
+            nothing = newline if self.specials == Specials() and newline else [self.specials.opening]
+            rows = [[*before, *row] or nothing for row in rows]
+        else:
+            before, after = self.specials.frame(self.ends)
+            rows = [[*before, *row, *after] for row in rows]
+        return data.padded([np.array(row, dtype=np.int64) for row in rows])
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """The ids that no text should hold: special tokens, and rows of the table that no token has."""
+        rows = self.recipe.parts["model"].keywords.get("vocabulary", 0)
+        return *self.specials.banned, *range(self.tokenizer.get_vocab_size(), rows)
 
     def decode(self, ids: list[int]) -> str:
         return tokenizer.decode(self.tokenizer, ids)

@@ -13,7 +13,6 @@ from seqloom.data.corrupt import corrupt
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN
 from seqloom.objectives.likelihood import cross_entropy
-from seqloom.text.special import Specials
 from seqloom.text.store import Field, Store
 from seqloom.text.tokenizer import MASK
 

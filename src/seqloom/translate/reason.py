@@ -6,28 +6,26 @@ from typing import Any
 
 import torch
 
-from seqloom.evaluate import BANNED
 from seqloom.generate import why
 from seqloom.run import Run
-from seqloom.text.tokenizer import BOS, EOS
 
 
 def reason(run: Run, text: str, wanted: str, width: int = 5, penalty: float = 0.6) -> tuple[dict[str, Any], list[str]]:
     """Where `wanted` fell off the beam that translates `text`, and whether the search or the model is to blame: a report and its lines."""
     ids, mask = run.encode([text], begin=run.model.continues)
-    asked = run.tokenizer.encode(wanted).ids
+    asked = run.tokenizer.encode(wanted, add_special_tokens=False).ids
     with torch.inference_mode():
-        prompt, state, real = run.model.prompt(ids, mask, BOS)
-    found = why(run.model, prompt, asked, state, real, width=width, length=max(200, len(asked) + 1), end=EOS, ban=BANNED, penalty=penalty)
+        prompt, state, real = run.model.prompt(ids, mask, run.specials.bos)
+    found = why(run.model, prompt, asked, state, real, width=width, length=max(200, len(asked) + 1), end=run.specials.eos, ban=run.banned, penalty=penalty)
     answer = run.decode(found.answer.ids)
     report = {
         "verdict": found.verdict, "answer": answer, "answer score": found.answer.score, "asked": wanted, "asked score": found.score,
         "asked log probability": found.log_probability, "fell at": found.fell, "rank": found.rank, "gap": found.gap,
-        "tokens": [{"token": run.decode([token]), "log probability": value} for token, value in zip([*asked, EOS], found.tokens, strict=True)],
+        "tokens": [{"token": run.decode([token]), "log probability": value} for token, value in zip([*asked, run.specials.eos], found.tokens, strict=True)],
     }  # fmt: skip
     lines = [f"answer  {found.answer.score:9.4f}  {answer}", f"asked   {found.score:9.4f}  {wanted}"]
     if found.fell is not None:
-        before, token = run.decode(asked[: found.fell - 1]), run.decode([[*asked, EOS][found.fell - 1]]) or "the end"
+        before, token = run.decode(asked[: found.fell - 1]), run.decode([[*asked, run.specials.eos][found.fell - 1]]) or "the end"
         gap = "it could no longer win" if found.gap is None else f"{found.gap:.4f} nats below the last one kept"
         lines.append(f'it fell at step {found.fell}: after "{before}", "{token}" was number {found.rank} of all continuations, {gap}')
     blame = {
