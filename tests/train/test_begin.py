@@ -187,3 +187,33 @@ def test_a_killed_fine_tuning_ends_with_the_same_bits(source: seqloom.Run, other
     assert bits(cut) == bits(whole)
     told = json.loads(again.stdout)["begun"]
     assert told["frozen"] and len(told["adapted"]) == 8 and told == json.loads((whole / "results.json").read_text())["begun"]
+
+
+def test_a_masked_model_becomes_a_classifier(text: Path, tmp_path: Path) -> None:
+    """[I1] The body is that of the masked model, the head is the classifier's own and new."""
+    small = ["tokenizer.size=90", "model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=24", "train.steps=4"]
+    source = seqloom.fit("bert-small", *small, data=[str(text)], out=tmp_path / "bert", quiet=True)
+    table = tmp_path / "table.tsv"
+    lines = text.read_text("utf-8").splitlines()
+    table.write_text("".join(f"{line}\t{'long' if len(line) > 28 else 'short'}\n" for line in lines), "utf-8")
+    run = seqloom.fit("classifier", "train.steps=4", "train.every=4", data=[str(table)], out=tmp_path / "tuned", quiet=True, base=source.folder)
+    begun = run.results()["begun"]
+    assert {"embedding.table", "stack.blocks.0.attention.project.weight", "stack.norm.gain"} <= set(begun["taken"])
+    assert not any(name.startswith(("embedding", "stack")) for name in begun["new"]) and begun["new"]
+    assert run.labels == ["long", "short"] and run.recipe.tree["model"]["stack"] == source.recipe.tree["model"]["stack"]
+
+
+def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path) -> None:
+    """[I10] Both directions stay as they were learnt; the shares of their layers do not."""
+    small = ["tokenizer.size=300", "model.dim=8", "data.width=16", "data.batch=4", "train.steps=4"]
+    source = seqloom.fit("elmo", *small, data=[str(text)], out=tmp_path / "elmo", quiet=True)
+    table = tmp_path / "tags.conllu"
+    rows = [[(word, "DET" if word in ("the", "a") else "X") for word in line.split()] for line in text.read_text("utf-8").splitlines()[:80]]
+    sentence = "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n".format
+    table.write_text("".join("".join(sentence(i, *row) for i, row in enumerate(one, 1)) + "\n" for one in rows), "utf-8")
+    still = "freeze=[embedding, stack.ahead, stack.back]"
+    run = seqloom.fit("tagger", still, "train.steps=6", "train.every=6", data=[str(table)], out=tmp_path / "tagger", quiet=True, base=source.folder)
+    before, after = tensors(source), tensors(run)
+    for name in (name for name in before if name.startswith(("embedding", "stack"))):
+        assert torch.equal(before[name], after[name]) == (".mix." not in name), name
+    assert "stack.mix.shares" in run.results()["begun"]["taken"] and run.recipe.tree["model"]["stack"]["type"] == "TwoWays"
