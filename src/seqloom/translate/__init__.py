@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from seqloom.evaluate import Answer, answer, together
 from seqloom.run import Run
-from seqloom.text.tokenizer import UNK
 from seqloom.translate.align import Aligned, Block, align, blocks, same, spelt
 from seqloom.translate.reason import reason
 from seqloom.translate.segments import through
@@ -37,7 +36,7 @@ class Search(NamedTuple):
         if self.nbest > self.width:
             raise ValueError(f"{self.nbest} translations need a beam at least as wide: say --beam {self.nbest}")
         if self.align or self.lexicon is not None:
-            blocks(run, ["a"], [[UNK]], [[(0, 0)]])  # a model without attention says so
+            blocks(run, ["a"], [[run.specials.eos]], [[(0, 0)]])  # a model without attention says so
 
 
 class Translation(NamedTuple):
@@ -81,14 +80,14 @@ def translated(run: Run, texts: Sequence[str], search: Search) -> list[list[Tran
 def looked(run: Run, parts: list[str], written: list[list[Answer]], search: Search) -> list[list[Translation]]:
     """The answers with unknown words replaced and alignments, those that need either."""
     flat = [(part, one) for part, found in zip(parts, written, strict=True) for one in found]
-    needed = [search.align or (search.lexicon is not None and UNK in one.ids) for _, one in flat]
+    needed = [search.align or (search.lexicon is not None and run.specials.unk in one.ids) for _, one in flat]
     chosen = [pair for pair, wanted in zip(flat, needed, strict=True) if wanted]
     texts = [spelt(run.tokenizer, one.ids) for _, one in chosen]
     made = iter(blocks(run, [part for part, _ in chosen], [one.ids for _, one in chosen], [spans for _, spans in texts]) if chosen else ())
     spellings = iter(text for text, _ in texts)
     results = []
     for (part, one), wanted in zip(flat, needed, strict=True):
-        found = replaced(part, next(spellings), one.ids, next(made), search.lexicon or {}) if wanted else None
+        found = replaced(part, next(spellings), one.ids, next(made), search.lexicon or {}, run.specials.unk) if wanted else None
         results.append(Translation(found.target if found else one.text, *one[1:4], found if search.align else None))
     rest = iter(results)
     return [[next(rest) for _ in found] for found in written]

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from seqloom.generate import weigh
 from seqloom.run import Run
-from seqloom.text.tokenizer import BOS, SPECIALS, UNK
+from seqloom.text.special import specials
 
 Span = tuple[int, int]
 TOKENS = 4096  # source tokens worked on together
@@ -95,7 +95,8 @@ def same(text: str) -> Block:
 
 def spelt(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[Span]]:
     """The text of ids, an unknown token standing as <unk>, and the characters of each; a letter of several tokens belongs to the last."""
-    hidden = {index for index, token in enumerate(SPECIALS) if index != UNK and tokenizer.id_to_token(index) == token}
+    known = specials(tokenizer)
+    hidden = {*known.banned, *known.stops} - {known.unk}
     shown = [[index for index in ids[: count + 1] if index not in hidden] for count in range(len(ids))]
     texts = [tokenizer.decode(some, skip_special_tokens=False) for some in shown]
     whole = texts[-1] if texts else ""
@@ -104,9 +105,10 @@ def spelt(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[Span]]:
 
 
 def blocks(run: Run, sources: Sequence[str], targets: Sequence[Sequence[int]], spans: Sequence[list[Span]]) -> list[Block]:
-    """For each source and the ids of a translation of it, whose tokens cover `spans`: what each token looked at. The source's end is left out."""
+    """For each source and the ids of a translation of it, whose tokens cover `spans`: what each token looked at, the source's frame left out."""
     ids, mask = run.encode(list(sources))
-    offsets = [encoding.offsets for encoding in run.tokenizer.encode_batch(list(sources))]
+    offsets = [encoding.offsets for encoding in run.tokenizer.encode_batch(list(sources), add_special_tokens=False)]
+    begin = len(run.specials.before)
     lengths = mask.sum(1)
     order, found = lengths.argsort(stable=True).tolist(), {}
     while order:
@@ -115,10 +117,10 @@ def blocks(run: Run, sources: Sequence[str], targets: Sequence[Sequence[int]], s
             rows.append(order.pop())
         longest = int(lengths[rows[0]])
         with torch.inference_mode():
-            first, state, _ = run.model.prompt(ids[rows, :longest], mask[rows, :longest], BOS)
+            first, state, _ = run.model.prompt(ids[rows, :longest], mask[rows, :longest], run.specials.bos)
         for row, alpha in zip(rows, weigh(run.model, first, [targets[row] for row in rows], state), strict=True):
             size = len(offsets[row])
-            weights = alpha[:, :size].float().numpy() if len(alpha) else np.zeros((0, size), dtype=np.float32)
+            weights = alpha[:, begin : begin + size].float().numpy() if len(alpha) else np.zeros((0, size), dtype=np.float32)
             found[row] = Block(list(offsets[row]), spans[row], weights)
     return [found[row] for row in range(len(sources))]
 
@@ -132,6 +134,6 @@ def align_all(run: Run, records: Iterable[tuple[str, str]]) -> Iterator[Aligned]
 
 def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Aligned]:
     """Given translations, aligned by the run's attention as it would write them."""
-    encodings = run.tokenizer.encode_batch(list(targets))
+    encodings = run.tokenizer.encode_batch(list(targets), add_special_tokens=False)
     made = blocks(run, sources, [one.ids for one in encodings], [list(one.offsets) for one in encodings])
     return [Aligned(*texts) for texts in zip(sources, targets, ([block] for block in made), strict=True)]

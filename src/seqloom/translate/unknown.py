@@ -9,7 +9,6 @@ from pathlib import Path
 
 from seqloom.run import Run
 from seqloom.text.lines import lines
-from seqloom.text.tokenizer import UNK
 from seqloom.translate.align import Aligned, Block, align_all
 
 Lexicon = Mapping[str, str]
@@ -38,13 +37,13 @@ def learn_lexicon(run: Run, records: Iterable[tuple[str, str]]) -> dict[str, str
     return {word: min(found, key=lambda other: (-found[other], other)) for word, found in sorted(counts.items())}
 
 
-def replaced(source: str, target: str, ids: Sequence[int], block: Block, lexicon: Lexicon) -> Aligned:
-    """`target`, spelt with <unk>, with each of them replaced; its tokens' places follow."""
+def replaced(source: str, target: str, ids: Sequence[int], block: Block, lexicon: Lexicon, unknown: int | None) -> Aligned:
+    """`target`, spelt with its `unknown` tokens, with each of them replaced; its tokens' places follow."""
     text, spans, last = "", [], 0
     for token, (a, b), row in zip(ids, block.target, block.weights, strict=True):
         text += target[last:a]
         start = len(text)
-        if token != UNK or not block.source:
+        if token != unknown or not block.source:
             text += target[a:b]
         else:
             gap = len(target[a:b]) - len(target[a:b].lstrip())  # the space before a word belongs to its token
