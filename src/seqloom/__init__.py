@@ -16,6 +16,9 @@ _HOMES = {
     "fit": "seqloom.train.start",
     "load": "seqloom.run",
     "answer": "seqloom.evaluate",
+    "embed": "seqloom.sentences",
+    "bring": "seqloom.interop",
+    "give": "seqloom.interop",
     "Recipe": "seqloom.run",
     "Run": "seqloom.run",
     "LanguageModel": "seqloom.models",
@@ -24,13 +27,15 @@ _HOMES = {
     "RNN": "seqloom.nn",
     "LSTM": "seqloom.nn",
 }
-__all__ = ["LSTM", "RNN", "LanguageModel", "Recipe", "Run", "Seq2Seq", "Transformer", "answer", "fit", "load"]
+__all__ = ["LSTM", "RNN", "LanguageModel", "Recipe", "Run", "Seq2Seq", "Transformer", "answer", "bring", "embed", "fit", "give", "load"]
 
 if TYPE_CHECKING:
     from seqloom.evaluate import answer
+    from seqloom.interop import bring, give
     from seqloom.models import LanguageModel, Seq2Seq
     from seqloom.nn import LSTM, RNN, Transformer
     from seqloom.run import Recipe, Run, load
+    from seqloom.sentences import embed
     from seqloom.train.start import fit
 
 

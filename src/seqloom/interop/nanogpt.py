@@ -1,0 +1,53 @@
+"""Checkpoints of nanoGPT: GPT-2's shape in a torch file, whose tensors are read and whose program is not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.interop import gpt2, names, tokens
+from seqloom.interop.checkpoint import Checkpoint, shapes, sized
+from seqloom.interop.folder import Settings
+from seqloom.interop.torchzip import Checkpoint as Torch
+from seqloom.interop.torchzip import Lazy
+
+COMPILED = "_orig_mod."
+
+
+def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
+    """The checkpoint at `path`; its tokenizer must be said, since nanoGPT keeps it elsewhere."""
+    opened = Torch(path)
+    whole = opened.value
+    said, found = (whole.get(name) if isinstance(whole, dict) else None for name in ("model_args", "model"))
+    if not isinstance(said, dict) or not isinstance(found, dict):
+        raise ValueError(f"{path}: it has no model_args and model; only checkpoints of nanoGPT are read from torch files")
+    lazy = {name.removeprefix(COMPILED).removeprefix("transformer."): one for name, one in found.items() if isinstance(one, Lazy)}
+    lazy = {name: one for name, one in lazy.items() if not name.endswith(".attn.bias")}  # the causal mask
+    if tokenizer is None:
+        raise ValueError(f"{path}: say its tokenizer with --tokenizer tokenizer.json; nanoGPT's own meta.pkl is pickled and is not opened")
+    args = Settings(said, str(path))
+    learnt, dim, bias = opens(tokenizer, args), args.count("n_embd"), args.flag("bias", True)
+    layers = args.count("n_layer")
+    if layers > len(lazy):
+        raise ValueError(f"{path}: {layers} layers are more than its {len(lazy)} tensors; get the file again")
+    tree = gpt2.language(
+        dim, layers, args.count("n_head"), args.count("block_size"), 4 * dim, "gelu", 1e-5, True, args.number("dropout", 0.0), bias
+    )
+    tree = sized(tree, args.count("vocab_size"), learnt.get_vocab_size(), path)
+
+    def get(model: nn.Module) -> dict[str, Tensor]:
+        ours = shapes(model)
+        entries = [one._replace(optional=not bias and one.ours.endswith("bias")) for one in gpt2.entries(model, "", transposed=False)]
+        theirs = {name: one.size for name, one in lazy.items() if name != "lm_head.weight"}
+        names.check(entries, ours, theirs, str(path))
+        return names.read(entries, ours, lambda name: opened.read(lazy[name]).to(torch.float32) if name in lazy else None)
+
+    return Checkpoint("nanogpt", tree, learnt, get)
+
+
+def opens(path: Path, args: Settings) -> Any:
+    """The tokenizer: GPT-2's ends texts with <|endoftext|>, one of characters opens them with a new line and never ends."""
+    return tokens.read(path, args, None, usual={"bos": ("<|endoftext|>", "\n"), "eos": ("<|endoftext|>",)})
