@@ -1,11 +1,13 @@
-"""Quality on real data, as the tables of docs/figures.md: language models on tiny Shakespeare, translators on Multi30k.
+"""Quality on real data, as the tables of docs/figures.md: language models on tiny Shakespeare and, by words, on WikiText-2; translators on Multi30k;
+taggers on English EWT, classifiers on SST-2 and SICK.
 
-    SEQLOOM_DATA=… python bench/quality.py characters|translation [--out FOLDER] [--minutes 12]
+    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli [--out FOLDER] [--minutes 12]
 
 Runs that are there already are not trained again; one that was cut goes on.
 """
 
 import argparse
+import gzip
 import os
 import sys
 from pathlib import Path
@@ -39,6 +41,19 @@ def characters(place: Path, out: Path) -> None:
         print(row(run, f"{held['nats per token']:.4f}", f"{held['bits per byte']:.4f}"), flush=True)
 
 
+def words(place: Path, out: Path, minutes: float) -> None:
+    """Word-level WikiText-2, trained for the given minutes; perplexity of every token of the test file, one <eos> a line."""
+    print("| run | parameters | steps | perplexity, valid | perplexity, test | tokens | minutes | promised |\n|---|---|---|---|---|---|---|---|")
+    files = {side: place / "wikitext-2" / f"{side}.txt.gz" for side in ("train", "valid", "test")}
+    for name in ("lstm-words", "transformer-words"):
+        run = fitted(out / name, name, f"train.minutes={minutes}", data=[files["train"]], valid=[files["valid"]])
+        strides = {} if name == "lstm-words" else {"stride": 24}
+        found = [{number.name: number for number in evaluate(run, [str(files[side])], **strides)}["perplexity"] for side in ("valid", "test")]
+        tokens = found[1].signature.partition("tokens:")[2].partition("|")[0]
+        print(row(run, *(f"{number.value:.2f}" for number in found), tokens), flush=True)
+        print(found[1].signature, file=sys.stderr)
+
+
 def translation(place: Path, out: Path, minutes: float) -> None:
     """English to German captions, trained for the given minutes, scored on test 2016 (detokenised sacreBLEU)."""
     print("| run | parameters | steps | BLEU greedy | BLEU beam 5 | chrF | nats/token | minutes | promised |\n|---|---|---|---|---|---|---|---|---|")
@@ -52,9 +67,76 @@ def translation(place: Path, out: Path, minutes: float) -> None:
         print(greedy["BLEU"].signature, file=sys.stderr)
 
 
+def table(target: Path, source: Path, first: str = "") -> Path:
+    """SST's `label text` as `text<TAB>label`, below the rows of `first`."""
+    with gzip.open(source, "rt", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").partition(" ") for line in file]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(first + "".join(f"{text}\t{label}\n" for label, _, text in rows), "utf-8")
+    return target
+
+
+def vectors(place: Path, out: Path) -> Path:
+    """Skip-gram vectors of 17 million words, learnt once: five epochs, 100 numbers."""
+    from seqloom.words.formats import save
+    from seqloom.words.learn import learn
+
+    folder = out / "vectors"
+    if not folder.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        save(learn(place / "enwiki17m" / "enwiki17m.txt.gz", "skip-gram", epochs=5), folder)
+    return folder
+
+
+def labelled(run: Run, test: Path, *names: str) -> None:
+    found = {number.name: number for number in evaluate(run, [str(test)])}
+    print(row(run, *(f"{found[name].value:.2f}" for name in names)), flush=True)
+    print(found[names[0]].signature, file=sys.stderr)
+
+
+def tagging(place: Path, out: Path, minutes: float) -> None:
+    """Universal parts of speech of English EWT: from scratch, by subwords, and from word vectors that stay as they are, which know more words."""
+    print("| run | parameters | steps | accuracy, test | unknown words | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|")
+    files = {side: place / "ud" / f"en_ewt-ud-{side}.conllu.gz" for side in ("train", "dev", "test")}
+    known = vectors(place, out)
+    begun = [f"tokenizer.also={known}", f"model.embedding={{type: Embedding, vectors: {known}, frozen: true}}"]
+    runs = {"tagger": ("tagger", []), "tagger-crf": ("tagger", ["model.head=CRF"]), "tagger-vectors": ("tagger", begun)}
+    for name, (preset, changes) in runs.items():
+        run = fitted(out / name, preset, f"train.minutes={minutes}", *changes, data=[files["train"]], valid=[files["dev"]])
+        labelled(run, files["test"], "accuracy", "unknown words", "calibration error")
+
+
+def sentiment(place: Path, out: Path, minutes: float) -> None:
+    """SST-2: sentences and phrases to learn, sentences to test."""
+    print("| run | parameters | steps | accuracy, test | macro F1 | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|")
+    with gzip.open(place / "sentiment" / "glue_sst2.train_phrases.tsv.gz", "rt", encoding="utf-8") as file:
+        phrases = "".join(line for number, line in enumerate(file) if number)
+    sides = {side: place / "sentiment" / f"stsa.binary.{side}.gz" for side in ("train", "dev", "test")}
+    train, dev, test = (table(out / "sst" / f"{side}.tsv", path, phrases if side == "train" else "") for side, path in sides.items())
+    known = vectors(place, out)
+    begun = [f"tokenizer.also={known}", "model.dim=100", f"model.embedding={{type: Embedding, vectors: {known}}}"]
+    for name, changes in {"classifier": [], "classifier-vectors": begun}.items():
+        run = fitted(out / name, "classifier", f"train.minutes={minutes}", *changes, data=[train], valid=[dev])
+        labelled(run, test, "accuracy", "macro F1", "calibration error")
+
+
+def nli(place: Path, out: Path, minutes: float) -> None:
+    """SICK: entailment, and how related two sentences are; read as one, or each by itself."""
+    print("| run | parameters | steps | accuracy, test | macro F1 | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|")
+    train, dev, test = (place / "nli" / f"SICK_{side}.txt.gz" for side in ("train", "trial", "test_annotated"))
+    for name, changes in {"nli": [], "nli-compared": ["model.pair=Compared"]}.items():
+        asked = ["corpus.columns=[1, 2, 4]", "corpus.header=true", f"train.minutes={minutes}", *changes]
+        labelled(fitted(out / name, "nli", *asked, data=[train], valid=[dev]), test, "accuracy", "macro F1", "calibration error")
+    print("\n| run | parameters | steps | Spearman, test | Pearson | RMSE | minutes | promised |\n|---|---|---|---|---|---|---|---|")
+    asked = ["corpus.columns=[1, 2, 3]", "corpus.header=true", f"train.minutes={minutes}"]
+    labelled(fitted(out / "similarity", "similarity", *asked, data=[train], valid=[dev]), test, "Spearman", "Pearson", "RMSE")
+
+
+TIMED = {"words": words, "translation": translation, "tagging": tagging, "sentiment": sentiment, "nli": nli}
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["characters", "translation"])
+    parser.add_argument("what", choices=["characters", *TIMED])
     parser.add_argument("--out", type=Path, default=Path("runs/figures"))
     parser.add_argument("--minutes", type=float, default=12.0)
     arguments = parser.parse_args()
@@ -65,4 +147,4 @@ if __name__ == "__main__":
     if arguments.what == "characters":
         characters(data, arguments.out)
     else:
-        translation(data, arguments.out, arguments.minutes)
+        TIMED[arguments.what](data, arguments.out, arguments.minutes)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from seqloom.data.batch import Batch
+from seqloom import tasks
+from seqloom.data import Blocks, Windows
+from seqloom.data.batch import Batch, Batches
 from seqloom.generate import Coverage, Ensemble, Greedy, Pick, Text, beam, complete, generate, seeds
-from seqloom.measure import Number, likelihood, pronunciation, translation
+from seqloom.measure import Number, likelihood, pronunciation, sign, translation
+from seqloom.measure.labels import Confusion
 from seqloom.nn.state import State
 from seqloom.run import Run
 from seqloom.text.store import Store, build
@@ -18,16 +23,23 @@ from seqloom.text.tokenizer import signature
 
 
 @torch.no_grad()
-def nats(model: nn.Module, objective: Callable, batches: Iterator[Batch]) -> tuple[float, int]:
-    """Σ -ln P over every counted token of the batches, and how many there are."""
-    training, total, count = model.training, 0.0, 0
+def totals(model: nn.Module, objective: Callable, batches: Iterator[Batch]) -> tuple[dict[str, float], int]:
+    """The sum over the batches of each number that the objective gives, and how many tokens count."""
+    training, sums, count = model.training, Counter({"nats": 0.0}), 0
     state: State = None
     model.eval()
     for batch in batches:
         _, numbers, state = objective(model, batch, state if batch.carry else None)
-        total, count = total + numbers["nats"], count + batch.weight
+        sums.update(numbers)
+        count += batch.weight
     model.train(training)
-    return total, count
+    return dict(sums), count
+
+
+def nats(model: nn.Module, objective: Callable, batches: Iterator[Batch]) -> tuple[float, int]:
+    """Σ -ln P over every counted token of the batches, and how many there are."""
+    sums, count = totals(model, objective, batches)
+    return sums["nats"], count
 
 
 def octets(store: Store) -> int:
@@ -137,14 +149,68 @@ def stream(run: Run, text: str, pick: Pick, length: int, seed: int = 0) -> Itera
             ids = torch.tensor([known[-max(1, context // 2) :]])
 
 
-def evaluate(run: Run, paths: list[str], width: int = 1, penalty: float = 0.6, progress: Callable[[int], None] | None = None) -> list[Number]:
-    """Every number of a run on the given files, each with its signature."""
-    store = build(run.recipe.reader(paths), run.tokenizer)
+def striding(run: Run, store: Store, window: int | None, stride: int | None) -> Batches:
+    """The run's own data over the store, or windows of another width and stride: each token counts once, and all but those of the first window
+    have at least window - stride tokens before them   [I5]"""
+    if window is None and stride is None:
+        return run.recipe.data(store)
+    own = run.recipe.data(store)
+    if not isinstance(own, Windows | Blocks):
+        raise ValueError("--window and --stride are for language models, which read one long text; leave them out")
+    window = window or min(own.width, run.model.context or own.width)
+    stride = stride or window
+    if not 0 < stride <= window or (run.model.context and window > run.model.context):
+        most = f" and at most the {run.model.context} tokens that the model reads at once" if run.model.context else ""
+        raise ValueError(f"--window {window} --stride {stride}: give a stride from 1 to the window{most}")
+    return Windows(store, window, max(1, own.batch * own.width // window), stride)
+
+
+def labelled(run: Run, store: Store, most: int | None = None) -> tasks.Measured:
+    """The numbers of a run that gives labels: what its answers are worth, and -ln P of the right ones."""
     facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
-    source = run.recipe.data(store)
-    window = {name: getattr(source, name) for name in ("width", "stride") if hasattr(source, name)}
-    total, count = nats(run.model, run.recipe.objective, source.once())
-    numbers = likelihood(total, count, octets(store), {**facts, **window})
+    found = tasks.measure(run, store, facts, most)
+    total, count = nats(run.model, run.recipe.objective, islice(run.recipe.data(store).once(), most))
+    return found._replace(numbers=[*found.numbers, Number("nats per label", total / max(count, 1), sign("nats", {"labels": count, **facts}))])
+
+
+def confused(run: Run, paths: list[str]) -> Confusion:
+    """How often each label was taken for which."""
+    found = labelled(run, build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)).confusion if tasks.of(run.model) else None
+    if found is None:
+        raise ValueError(f"{run.folder}: a {type(run.model).__name__} gives no labels; leave --confusion out")
+    return found
+
+
+def held_out(run: Run, store: Store, most: int) -> list[Number]:
+    """The numbers of at most `most` batches: the likelihood, or what labels are worth; bits per byte only where that is all of them."""
+    if tasks.of(run.model):
+        return labelled(run, store, most).numbers
+    total, count = nats(run.model, run.recipe.objective, islice(run.recipe.data(store).once(), most))
+    facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
+    return likelihood(total, count, octets(store) if count == len(store.fields[-1].tokens) else 0, facts)
+
+
+def evaluate(
+    run: Run,
+    paths: list[str],
+    width: int = 1,
+    penalty: float = 0.6,
+    progress: Callable[[int], None] | None = None,
+    window: int | None = None,
+    stride: int | None = None,
+) -> list[Number]:
+    """Every number of a run on the given files, each with its signature. `window` and `stride` are of a language model's reading."""
+    store = build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)
+    if tasks.of(run.model):
+        return labelled(run, store).numbers
+    facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
+    source = striding(run, store, window, stride)
+    facts |= {name: getattr(source, name) for name in ("width", "stride", "rate") if hasattr(source, name)}
+    sums, count = totals(run.model, run.recipe.objective, source.once())
+    numbers = likelihood(sums["nats"], count, octets(store) if count == len(store.fields[-1].tokens) else 0, facts)
+    for name, right, of in (("accuracy", "right", count), ("next segment", "told", sums.get("pairs", 0))):
+        if right in sums:
+            numbers.append(Number(name, sums[right] / max(of, 1), sign("accuracy", {"of": int(of), **facts})))
     if len(store.fields) == 2:
         records = list(run.recipe.reader(paths))
         outputs = answer(run, [record[0] for record in records], width=width, penalty=penalty, progress=progress)

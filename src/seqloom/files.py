@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 try:
@@ -70,6 +71,27 @@ def write_whole(path: str | Path, data: bytes | str) -> None:
         fsync_folder(target.parent)
     except OSError as error:
         raise no_room(error, path, "the file", len(content)) from error
+    finally:
+        with suppress(OSError):
+            os.unlink(temporary)
+
+
+@contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to write bit by bit; it takes its place at `path` in one step at the end of the `with`, and never if that fails."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise ValueError(f"{path}: this is not a regular file; choose the path of a file.")
+    temporary = target.parent / f".{uuid4().hex}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+        fsync_folder(target.parent)
+    except OSError as error:
+        raise no_room(error, path, "the file") from error
     finally:
         with suppress(OSError):
             os.unlink(temporary)

@@ -1,7 +1,7 @@
 """The run folder, and which names each section of a config may use.
 
-A run is complete: config.yaml, tokenizer.json, model.safetensors, checkpoints/, metrics.jsonl, results.json. `load(folder)` needs
-nothing else.
+A run is complete: config.yaml, tokenizer.json, labels.json where there are labels, model.safetensors, checkpoints/, metrics.jsonl,
+results.json. `load(folder)` needs nothing else.
 """
 
 from __future__ import annotations
@@ -20,20 +20,27 @@ from torch import Tensor, nn
 
 from seqloom import config, data, files, models, objectives
 from seqloom import nn as equations
-from seqloom.text import corpus, dictionary, store, tokenizer
+from seqloom.text import annotated, corpus, dictionary, kinds, labels, store, tokenizer
 from seqloom.text.pattern import Pattern
 from seqloom.text.special import Specials, specials
 
 SECTIONS: dict[str, config.Names] = {
-    "corpus": {part.__name__: part for part in (corpus.Text, corpus.Lines, corpus.Parallel, corpus.Table, corpus.JSONLines, dictionary.Dictionary)},
+    "corpus": {
+        part.__name__: part
+        for part in (
+            *(corpus.Text, corpus.Lines, corpus.Parallel, corpus.Table, corpus.JSONLines, dictionary.Dictionary),
+            *(annotated.CoNLLU, annotated.Columns, annotated.SQuAD),
+        )
+    },
     "tokenizer": {
         part.__name__: part
         for part in (tokenizer.Characters, tokenizer.Words, tokenizer.BPE, tokenizer.WordPiece, tokenizer.Unigram, tokenizer.File, Pattern)
     },
-    "data": {part.__name__: part for part in (data.Windows, data.Blocks, data.Pairs)},
+    "data": {part.__name__: part for part in (data.Windows, data.Blocks, data.Pairs, data.Masked, data.Tagged, data.Labelled, data.Questions)},
     "model": {name: part for room in (models, equations) for name, part in vars(room).items() if name in room.__all__ and inspect.isclass(part)},
-    "objective": {part.__name__: part for part in (objectives.next_token, objectives.translation, objectives.mixed)},
+    "objective": {name: getattr(objectives, name) for name in objectives.__all__},
 }
+MODELS = [part for name, part in SECTIONS["model"].items() if hasattr(part, "continues")]  # parts that a whole model can be
 PRESETS = Path(__file__).parent / "presets"
 
 
@@ -71,7 +78,7 @@ class Recipe:
 
     def __init__(self, tree: config.Tree, lines: config.Lines | None = None, parts: Sequence[type[nn.Module]] = ()):
         lines = lines or config.Lines()
-        known = [*SECTIONS, "train", "files", "seed"]
+        known = [*SECTIONS, "train", "files", "seed", "from", "freeze", "rates", "layer_decay", "adapt"]
         for section in tree:
             if section not in known:
                 raise ValueError(f"{lines.at(str(section))}: no section is called {section!r}; {config.nearest(str(section), known)}")
@@ -86,8 +93,8 @@ class Recipe:
             if Path(lines.source).name != "config.yaml":
                 raise
             raise config.Unknown(f"{error}; a part of your own is handed over from Python: load(folder, parts=[…])") from None
-        if not inspect.isclass(made := self.parts["model"].func) or made not in (models.LanguageModel, models.Seq2Seq):
-            raise ValueError(f"{lines.at('model.type')}: {made.__name__} is no model; choose from LanguageModel, Seq2Seq")
+        if (made := self.parts["model"].func) not in MODELS:
+            raise ValueError(f"{lines.at('model.type')}: {made.__name__} is no model; choose from {', '.join(one.__name__ for one in MODELS)}")
         self.seed = config.convert(tree.get("seed", 0), int, {}, "seed", lines)
         self.files = config.options(Files, tree.get("files", {}), {}, "files", lines)()
         self.objective = self.parts["objective"]
@@ -118,26 +125,39 @@ class Recipe:
     def tokenizer(self) -> Tokenizer:
         """A tokenizer learnt from the training files."""
         reader = self.reader(self.files.need("train"))
-        return self.parts["tokenizer"](text for record in reader for text in record)
+        return self.parts["tokenizer"](kinds.texts(reader))
 
-    def stores(self, learnt: Tokenizer, progress: Callable[[int], None] | None = None) -> tuple[store.Store, store.Store]:
-        """The training data and the data held out to validate on; `progress` is told the bytes done since it was last told."""
-        whole = store.build(self.reader(self.files.need("train")), learnt, progress=progress)
+    def kinds(self) -> tuple[str, ...]:
+        """What the fields of a record are."""
+        made = self.parts["corpus"]
+        return tuple(made.keywords.get("kinds") or made.func.kinds)
+
+    def labels(self) -> list[str]:
+        """The labels that the training files name; none where records have no labels."""
+        return kinds.learn(self.reader(self.files.need("train"))) if kinds.labelled(self.kinds()) else []
+
+    def stores(
+        self, learnt: Tokenizer, progress: Callable[[int], None] | None = None, known: Sequence[str] = ()
+    ) -> tuple[store.Store, store.Store]:
+        """The training data and the data held out to validate on, whose labels are among the `known` ones; `progress` is told the bytes done
+        since it was last told."""
+        whole = store.build(self.reader(self.files.need("train")), learnt, progress=progress, labels=known)
         if self.files.valid:
-            return whole, store.build(self.reader(self.files.valid), learnt, progress=progress)
+            return whole, store.build(self.reader(self.files.valid), learnt, progress=progress, labels=known)
         return whole.split(self.files.held)
 
     def data(self, of: store.Store) -> data.Batches:
         return self.parts["data"](of, seed=self.seed)
 
-    def model(self, vocabulary: int) -> nn.Module:
+    def model(self, vocabulary: int, labels: int = 2) -> nn.Module:
         """The model with its first weights, a function of the seed alone."""
         torch.manual_seed(self.seed)
         wanted, said = inspect.signature(self.parts["model"].func).parameters, self.parts["model"].keywords
         if said.get("vocabulary", vocabulary) < vocabulary:
             raise ValueError(f"{self.lines.at('model.vocabulary')}: {said['vocabulary']} rows are fewer than the {vocabulary} tokens; leave it out")
         names = [name for name in ("vocabulary", "source_vocabulary") if name in wanted and name not in said]
-        return self.parts["model"](**{name: said.get("vocabulary", vocabulary) for name in names})
+        sizes = {name: said.get("vocabulary", vocabulary) for name in names}
+        return self.parts["model"](**sizes, **({"labels": labels} if "labels" in wanted else {}))
 
 
 class Files:
@@ -155,8 +175,8 @@ class Files:
 class Run:
     """A trained model with all that is needed to use it."""
 
-    def __init__(self, folder: Path, recipe: Recipe, learnt: Tokenizer, model: nn.Module):
-        self.folder, self.recipe, self.tokenizer, self.model = folder, recipe, learnt, model
+    def __init__(self, folder: Path, recipe: Recipe, learnt: Tokenizer, model: nn.Module, known: Sequence[str] = ()):
+        self.folder, self.recipe, self.tokenizer, self.model, self.labels = folder, recipe, learnt, model, list(known)
         self.ends = recipe.parts["corpus"].func.ends
         self.specials = specials(learnt)
 
@@ -226,6 +246,7 @@ def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
         raise ValueError(f"{folder / 'results.json'}: missing or damaged; write it again with: seqloom train {folder}") from None
     if files.sha256(weights_file) != said:
         raise ValueError(f"{weights_file}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}")
-    model = recipe.model(learnt.get_vocab_size())
+    known = labels.load(folder / "labels.json") if kinds.labelled(recipe.kinds()) else []
+    model = recipe.model(learnt.get_vocab_size(), len(known))
     set_weights(model, load_file(weights_file), weights_file)
-    return Run(folder, recipe, learnt, model.eval())
+    return Run(folder, recipe, learnt, model.eval(), known)

@@ -257,3 +257,16 @@ def test_file_refuses_special_tokens_in_other_places(tmp_path):
     Tokenizer(models.WordLevel({"<unk>": 0, "a": 1}, unk_token="<unk>")).save(str(tmp_path / "t.json"))
     with pytest.raises(ValueError, match=r"t\.json: <unk> has id 0"):
         File(iter(()), path=str(tmp_path / "t.json"))
+
+
+def test_words_of_a_file_are_known_besides(tmp_path):
+    """From a list, from GloVe's text, from a folder of vectors: each once, after those of the text."""
+    (tmp_path / "vectors").mkdir()
+    for path, text in (("list", "owl\ncat\n\n"), ("glove.txt", "owl 0.1 0.2\ncat 1 2\n"), ("vectors/words.txt", "Owl\ncat\n<eos>\n")):
+        (tmp_path / path).write_text(text, "utf-8")
+    for path in ("list", "glove.txt", "vectors"):
+        tokenizer = Words(["the cat sees the dog"], lowercase=True, also=str(tmp_path / path))
+        assert tokenizer.get_vocab_size() == 5 + 4 + 1 and tokenizer.token_to_id("owl") == 9
+        assert tokenizer.encode("the OWL <eos>").ids == [tokenizer.token_to_id("the"), 9, UNK]
+    with pytest.raises(ValueError, match="none: no such file"):
+        Words(["a"], also=str(tmp_path / "none"))

@@ -43,9 +43,13 @@ class Buckets:
         """The batch of the given records; they count only where `real`."""
         raise NotImplementedError
 
+    def whole(self, index: np.ndarray) -> np.ndarray:
+        """How long the given records are where none is cut or left out."""
+        return self.lengths(index)
+
     def groups(self, index: np.ndarray) -> list[np.ndarray]:
         """The given records, sorted by length and cut where the budget ends."""
-        lengths = self.lengths(index)
+        lengths = self.whole(index)
         order = np.argsort(lengths, kind="stable")
         groups, begin = [], 0
         for place in range(len(order)):

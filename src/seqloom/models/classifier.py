@@ -48,7 +48,7 @@ class Joined(Pairing):
         if self.match is not None:
             same = (first[0][:, :, None] == second[0][:, None]) & first[1][:, :, None] & second[1][:, None]  # (B, T₁, T₂)
             added = added + self.match[torch.cat([same.any(2), same.any(1)], 1).long()]
-        order = (~mask).long().argsort(1, stable=True)[:, : int(mask.sum(1).max())]
+        order = (~mask).long().argsort(dim=1, stable=True)[:, : int(mask.sum(1).max())]
         return ids.gather(1, order), mask.gather(1, order), added.gather(1, order[..., None].expand(-1, -1, added.shape[-1]))
 
     def forward(self, read: Read, first: Side, second: Side) -> Tensor:
@@ -131,7 +131,10 @@ class Classifier(Pooled):
 
 
 class Regressor(Pooled):
-    """ŷ = w · v + b,   v = pool(stack(embed(x))): a number for a text, or for a pair, such as how alike they are   [T11]"""
+    """ŷ = μ + σ (w · v + b),   v = pool(stack(embed(x))): a number for a text, or for a pair, such as how alike they are   [T11]
+
+    μ and σ are the mean and the deviation of the numbers to learn; they are set once, before the first step.
+    """
 
     def __init__(
         self,
@@ -146,10 +149,11 @@ class Regressor(Pooled):
     ):
         super().__init__(vocabulary, dim, stack, pool, pair, embedding, dropout, unknown)
         self.score = linear(self.size, 1)
+        self.mean, self.deviation = (nn.Parameter(torch.tensor(value), requires_grad=False) for value in (0.0, 1.0))
 
     def scores(self, first: Side, second: Side | None = None) -> Tensor:
         """(B,)"""
-        return self.score(self.vector(first, second))[:, 0]
+        return self.mean + self.deviation * self.score(self.vector(first, second))[:, 0]
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T) → (B,); where pairs are read, each text with itself."""

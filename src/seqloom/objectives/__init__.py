@@ -1,6 +1,9 @@
 """What is learnt: one function for each objective."""
 
+from seqloom.objectives.labels import classification, regression, spans, tagging
 from seqloom.objectives.likelihood import next_token, translation
+from seqloom.objectives.masked import masked
 from seqloom.objectives.reward import mixed
+from seqloom.objectives.twoway import two_way
 
-__all__ = ["mixed", "next_token", "translation"]
+__all__ = ["classification", "masked", "mixed", "next_token", "regression", "spans", "tagging", "translation", "two_way"]

@@ -142,7 +142,7 @@ class Table(Reader):
 
     def records(self, path: str | Path) -> Iterator[tuple[str, ...]]:
         width = None
-        for number, cells in _rows(path, self._separator(path)):
+        for number, cells in table_rows(path, self._separator(path)):
             if width is None:
                 width = len(cells)
                 for column in self.columns:
@@ -164,7 +164,7 @@ def said(kinds: tuple[str, ...] | None, count: int, what: str) -> tuple[str, ...
     return kinds
 
 
-def _rows(path: str | Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+def table_rows(path: str | Path, separator: str) -> Iterator[tuple[int, list[str]]]:
     """(line number, cells) of each row that is not blank."""
     if separator == "\t":
         for number, line in enumerate(lines(path), 1):

@@ -84,6 +84,8 @@ class Words(Kind):
 
     def check(self, value: Any, place: str) -> list[str]:
         words = value.split() if isinstance(value, str) else value
+        if not isinstance(words, list):
+            raise ValueError(f"{place}: a {type(value).__name__} where words should be; write a list of words")
         if not words:
             raise ValueError(f"{place}: a sentence without words; write some, or leave it out")
         for word in words:
@@ -238,6 +240,7 @@ class Layout:
         each = tokenizers if len(tokenizers) > 1 else list(tokenizers) * len(names)
         self.kinds = [KINDS[name](tokenizer, ends, known) for name, tokenizer in zip(names, each, strict=True)]
         self.names = tuple(name for kind in self.kinds for name in kind.names)
+        self.learnt = not all(KINDS[name].asked for name in kinds)
         self.specials = specials(each[-1])
 
     def check(self, record: Sequence, place: str) -> list:
@@ -245,6 +248,8 @@ class Layout:
         if len(record) != len(self.kinds):
             raise ValueError(f"{place}: {len(record)} fields where {len(self.kinds)} should be ({', '.join(self.names)})")
         values = [kind.check(value, place) for kind, value in zip(self.kinds, record, strict=True)]
+        if self.learnt and any(isinstance(value, str) and not value.strip() for value in values):
+            raise ValueError(f"{place}: an empty text; write one, or leave the record out")
         by_kind = {type(kind): value for kind, value in zip(self.kinds, values, strict=True)}
         if Tags in by_kind and len(by_kind[Tags]) != len(by_kind[Words]):
             raise ValueError(f"{place}: {len(by_kind[Words])} words and {len(by_kind[Tags])} tags; give each word one tag")

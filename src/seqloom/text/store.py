@@ -272,9 +272,10 @@ def _blocks(reader: Reader, layout: Layout) -> Iterator[list[list]]:
         yield [list(field) for field in zip(*block, strict=True)]
 
 
-def held(records: Sequence[Sequence], layout: Layout, place: str = "record") -> Store:
+def held(records: Sequence[Sequence], layout: Layout, places: Sequence[str] | None = None) -> Store:
     """A store in memory of a few records, laid out as `build` does."""
-    rows = [layout.check(record, f"{place} {number}") for number, record in enumerate(records, 1)]
+    places = places or [f"record {number}" for number in range(1, len(records) + 1)]
+    rows = [layout.check(record, place) for record, place in zip(records, places, strict=True)]
     fields = []
     for kind, values in zip(layout.kinds, zip(*rows, strict=True), strict=True):
         for (tokens, counts, sizes), dtype in zip(kind.encode(list(values)), kind.dtypes, strict=True):

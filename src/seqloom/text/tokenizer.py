@@ -18,6 +18,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqloom.files import write_whole
+from seqloom.text.lines import lines
 from seqloom.text.special import BOS, EOS, MASK, PAD, SPECIALS, UNK, Specials, specials  # noqa: F401  some find them here
 
 SAMPLE = 100_000_000  # characters a tokenizer learns from
@@ -48,10 +49,11 @@ def Characters(texts: Iterable[str]) -> Tokenizer:
     return tokenizer
 
 
-def Words(texts: Iterable[str], size: int | None = None, lowercase: bool = False) -> Tokenizer:
+def Words(texts: Iterable[str], size: int | None = None, lowercase: bool = False, also: str | None = None) -> Tokenizer:
     """Words between white space, for text that is already tokenised: the `size` most frequent, or all of them.
 
-    Learns from the first 100 million characters. A written `<unk>` is UNK; decoding joins words with one space.
+    Learns from the first 100 million characters. A written `<unk>` is UNK; decoding joins words with one space. `also` is a file whose lines begin
+    with words to know besides, or a folder of word vectors: words that have a vector need not occur in the text.
     """
     if size is not None:
         _check(size, len(SPECIALS) + 1, "the special tokens and one word")
@@ -59,7 +61,12 @@ def Words(texts: Iterable[str], size: int | None = None, lowercase: bool = False
     counts = _count(texts, normalizer)
     counts.pop("<unk>", None)
     words = sorted(counts, key=lambda word: (-counts[word], word))[: None if size is None else size - len(SPECIALS)]
-    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate([*SPECIALS, *words])}, unk_token="<unk>"))
+    if also is not None:
+        place = Path(also) / "words.txt" if Path(also).is_dir() else Path(also)
+        more = (line.split(maxsplit=1)[0] for line in lines(place) if line.strip())
+        words = list(dict.fromkeys([*words, *(normalizer.normalize_str(word) for word in more)]))
+    known = dict.fromkeys([*SPECIALS, *words])
+    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(known)}, unk_token="<unk>"))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save
 
-from seqloom import config, evaluate, files
-from seqloom.measure import Number, likelihood
+from seqloom import config, evaluate, files, tasks
+from seqloom.measure import Number
+from seqloom.nn import lora
 from seqloom.run import Recipe, Run, find, is_run, weights
-from seqloom.text import tokenizer
+from seqloom.text import labels, tokenizer
 from seqloom.text.store import Store
-from seqloom.train import budget, distributed, vectors
+from seqloom.train import begin, budget, distributed, vectors
 from seqloom.train.loop import Job, Outcome, Trainer
 from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
 from seqloom.train.progress import Reading, say
@@ -40,6 +40,8 @@ class Prepared(NamedTuple):
     train: Store
     valid: Store
     model: torch.nn.Module
+    begun: begin.Begun | None
+    labels: Sequence[str] = ()
 
 
 def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Prepared:
@@ -47,15 +49,20 @@ def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Pr
     is read, and those that do not fit the data before anything is written."""
     with torch.device("meta"):
         recipe.model(1000)
-    learnt = tokenizer.load(saved) if saved and saved.exists() else recipe.tokenizer()
-    train, valid = recipe.stores(learnt, None if quiet else Reading())
-    model = recipe.model(learnt.get_vocab_size())
+    learnt = tokenizer.load(saved) if saved and saved.exists() else begin.source_tokenizer(recipe) or recipe.tokenizer()
+    known = labels.load(saved.with_name("labels.json")) if saved and saved.with_name("labels.json").exists() else recipe.labels()
+    train, valid = recipe.stores(learnt, None if quiet else Reading(), known)
+    model = recipe.model(learnt.get_vocab_size(), len(known))
     if not saved or not any((saved.parent / "checkpoints").glob("step-*")):  # which hold the table as it was learnt on
         vectors.begin(model, learnt, None if quiet else say)
+        tasks.begin(model, train)
+    begun = begin.begin(model, recipe, saved and saved.parent)
+    for line in begun.lines(model) if begun and not quiet else ():
+        say(line)
     batch, _ = next(recipe.data(train).batches())
     with torch.no_grad():
         recipe.objective(model, batch, None)
-    return Prepared(recipe, learnt, train, valid, model)
+    return Prepared(recipe, learnt, train, valid, model, begun, known)
 
 
 def check_folder(folder: Path, recipe: Recipe) -> None:
@@ -78,7 +85,11 @@ def open_folder(folder: Path, ready: Prepared) -> None:
         except OSError as error:
             raise ValueError(f"{folder}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out") from None
         tokenizer.save(ready.tokenizer, folder / "tokenizer.json")
+        if ready.labels:
+            labels.save(ready.labels, folder / "labels.json")
         files.write_whole(folder / "data.json", json.dumps(digests(ready), indent=1))
+        if ready.begun:
+            files.write_whole(folder / "begin.json", json.dumps(ready.begun._asdict(), indent=1))
         files.write_whole(folder / "config.yaml", config.write(ready.recipe.tree))  # last: with it the folder is a run
         return
     try:
@@ -93,7 +104,8 @@ def open_folder(folder: Path, ready: Prepared) -> None:
 def digests(ready: Prepared) -> dict[str, str]:
     """What a run is trained on, by content."""
     signature = tokenizer.signature(ready.tokenizer)
-    return {"training data": ready.train.digest, "held-out data": ready.valid.digest, "tokenizer": signature}
+    named = {"labels": labels.signature(ready.labels)} if ready.labels else {}
+    return {"training data": ready.train.digest, "held-out data": ready.valid.digest, "tokenizer": signature, **named}
 
 
 def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool = False) -> Run:
@@ -101,7 +113,7 @@ def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool 
     the others follow."""
     if threads:
         torch.set_num_threads(threads)
-    options = trainer(recipe)
+    options = trainer(begin.pinned(recipe))
     world = distributed.join()
     try:
         if not world.first:
@@ -111,14 +123,16 @@ def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool 
         if world.first:
             open_folder(folder, ready)
             distributed.wait(world)
-        job = Job(folder, ready.model, recipe.objective, recipe.data(ready.train), recipe.data(ready.valid), world, recipe.seed)
+        job = Job(folder, ready.model, recipe.objective, recipe.data(ready.train), recipe.data(ready.valid), world, recipe.seed,
+                  begin.factors(ready.model, recipe))  # fmt: skip
         outcome = options.fit(job, quiet)
+        lora.merge(ready.model)
         if world.first:
             finish(folder, ready, outcome, options.valid)
         distributed.wait(world)
     finally:
         distributed.leave()
-    return Run(folder, recipe, ready.tokenizer, ready.model.eval())
+    return Run(folder, recipe, ready.tokenizer, ready.model.eval(), ready.labels)
 
 
 def fit(
@@ -131,23 +145,21 @@ def fit(
     threads: int | None = None,
     quiet: bool = False,
     parts: Sequence[type[torch.nn.Module]] = (),
+    base: str | Path | None = None,
 ) -> Run:
     """Train a preset or config file on your files into a run folder: what `seqloom train` does. `parts` are classes of your own that the
-    config may name."""
-    return train(Recipe.of(what, overrides, data, valid, seed, parts), Path(out), threads, quiet)
+    config may name, `base` is a run to begin from."""
+    recipe = Recipe.of(what, overrides, data, valid, seed, parts)
+    return train(recipe if base is None else begin.based(recipe, base, overrides, parts), Path(out), threads, quiet)
 
 
 def finish(folder: Path, ready: Prepared, outcome: Outcome, most: int) -> None:
-    """Write the final weights, and results.json with what was promised, what it took, and the likelihood of at most `most` held-out
-    batches; bits per byte only where that is all of them."""
+    """Write the final weights, and results.json with what was promised, what it took, and the numbers of at most `most` held-out batches."""
     data = save({name: tensor.contiguous() for name, tensor in weights(ready.model).items()})
     files.write_whole(folder / "model.safetensors", data)
-    source = ready.recipe.data(ready.valid)
-    total, count = evaluate.nats(ready.model, ready.recipe.objective, islice(source.once(), most))
-    octets = evaluate.octets(ready.valid) if count == len(ready.valid.fields[-1].tokens) else 0
-    facts = {"data": ready.valid.digest[:12], "tokenizer": tokenizer.signature(ready.tokenizer), "seed": ready.recipe.seed}
-    numbers = likelihood(total, count, octets, facts)
-    files.write_whole(folder / "results.json", json.dumps(summary(folder, outcome, numbers), indent=1))
+    numbers = evaluate.held_out(Run(folder, ready.recipe, ready.tokenizer, ready.model, ready.labels), ready.valid, most)
+    begun = {"begun": ready.begun._asdict()} if ready.begun else {}
+    files.write_whole(folder / "results.json", json.dumps({**summary(folder, outcome, numbers), **begun}, indent=1))
 
 
 def summary(folder: Path, outcome: Outcome, numbers: list[Number]) -> dict[str, Any]:

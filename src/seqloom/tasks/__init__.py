@@ -1,0 +1,95 @@
+"""Labelled tasks in use: what a run says about records, in the order of the file, and what its answers are worth.
+
+A task is the module that belongs to a kind of model. It offers `answers(run, source)`, one for each record, and `measure(run, source, facts)`;
+and `begin(model, store)` where a new model needs to know something of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import nn
+
+from seqloom.measure import Number
+from seqloom.measure.labels import Confusion
+from seqloom.models import Classifier, Regressor, Spans, Tagger
+from seqloom.run import Run
+from seqloom.tasks import answering, classes, scores, tagging
+from seqloom.text.kinds import Layout
+from seqloom.text.store import Store, held
+
+TASKS: dict[type[nn.Module], ModuleType] = {Tagger: tagging, Classifier: classes, Regressor: scores, Spans: answering}
+CHUNK, MOST = 1 << 19, 2048  # characters and records that are in memory at a time
+
+
+class Measured(NamedTuple):
+    """What answers are worth; what was taken for what, where there are labels."""
+
+    numbers: list[Number]
+    confusion: Confusion | None
+
+
+def of(model: nn.Module) -> ModuleType | None:
+    """The task of a model; None for one that writes text."""
+    return next((task for kind, task in TASKS.items() if isinstance(model, kind)), None)
+
+
+def need(run: Run) -> ModuleType:
+    task = of(run.model)
+    if task is None:
+        raise ValueError(f"{run.folder}: a {type(run.model).__name__} has no labels to give; write with it: seqloom generate {run.folder}")
+    return task
+
+
+def begin(model: nn.Module, store: Store) -> None:
+    """What a task sets in a new model from the data that it will learn."""
+    task = of(model)
+    if hasattr(task, "begin"):
+        task.begin(model, store)
+
+
+def measure(run: Run, store: Store, facts: dict[str, object], most: int | None = None) -> Measured:
+    """Every number of a run on a store, from at most `most` batches."""
+    known(run, store)
+    return Measured(*need(run).measure(run, run.recipe.data(store), facts, most))
+
+
+def stream(run: Run, records: Iterable[tuple[str, Sequence]]) -> Iterator[Any]:
+    """What the run says about each record, as they come: (its place for errors, what a model reads of it). A few are in memory at a time."""
+    task, source = need(run), iter(records)
+    layout = Layout(run.recipe.kinds(), [run.tokenizer], run.ends, run.labels, answered=False)
+    while chunk := list(chunked(source)):
+        places, values = zip(*chunk, strict=True)
+        store = held(values, layout, places)
+        known(run, store)
+        yield from task.answers(run, run.recipe.data(store))
+
+
+def predict(run: Run, records: Sequence) -> list[Any]:
+    """What the run says about each record: a text, a pair of texts, a sentence as a list of words, or (question, passage)."""
+    single = sum(1 for name in run.recipe.kinds() if name in ("text", "words", "passage")) == 1
+    return list(stream(run, ((f"record {number}", (record,) if single else record) for number, record in enumerate(records, 1))))
+
+
+def chunked(records: Iterator[tuple[str, Sequence]]) -> Iterator[tuple[str, Sequence]]:
+    """The next few records."""
+    size = 0
+    for place, record in islice(records, MOST):
+        yield place, record
+        size += sum(len(value) * (6 if isinstance(value, list) else 1) for value in record if hasattr(value, "__len__"))
+        if size > CHUNK:
+            return
+
+
+def known(run: Run, store: Store) -> None:
+    """Refuse records of which the tokenizer knows nothing, unless words are also read by their letters."""
+    if getattr(run.model, "spelling", None) is not None or run.specials.unk is None:
+        return
+    for field in [field for name in ("text", "passage", "pieces") for field in store.columns(name)]:
+        if len(field.tokens) and not np.isin(field.tokens[:CHUNK], [run.specials.unk, run.specials.eos]).all():
+            return
+    raise ValueError(f"{run.folder}: not one token of these records is known to the run; give text like that which it was trained on")

@@ -1,0 +1,33 @@
+"""Records in groups of like length, and what is found about each in the order of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from seqloom.data.buckets import Buckets
+
+Found = TypeVar("Found")
+
+
+def walk(model: nn.Module, source: Buckets, look: Callable[[np.ndarray], Sequence[Found]], most: int | None = None) -> Iterator[Found]:
+    """What `look` finds about the records of each group, in order; one pool is in memory at a time. At most `most` groups."""
+    training, done = model.training, 0
+    model.eval()
+    try:
+        for groups in source.pools():
+            groups = groups if most is None else groups[: most - done]
+            done += len(groups)
+            found: dict[int, Found] = {}
+            with torch.inference_mode():
+                for group in groups:
+                    found.update(zip(group.tolist(), look(group), strict=True))
+            yield from (found[record] for record in sorted(found))
+            if most is not None and done >= most:
+                return
+    finally:
+        model.train(training)
