@@ -25,13 +25,20 @@ Files = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 
 
-def recipe(what: str, overrides: Sequence[str], data: list[str] | None, valid: list[str] | None, seed: int | None) -> Any:
+def recipe(
+    what: str, overrides: Sequence[str], data: list[str] | None, valid: list[str] | None, seed: int | None, base: Path | None = None
+) -> Any:
     """The checked config that the command line means; in `--data a b model.dim=64` what reads as an override is one."""
     from seqloom.run import Recipe
 
     changes = [item for item in [*(data or []), *(valid or [])] if OVERRIDE.fullmatch(item) and not Path(item).exists()]
     sides = [None if side is None else [item for item in side if item not in changes] for side in (data, valid)]
-    return Recipe.of(what, [*overrides, *changes], *sides, seed)
+    made = Recipe.of(what, [*overrides, *changes], *sides, seed)
+    if base is None:
+        return made
+    from seqloom.train.begin import based
+
+    return based(made, base, [*overrides, *changes])
 
 
 def show(result: dict[str, Any], lines: Sequence[str], json: bool) -> None:

@@ -28,6 +28,7 @@ from seqloom.nn.stack import Block, Transformer
 from seqloom.nn.state import State, detach, select
 from seqloom.nn.stretch import Banded, Interpolated, Stretch
 from seqloom.nn.thought import ThoughtRNN
+from seqloom.nn.twoways import TwoWays
 from seqloom.nn.view import attend
 from seqloom.nn.weights import Raw, Softmax, Weights
 
@@ -106,6 +107,7 @@ __all__ = [
     "ThoughtRNN",
     "Transform",
     "Transformer",
+    "TwoWays",
     "Vanilla",
     "Weights",
     "adapt",
