@@ -88,6 +88,8 @@ def answer(
     Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search, as is any with a `coverage` penalty. With
     `unknown` the model may write <unk>, which the text leaves out and `ids` show.
     """
+    if not hasattr(run.model, "prompt"):
+        raise ValueError(f"{run.folder}: a {type(run.model).__name__} writes no text; use a language model or a translator")
     ban, stop = tuple(token for token in run.banned if not (unknown and token == run.specials.unk)), run.specials.stops
     ids, mask = run.encode(list(texts), begin=run.model.continues)
     lengths = mask.sum(1)
@@ -203,6 +205,8 @@ def evaluate(
     store = build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)
     if tasks.of(run.model):
         return labelled(run, store).numbers
+    if not hasattr(run.model, "output"):
+        raise ValueError(f"{run.folder}: an {type(run.model).__name__} has no output to measure; embed texts with it, or train a task from it")
     facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
     source = striding(run, store, window, stride)
     facts |= {name: getattr(source, name) for name in ("width", "stride", "rate") if hasattr(source, name)}

@@ -1,0 +1,190 @@
+"""Folders of the Hugging Face layout: `transformers` is the judge, both ways."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from made import BODIES, CAUSAL, KINDS, MASKED, SIZE, WORDS, make
+from torch import Tensor
+
+from seqloom.evaluate import answer
+from seqloom.generate import Greedy, complete
+from seqloom.interop import bring, give
+from seqloom.run import Run, load
+
+IDS = torch.randint(5, 5 + len(WORDS) - 2, (3, 11), generator=torch.Generator().manual_seed(1))
+LENGTHS = (11, 7, 1)
+MASK = torch.arange(11) < torch.tensor(LENGTHS)[:, None]
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def both(request, tmp_path_factory) -> tuple[str, torch.nn.Module, Run, Path]:
+    """A kind, their model, ours, and the folder of theirs."""
+    folder = tmp_path_factory.mktemp("theirs")
+    theirs = make(request.param, folder)
+    return request.param, theirs, bring(folder, tmp_path_factory.mktemp("runs") / "run"), folder
+
+
+def logits(kind: str, run: Run, ids: Tensor, mask: Tensor) -> Tensor:
+    model = run.model
+    if kind == "marian":
+        first = torch.cat([torch.zeros(len(ids), 1, dtype=torch.int64), ids[:, :-1]], 1)
+        return model(first, model.start(ids, mask), mask)[0]
+    return model(ids, None, mask)[0]
+
+
+def expected(kind: str, model: torch.nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+    if kind == "marian":
+        first = torch.cat([torch.zeros(len(ids), 1, dtype=torch.int64), ids[:, :-1]], 1)
+        return model(input_ids=ids, attention_mask=mask.long(), decoder_input_ids=first).logits
+    found = model(input_ids=ids, attention_mask=mask.long())
+    if kind in BODIES:
+        return found.last_hidden_state
+    return found.prediction_logits if kind == "bert pairs" else found.logits
+
+
+@torch.no_grad()
+def test_logits_are_theirs(both):
+    kind, theirs, run, _ = both
+    ours, wanted = logits(kind, run, IDS, MASK), expected(kind, theirs, IDS, MASK)
+    torch.testing.assert_close(ours[MASK], wanted[MASK], rtol=1e-4, atol=1e-4)
+    assert wanted[MASK].std() > 0.1  # the weights matter
+
+
+@torch.no_grad()
+def test_what_is_exported_loads_there_with_the_same_logits(both, tmp_path):
+    """And comes back here as the same weights."""
+    kind, theirs, run, _ = both
+    written = give(run, tmp_path / "out")
+    assert written == kind.split()[0].replace("smollm2", "llama")
+    again = type(theirs).from_pretrained(tmp_path / "out").eval()
+    torch.testing.assert_close(expected(kind, again, IDS, MASK)[MASK], expected(kind, theirs, IDS, MASK)[MASK], rtol=1e-5, atol=1e-5)
+    back = bring(tmp_path / "out", tmp_path / "run")
+    assert back.specials == run.specials
+    for name, weight in run.model.named_parameters():
+        assert torch.equal(dict(back.model.named_parameters())[name], weight), name
+
+
+def test_their_tokenizer_gives_the_same_ids(both, tmp_path):
+    """Also when read there from what we write; a text is framed as they frame it."""
+    kind, _, run, _ = both
+    text = "the old king sees nothing and finds a river"
+    give(run, tmp_path / "out")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    ids, _ = run.encode([text], begin=run.model.continues)
+    assert theirs(text)["input_ids"] == ids[0].tolist()
+    assert theirs.decode(ids[0], skip_special_tokens=True).replace(" ", "") == run.decode(ids[0].tolist()).replace(" ", "")
+    if kind in MASKED + BODIES:
+        assert ids[0, 0] == 2 and ids[0, -1] == 3 and theirs.mask_token_id == run.specials.mask == 4
+
+
+@pytest.mark.parametrize("kind", CAUSAL)
+def test_greedy_with_a_cache_is_theirs_and_ours_without(kind, tmp_path):
+    """For every split of the prompt, and in a batch of unequal prompts."""
+    theirs = make(kind, tmp_path / "theirs", seed=3)
+    theirs.generation_config.eos_token_id = None  # both go on through ends
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    prompts = [IDS[row, :length] for row, length in enumerate(LENGTHS)]
+    together = complete(run.model, IDS, None, MASK, pick=Greedy(), length=20, stop=(), ban=())
+    for prompt, found in zip(prompts, together, strict=True):
+        alone = complete(run.model, prompt[None], pick=Greedy(), length=20, stop=(), ban=())[0]
+        options = transformers.GenerationConfig(max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0)
+        wanted = theirs.generate(prompt[None], attention_mask=torch.ones(1, len(prompt)), generation_config=options)
+        assert found.ids == alone.ids == uncached(run, prompt, 20) == wanted[0, len(prompt) :].tolist()
+        for cut in range(1, len(prompt)):
+            with torch.inference_mode():
+                _, state = run.model.features(prompt[None, :cut])
+            split = complete(run.model, prompt[None, cut:], state, pick=Greedy(), length=20, stop=(), ban=())[0]
+            assert split.ids == alone.ids
+
+
+def uncached(run: Run, prompt: Tensor, length: int) -> list[int]:
+    """The whole text read again for each token."""
+    ids = prompt.tolist()
+    with torch.inference_mode():
+        for _ in range(length):
+            ids.append(int(run.model(torch.tensor([ids]))[0][0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+def test_marian_translates_greedily_as_they_do(tmp_path):
+    """With a cache, without, alone and in a batch."""
+    theirs = make("marian", tmp_path / "theirs", seed=5)
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    state = run.model.start(IDS, MASK)
+    first = torch.zeros(3, 1, dtype=torch.int64)
+    together = complete(run.model, first, state, pick=Greedy(), length=15, stop=(3,), ban=(0,))
+    for row, length in enumerate(LENGTHS):
+        source = IDS[row : row + 1, :length]
+        begin = run.model.start(source)
+        alone = complete(run.model, first[:1], begin, pick=Greedy(), length=15, stop=(3,), ban=(0,))[0]
+        options = transformers.GenerationConfig(
+            max_new_tokens=16, do_sample=False, num_beams=1, eos_token_id=3, pad_token_id=0, decoder_start_token_id=0, bad_words_ids=[[0]]
+        )
+        wanted = theirs.generate(source, attention_mask=torch.ones_like(source), generation_config=options)[0, 1:].tolist()
+        wanted = [token for token in wanted if token not in (0, 3)][:15]  # they force an end as the last
+        slow: list[int] = []
+        with torch.inference_mode():
+            while len(slow) < 15:
+                scores = run.model(torch.tensor([[0, *slow]]), run.model.start(source))[0][0, -1]
+                scores[0] = -torch.inf
+                if (token := int(scores.argmax())) == 3:
+                    break
+                slow.append(token)
+        assert together[row].ids == alone.ids == slow == wanted
+
+
+def test_a_run_writes_with_its_own_special_tokens(tmp_path):
+    make("marian", tmp_path / "theirs", seed=5)
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    assert (run.specials.bos, run.specials.eos, run.specials.pad) == (0, 3, 0)
+    found = answer(run, ["the old king", "a dog"], length=12)
+    assert [len(one) for one in found] == [1, 1]
+    assert not set(found[0][0].ids) & {0, 1, 3} and all(token < 4 + len(WORDS) for token in found[0][0].ids)
+    again = load(tmp_path / "run")
+    assert answer(again, ["a dog"], length=12)[0][0].ids == found[1][0].ids
+
+
+def test_rows_without_a_token_are_kept_and_never_written(tmp_path):
+    theirs = make("gpt2", tmp_path / "theirs")
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    assert len(run.model.embedding.table) == SIZE == len(theirs.transformer.wte.weight) > run.tokenizer.get_vocab_size()
+    with torch.no_grad():
+        run.model.embedding.table[run.tokenizer.get_vocab_size() :] *= 100
+    assert answer(run, ["the king"], length=10)[0][0].text
+
+
+def test_shards_are_read_as_one(tmp_path):
+    theirs = make("llama", tmp_path / "one")
+    theirs.save_pretrained(tmp_path / "many", max_shard_size="10KB")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "many" / name).write_bytes((tmp_path / "one" / name).read_bytes())
+    assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
+    whole, cut = bring(tmp_path / "one", tmp_path / "a"), bring(tmp_path / "many", tmp_path / "b")
+    for name, weight in whole.model.named_parameters():
+        assert torch.equal(weight, dict(cut.model.named_parameters())[name])
+
+
+def test_the_older_way_to_say_angles(tmp_path):
+    """rope_theta and rope_scaling, as every Llama before 2025 has them."""
+    theirs = make("llama 3", tmp_path / "theirs")
+    path = tmp_path / "theirs" / "config.json"
+    said = json.loads(path.read_text())
+    rope = said.pop("rope_parameters")
+    said |= {"rope_theta": rope.pop("rope_theta"), "rope_scaling": rope}
+    path.write_text(json.dumps(said))
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    with torch.no_grad():
+        torch.testing.assert_close(logits("llama", run, IDS, MASK)[MASK], expected("llama", theirs, IDS, MASK)[MASK], rtol=1e-4, atol=1e-4)
+
+
+def test_half_precision_is_read_in_single(tmp_path):
+    theirs = make("llama", tmp_path / "theirs")
+    theirs.to(torch.bfloat16).save_pretrained(tmp_path / "theirs")
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    assert run.model.embedding.table.dtype == torch.float32
+    assert torch.equal(run.model.embedding.table, theirs.model.embed_tokens.weight.float())

@@ -1,0 +1,154 @@
+"""An imported checkpoint is a run like any other, and a run of a known shape goes out as a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from made import WORDS, make
+
+import seqloom
+from seqloom.cli import main
+from seqloom.files import sha256
+from seqloom.interop import bring, give
+from seqloom.run import load
+from seqloom.text.special import Specials, specials
+
+
+@pytest.fixture
+def lines(tmp_path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("the old king sees a dog and then the cat finds the river but a young queen hears\n" * 30)
+    return path
+
+
+def test_the_command_makes_a_whole_run(tmp_path, capsys):
+    make("gpt2", tmp_path / "theirs")
+    main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "run"), "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["imported"] == {"kind": "gpt2", "from": "theirs"} and told["special tokens"]["eos"] == 3
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml", "model.safetensors", "results.json", "tokenizer.json"]
+    assert told["weights"]["sha256"] == sha256(tmp_path / "run" / "model.safetensors")
+    assert told["parameters"] == sum(weight.numel() for weight in load(tmp_path / "run").model.parameters())
+
+
+def test_an_imported_language_model_is_measured_explained_and_used(tmp_path, lines, capsys):
+    """Its likelihood is that of `transformers` over the same windows."""
+    theirs = make("llama", tmp_path / "theirs")
+    bring(tmp_path / "theirs", tmp_path / "run")
+    capsys.readouterr()
+    main(["evaluate", str(tmp_path / "run"), str(lines), "--json"])
+    found = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)["numbers"]}
+    run = load(tmp_path / "run")
+    ids = torch.tensor(run.tokenizer.encode(lines.read_text(), add_special_tokens=False).ids)
+    stream, width, total = torch.cat([torch.tensor([3]), ids]), 256, 0.0
+    with torch.no_grad():
+        for begin in range(0, len(ids), width):
+            begin = min(begin, len(ids) - width)
+            log_p = theirs(stream[None, begin : begin + width]).logits[0].log_softmax(-1)
+            fresh = range(0 if begin % width == 0 else width - len(ids) % width, width)
+            total -= float(sum(log_p[place, stream[begin + place + 1]] for place in fresh))
+    assert found["nats per token"] == pytest.approx(total / len(ids), rel=1e-4)
+    main(["explain", str(tmp_path / "run")])
+    assert "RMSNorm" in capsys.readouterr().out
+    main(["generate", str(tmp_path / "run"), "the king", "--greedy", "--length", "5"])
+    assert capsys.readouterr().out.startswith("the king")
+
+
+def test_an_imported_encoder_says_what_it_cannot(tmp_path, lines, capsys):
+    make("bert body", tmp_path / "theirs")
+    bring(tmp_path / "theirs", tmp_path / "run")
+    capsys.readouterr()
+    for words in (["generate", str(tmp_path / "run"), "the king"], ["evaluate", str(tmp_path / "run"), str(lines)]):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        said = capsys.readouterr().err
+        assert left.value.code == 2 and said.count("\n") == 1 and "Encoder" in said
+
+
+def test_an_imported_masked_model_fills_gaps_as_theirs_does(tmp_path):
+    theirs = make("bert", tmp_path / "theirs")
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    filled = seqloom.load(tmp_path / "run")
+    ids = torch.tensor([[2, 5, 4, 8, 3]])
+    with torch.no_grad():
+        wanted = theirs(ids).logits[0, 2].softmax(-1)
+    found = seqloom.fill(filled, ["the [MASK] young"], top=3)[0].gaps[0]
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+    for guess in found:
+        assert guess.probability == pytest.approx(float(wanted[words.index(guess.token)]), rel=1e-3)
+    assert run.specials.mask == 4
+
+
+@pytest.mark.parametrize(
+    "preset, overrides, kind, name",
+    [
+        ("gpt", [], "gpt2", "GPT2LMHeadModel"),
+        (
+            "gpt",
+            ["model.stack.norm={type: LayerNorm, affine: false}", "model.tied=false", "model.output={type: Output, bias: false}"],
+            "gpt2",
+            "GPT2LMHeadModel",
+        ),
+        (
+            "gpt",
+            ["model.stack.position={type: Rotary}", "model.stack.norm=RMSNorm", "model.stack.feedforward={type: SwiGLU, dim: 40}"],
+            "llama",
+            "LlamaForCausalLM",
+        ),
+    ],
+)
+def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, name):
+    """With the same logits, and its own special tokens."""
+    small = ["model.dim=32", "model.stack.layers=2", "model.stack.heads=2", "train.steps=3", "train.every=3", "data.width=16"]
+    run = seqloom.fit(preset, *small, *overrides, data=[str(lines)], out=tmp_path / "run", quiet=True)
+    assert specials(run.tokenizer) == Specials() and give(run, tmp_path / "out") == kind
+    theirs = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
+    ids = torch.randint(0, run.tokenizer.get_vocab_size(), (2, 16))
+    with torch.no_grad():
+        torch.testing.assert_close(theirs(ids).logits, run.model(ids)[0], rtol=1e-4, atol=1e-4)
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert (there.eos_token_id, there.pad_token_id) == (3, 0)
+    assert there("the old king")["input_ids"] == run.encode(["the old king"], begin=True)[0][0].tolist()
+
+
+def test_a_translator_trained_here_goes_out(tmp_path, parallel):
+    side = "layers: 2, heads: 2, order: post, position: {type: Sinusoidal, layout: halves}, feedforward: {type: FeedForward, dim: 20}"
+    sides = [f"model.encoder={{type: Transformer, causal: false, {side}}}", f"model.decoder={{type: Transformer, {side}}}"]
+    few = ["model.dim=16", "tokenizer.size=300", "train.steps=3", "train.every=3"]
+    run = seqloom.fit("transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True)
+    assert give(run, tmp_path / "out") == "marian"
+    theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
+    ids, first = torch.randint(5, 300, (2, 9)), torch.randint(5, 300, (2, 6))
+    with torch.no_grad():
+        wanted = theirs(input_ids=ids, decoder_input_ids=first).logits
+        torch.testing.assert_close(run.model(first, run.model.start(ids))[0], wanted, rtol=1e-4, atol=1e-4)
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert there("the king")["input_ids"] == run.encode(["the king"])[0][0].tolist()
+
+
+def test_a_model_that_no_folder_can_hold_says_why(tmp_path, lines, capsys):
+    seqloom.fit("lstm-lm", "model.dim=8", "model.stack.dim=8", "train.steps=2", "train.every=2", data=[str(lines)], out=tmp_path / "run", quiet=True)
+    with pytest.raises(SystemExit) as left:
+        main(["export", str(tmp_path / "run"), str(tmp_path / "out")])
+    said = capsys.readouterr().err
+    assert left.value.code == 2 and "its stack is RNN, not Transformer" in said and said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(SystemExit):
+        main(["export", str(tmp_path / "run"), str(tmp_path / "out"), "--to", "elsewhere"])
+    assert "the only layout" in capsys.readouterr().err
+
+
+def test_the_command_exports_what_python_does(tmp_path, capsys):
+    make("distilbert", tmp_path / "theirs")
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    main(["export", str(tmp_path / "run"), str(tmp_path / "a"), "--json"])
+    assert json.loads(capsys.readouterr().out)["kind"] == "distilbert"
+    give(run, tmp_path / "b")
+    for file in sorted((tmp_path / "a").iterdir()):
+        assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
+    with pytest.raises(ValueError, match="exists and is not empty"):
+        give(run, tmp_path / "a")
