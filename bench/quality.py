@@ -95,11 +95,11 @@ def labelled(run: Run, test: Path, *names: str) -> None:
 
 
 def tagging(place: Path, out: Path, minutes: float) -> None:
-    """Universal parts of speech of English EWT: from scratch, by subwords, and from word vectors that stay as they are, which know more words."""
+    """Universal parts of speech of English EWT: from scratch, as a path of tags, and from word vectors, which know more words."""
     print("| run | parameters | steps | accuracy, test | unknown words | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|")
     files = {side: place / "ud" / f"en_ewt-ud-{side}.conllu.gz" for side in ("train", "dev", "test")}
     known = vectors(place, out)
-    begun = [f"tokenizer.also={known}", f"model.embedding={{type: Embedding, vectors: {known}, frozen: true}}"]
+    begun = [f"tokenizer.also={known}", f"model.embedding={{type: Embedding, vectors: {known}}}"]
     runs = {"tagger": ("tagger", []), "tagger-crf": ("tagger", ["model.head=CRF"]), "tagger-vectors": ("tagger", begun)}
     for name, (preset, changes) in runs.items():
         run = fitted(out / name, preset, f"train.minutes={minutes}", *changes, data=[files["train"]], valid=[files["dev"]])

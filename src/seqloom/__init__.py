@@ -16,6 +16,8 @@ _HOMES = {
     "fit": "seqloom.train.start",
     "load": "seqloom.run",
     "answer": "seqloom.evaluate",
+    "fill": "seqloom.fill",
+    "predict": "seqloom.tasks",
     "embed": "seqloom.sentences",
     "bring": "seqloom.interop",
     "give": "seqloom.interop",
@@ -27,15 +29,33 @@ _HOMES = {
     "RNN": "seqloom.nn",
     "LSTM": "seqloom.nn",
 }
-__all__ = ["LSTM", "RNN", "LanguageModel", "Recipe", "Run", "Seq2Seq", "Transformer", "answer", "bring", "embed", "fit", "give", "load"]
+__all__ = [
+    "LSTM",
+    "RNN",
+    "LanguageModel",
+    "Recipe",
+    "Run",
+    "Seq2Seq",
+    "Transformer",
+    "answer",
+    "bring",
+    "embed",
+    "fill",
+    "fit",
+    "give",
+    "load",
+    "predict",
+]
 
 if TYPE_CHECKING:
     from seqloom.evaluate import answer
+    from seqloom.fill import fill
     from seqloom.interop import bring, give
     from seqloom.models import LanguageModel, Seq2Seq
     from seqloom.nn import LSTM, RNN, Transformer
     from seqloom.run import Recipe, Run, load
     from seqloom.sentences import embed
+    from seqloom.tasks import predict
     from seqloom.train.start import fit
 
 

@@ -7,6 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from seqloom.cli.app import Files, app, opened, recipe, show
 
@@ -19,6 +22,7 @@ def train(
     data: Files = None,
     valid: Files = None,
     out: Path | None = None,
+    base: Annotated[Path | None, Parameter(name="--from")] = None,
     seed: int | None = None,
     threads: int | None = None,
     json: bool = False,
@@ -28,10 +32,11 @@ def train(
     Parameters
     ----------
     what
-        A preset (language models: gpt, lstm-lm; translators: seq2seq, encdec, rnnsearch, bytenet, deep-att, gnmt, convs2s, moe,
-        transformer, world, gnmt-rl; those at the sizes of their papers: seq2seq-paper, rnnsearch-paper, deep-att-paper, gnmt-paper,
-        bytenet-paper, convs2s-paper, moe-paper, transformer-base, transformer-big; pronunciation: g2p), a YAML file, or a run folder to go on
-        with.
+        A preset (language models: gpt, lstm-lm, gpt2, gpt3, llama, gpt-moe, elmo; by words: lstm-words, transformer-words; masked:
+        bert, bert-small; with labels: tagger, tagger-transformer, classifier, nli, similarity, qa; translators: seq2seq, encdec,
+        rnnsearch, bytenet, deep-att, gnmt, convs2s, moe, transformer, world, gnmt-rl; those at the sizes of their papers:
+        seq2seq-paper, rnnsearch-paper, deep-att-paper, gnmt-paper, bytenet-paper, convs2s-paper, moe-paper, transformer-base,
+        transformer-big; pronunciation: g2p), a YAML file, or a run folder to go on with.
     overrides
         Changes to the config, such as model.stack.layers=4.
     data
@@ -40,6 +45,8 @@ def train(
         Held-out text in the same form; without it the last tenth of the data is held out.
     out
         The run folder; runs/NAME where not said.
+    base
+        A run to begin from: its tokenizer, embedding and stack are taken over, what it lacks is new.
     seed
         Seed of weights, order and dropout.
     threads
@@ -51,14 +58,15 @@ def train(
     from seqloom.train import budget
     from seqloom.train.start import train as start
 
-    asked = recipe(what, overrides, data, valid, seed)
+    asked = recipe(what, overrides, data, valid, seed, base)
     folder = out or (Path(what) if is_run(what) else Path("runs") / Path(what).stem)
     finished = start(asked, folder, threads)
     if int(os.environ.get("RANK", 0)):
         return
     results = finished.results()
     held = {number["name"]: number["value"] for number in results["held out"]}
-    lines = [f"held out: {held['nats per token']:.4f} nats per token, perplexity {held['perplexity']:.2f}"]
+    lines = [f"held out: {held['nats per token']:.4f} nats per token, perplexity {held['perplexity']:.2f}" if "perplexity" in held
+             else "held out: " + ", ".join(f"{name} {value:.2f}" for name, value in held.items())]
     if "bits per byte" in held:
         lines[0] += f", {held['bits per byte']:.4f} bits per byte"
     if results["promised"]:
@@ -72,7 +80,19 @@ def train(
 
 
 @app.command
-def evaluate(run: Path, /, *data: str, beam: int = 1, penalty: float = 0.6, threads: int | None = None, json: bool = False) -> None:
+def evaluate(
+    run: Path,
+    /,
+    *data: str,
+    beam: int = 1,
+    penalty: float = 0.6,
+    window: int | None = None,
+    stride: int | None = None,
+    pseudo: bool = False,
+    confusion: bool = False,
+    threads: int | None = None,
+    json: bool = False,
+) -> None:
     """Measure a run on text: likelihood for every model, BLEU and chrF for translators.
 
     Parameters
@@ -85,6 +105,14 @@ def evaluate(run: Path, /, *data: str, beam: int = 1, penalty: float = 0.6, thre
         Width of the beam search for translations; 1 is greedy.
     penalty
         Length penalty of the beam.
+    window
+        Tokens that a language model reads at once; as in training where not said.
+    stride
+        Tokens from one window to the next; below the window, each token has at least window - stride tokens before it. Each counts once.
+    pseudo
+        Also the pseudo-perplexity of a masked model: every token of every line hidden alone, one pass for each.
+    confusion
+        Also how often each label was taken for which, where a run gives labels.
     threads
         CPU threads.
     json
@@ -95,9 +123,19 @@ def evaluate(run: Path, /, *data: str, beam: int = 1, penalty: float = 0.6, thre
     loaded = opened(run, threads)
     if not data:
         raise ValueError("no data: say which text to measure on, as in: seqloom evaluate RUN FILE")
-    numbers = measure(loaded, list(data), beam, penalty)
-    lines = [f"{number.name:16}{number.value:10.4f}   {number.signature}" for number in numbers]
-    show({"run": str(run), "numbers": [number.json() for number in numbers]}, lines, json)
+    numbers = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
+    if pseudo:
+        from seqloom.fill import pseudo_perplexity
+
+        numbers.append(pseudo_perplexity(loaded, list(data)))
+    lines = [f"{number.name:17} {number.value:10.4f}   {number.signature}" for number in numbers]
+    report = {"run": str(run), "numbers": [number.json() for number in numbers]}
+    if confusion:
+        from seqloom.evaluate import confused
+
+        found = confused(loaded, list(data))
+        lines, report["confusion"] = [*lines, "", *found.lines()], found.json()
+    show(report, lines, json)
 
 
 @app.command
@@ -155,6 +193,8 @@ def generate(
     from seqloom.generate import Greedy, Sample
 
     loaded = opened(run, threads)
+    if loaded.model.continues is None:
+        raise ValueError(f"{run}: a {type(loaded.model).__name__} writes no text; let it answer: seqloom predict {run} FILE")
     texts = asked_prompts(prompts, loaded.model.continues)
     if nbest > beam:
         raise ValueError(f"--nbest {nbest} needs a beam at least as wide: say --beam {nbest}")
@@ -177,14 +217,16 @@ def generate(
             print("\n".join(text + one if loaded.model.continues else one for one in written))
 
 
-def asked_prompts(prompts: Sequence[str], continues: bool) -> list[str]:
+def asked_prompts(
+    prompts: Sequence[str], continues: bool, none: str = "nothing to translate: give a sentence, or pipe lines into stdin"
+) -> list[str]:
     """The prompts given, or the lines of stdin; a language model with none at all begins from nothing."""
     if prompts and list(prompts) != ["-"]:
         return list(prompts)
     if not prompts and sys.stdin.isatty():
         if continues:
             return [""]
-        raise ValueError("nothing to translate: give a sentence, or pipe lines into stdin")
+        raise ValueError(none)
     try:
         lines = [line.rstrip("\r\n") for line in sys.stdin]
     except UnicodeDecodeError as error:
