@@ -181,3 +181,13 @@ def test_a_padded_batch_is_each_row_alone(position):
             for row in range(3):
                 z, alone[row] = part(new[row : row + 1], alone[row])
                 torch.testing.assert_close(y[row], z[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_one_query_sees_any_number_of_keys(threads, size):
+    for keys in range(1, 20):
+        q, k, v = torch.randn(2, 3, 1, size), torch.randn(2, 3, keys, size), torch.randn(2, 3, keys, size)
+        weights = (torch.einsum("bhtk,bhsk->bhts", q, k) * 0.3).softmax(-1)
+        with torch.no_grad():
+            found = look(q, k, v, 0.3, None, 0, keys, None, False)
+        torch.testing.assert_close(found, torch.einsum("bhts,bhsk->bhtk", weights, v), rtol=1e-4, atol=1e-5)

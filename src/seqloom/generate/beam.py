@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from seqloom.generate.coverage import Coverage
-from seqloom.generate.protocol import Model, State, advance, read_prompt
+from seqloom.generate.protocol import Model, State, ahead, few, read_prompt, whole
 from seqloom.nn.state import select
 
 
@@ -90,20 +90,23 @@ def beam(
 
     if coverage is not None:
         model, state = coverage.over(model, state)
-    log_p, state = advance(model, ids, state, mask, lengths, ban)  # (rows, V)
-    V = log_p.shape[1]
+    logits, state = ahead(model, ids, state, mask, lengths)  # (rows, V)
+    V = logits.shape[1]
     stops = torch.isin(torch.arange(V, device=ids.device), torch.tensor(list(stop), dtype=torch.int64, device=ids.device))
     sentence = torch.arange(len(ids), device=ids.device)  # (N,) the prompt each searched sentence belongs to
-    live = log_p.new_zeros(len(ids), 1)  # (N, W) log P of the live prefixes, best first, −inf = empty slot
+    live = logits.new_zeros(len(ids), 1)  # (N, W) log P of the live prefixes, best first, −inf = empty slot
     alive = torch.ones_like(live, dtype=torch.bool)  # (N, W); the model's rows are the True ones, in order
     texts = ids.new_empty(len(ids), 1, 0)  # (N, W, t)
-    empty = log_p.new_full((len(ids), nbest), -torch.inf)
+    empty = logits.new_full((len(ids), nbest), -torch.inf)
+    count = width * (1 + int(stops.sum()))  # candidates: enough that `width` of them do not end
     kept = Kept(empty, empty, empty > 0, ids.new_full((len(ids), nbest, int(limits.max())), -1))
 
     for t in range(1, int(limits.max()) + 1):
-        totals = _spread(log_p + live[alive][:, None], alive)  # (N, W · V)
-        values, places = _best(totals, width * (1 + int(stops.sum())))  # (N, C)
-        parents, tokens = places // V, places % V
+        each = few(logits, count, ban)  # the best of each row are all that can be among the best of its sentence
+        values, places = _best(_spread(each.log_p + live[alive][:, None], alive, -torch.inf), count)  # (N, C) of (N, W · C)
+        parents, tokens = places // each.tokens.shape[1], _spread(each.tokens, alive, 0).gather(1, places)
+        totals = _spread(whole(logits, ban) + live[alive][:, None], alive, -torch.inf) if watch else None  # (N, W · V)
+        everywhere = parents * V + tokens  # (N, C)
         ends = stops[tokens]
         order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, :width]  # the best that do not end; enough of them by the choice of C
         last = (limits[sentence] == t)[:, None]  # (N, 1)
@@ -115,7 +118,7 @@ def beam(
             totals_found = values.masked_fill(~outcome, -torch.inf)
             scores = totals_found / normaliser(t, penalty)
             if coverage is not None:
-                scores = scores + _spread(coverage.penalty(state)[:, None], alive).gather(1, parents)
+                scores = scores + _spread(coverage.penalty(state)[:, None], alive, -torch.inf).gather(1, parents)
             kept = _merge(kept, scores, totals_found, ends, longer)
 
         live = values.masked_fill(ends, -torch.inf).gather(1, order)  # (N, width)
@@ -123,8 +126,9 @@ def beam(
         bound = live / normaliser(limits[sentence].to(live.dtype), penalty)[:, None]
         before, alive = alive, (live > -torch.inf) & ~last & (bound > kept.scores[:, -1:])  # kept is full once its last slot is
         if watch:
-            shape, none = (*before.shape, V), torch.zeros_like(totals, dtype=torch.bool)
-            lives, ended = none.scatter(1, places.gather(1, order), alive), none.scatter(1, places, outcome)
+            shape, none = (*before.shape, V), torch.zeros_like(totals, dtype=torch.int8)  # empty slots may stand where others do
+            lives = none.scatter_reduce(1, everywhere.gather(1, order), alive.to(torch.int8), "amax").bool()
+            ended = none.scatter_reduce(1, everywhere, outcome.to(torch.int8), "amax").bool()
             watch(Expansion(sentence, texts, totals.view(shape), lives.view(shape), ended.view(shape)))
         certain = ~alive.any(1)
         for n in certain.nonzero()[:, 0].tolist():
@@ -139,19 +143,19 @@ def beam(
         sentence, kept = sentence[stay], Kept(*(part[stay] for part in kept))
         texts = torch.cat([_pick(texts[stay], parents), tokens[:, :, None]], -1)
         rows = row[alive]
-        if len(rows) != len(log_p) or not torch.equal(rows, torch.arange(len(rows), device=rows.device)):
+        if len(rows) != len(logits) or not torch.equal(rows, torch.arange(len(rows), device=rows.device)):
             state = select(state, rows)
-        log_p, state = advance(model, tokens[alive][:, None], state, ban=ban)
+        logits, state = ahead(model, tokens[alive][:, None], state)
     if not all(found):
         raise ValueError("every token with any probability is banned: ban fewer tokens")
     return found
 
 
-def _spread(values: Tensor, alive: Tensor) -> Tensor:
-    """The rows (R, V) set into their slots, −inf elsewhere: (N, W · V)."""
+def _spread(values: Tensor, alive: Tensor, empty: float) -> Tensor:
+    """The rows (R, C) set into their slots, `empty` elsewhere: (N, W · C)."""
     if alive.all():
         return values.view(len(alive), -1)
-    return values.new_full((*alive.shape, values.shape[1]), -torch.inf).masked_scatter(alive[:, :, None], values).flatten(1)
+    return values.new_full((*alive.shape, values.shape[1]), empty).masked_scatter(alive[:, :, None], values).flatten(1)
 
 
 def _best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

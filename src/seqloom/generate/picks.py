@@ -17,12 +17,18 @@ from torch import Tensor
 
 
 class Pick(Protocol):
+    """`few` is how many of the most probable tokens it chooses among, None for all: it is then given no others, in the order of their ids."""
+
+    few: int | None
+
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
 class Greedy:
     """y_t = argmax_i p_i (J1); the lowest id wins a tie."""
+
+    few = 1
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         return logits.argmax(-1)
@@ -43,6 +49,10 @@ class Sample:
             raise ValueError(f"top_k is {self.top_k}: give a whole number of at least 1, or leave it out")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p is {self.top_p}: give a number above 0 and at most 1, or leave it out")
+
+    @property
+    def few(self) -> int | None:
+        return None if self.top_k is None else int(self.top_k)
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """p_i = exp(x_i / τ) / Σ_j exp(x_j / τ);  y = the first i with Σ_{j≤i} p_j > u Σ_j p_j."""
@@ -80,6 +90,12 @@ def _largest(x: Tensor, edge: Tensor, count: Tensor) -> Tensor:
         level = kept & ~above
         kept = above | (level & (level.cumsum(-1) <= count - above.sum(-1, keepdim=True)))
     return kept
+
+
+def repeated(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """x_i ← x_i / θ where x_i > 0, else θ x_i, for every i in `seen` (B, t): what was said is less likely to be said again (Keskar et al. 2019)."""
+    x = logits.gather(1, seen)
+    return logits.scatter(1, seen, torch.where(x > 0, x / penalty, x * penalty))
 
 
 def seeds(seed: int, rows: int) -> list[int]:

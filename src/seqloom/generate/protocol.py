@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from seqloom.nn.best import Best, best
+
 State = Any
 
 
@@ -62,24 +64,53 @@ def read_prompt(model: Model, ids: Tensor, mask: Tensor | None, length: int) -> 
 
 
 @torch.inference_mode()
+def ahead(
+    model: Model, ids: Tensor, state: State = None, mask: Tensor | None = None, lengths: Tensor | None = None
+) -> tuple[Tensor, State]:
+    """The logits (B, V) of the next token, half precision read in single, and the state after `ids`. Only the last real position goes
+    through the output layer."""
+    h, state = model.features(ids, state, mask)
+    last = h[:, -1] if lengths is None else h[torch.arange(len(h), device=h.device), lengths - 1]  # (B, D)
+    logits = model.output(last[:, None])[:, 0]  # (B, V)
+    return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits, state
+
+
+@torch.inference_mode()
 def advance(
     model: Model, ids: Tensor, state: State = None, mask: Tensor | None = None, lengths: Tensor | None = None, ban: Sequence[int] = ()
 ) -> tuple[Tensor, State]:
     """log p(next token | everything before) as (B, V), −inf where banned, and the state after `ids`.
 
     The banned mass is not handed to the others: these stay the model's own probabilities, as teacher forcing would measure them.
-    Only the last real position goes through the output layer.
     """
-    h, state = model.features(ids, state, mask)
-    last = h[:, -1] if lengths is None else h[torch.arange(len(h), device=h.device), lengths - 1]  # (B, D)
-    logits = model.output(last[:, None])[:, 0]  # (B, V)
-    if logits.dtype in (torch.float16, torch.bfloat16):
-        logits = logits.float()
+    logits, state = ahead(model, ids, state, mask, lengths)
+    return whole(logits, ban), state
+
+
+def whole(logits: Tensor, ban: Sequence[int] = ()) -> Tensor:
+    """log p of every token, −inf where banned."""
     log_p = logits.log_softmax(-1)
-    if log_p[:, 0].isnan().any():  # one NaN or +inf makes its whole row NaN
-        raise ValueError("the model's logits hold NaN or infinity: its weights have diverged or are damaged, load another checkpoint")
+    need_finite(log_p[:, 0])  # one NaN or +inf makes its whole row NaN
     if len(ban):
-        if not all(0 <= token < log_p.shape[1] for token in ban):
-            raise ValueError(f"banned tokens {tuple(ban)} reach outside the vocabulary of {log_p.shape[1]}: ban ids inside it")
+        need_inside(ban, log_p.shape[1])
         log_p[:, list(ban)] = -torch.inf
-    return log_p, state
+    return log_p
+
+
+def need_finite(numbers: Tensor) -> None:
+    if numbers.isnan().any():
+        raise ValueError("the model's logits hold NaN or infinity: its weights have diverged or are damaged, load another checkpoint")
+
+
+def need_inside(ban: Sequence[int], vocabulary: int) -> None:
+    if not all(0 <= token < vocabulary for token in ban):
+        raise ValueError(f"banned tokens {tuple(ban)} reach outside the vocabulary of {vocabulary}: ban ids inside it")
+
+
+@torch.no_grad()
+def few(logits: Tensor, count: int, ban: Sequence[int] = ()) -> Best:
+    """log p of the best tokens that are not banned, as `whole` has it, in one pass: (B, count or V), best first."""
+    need_inside(ban, logits.shape[1])
+    found = best(logits, count, ban)
+    need_finite(found.total - found.total)  # infinity too
+    return found

@@ -109,7 +109,7 @@ def multiply(work, rows, columns, size, x, weights, bias, out, threads):
     job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, 4 * WIDE * size, threads)
     job[REST], job[REST + 1], job[REST + 2], job[REST + 3] = rows, columns, size, x
     job[REST + 4], job[REST + 5], job[REST + 6] = weights, bias, out
-    share(work, job.ctypes.data, threads)
+    share(work, job, threads)
 
 
 @inner
@@ -145,4 +145,5 @@ def multiply_bytes(work, rows, columns, size, x, weights, bias, out, scales, thr
     job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, PANEL * size, threads)
     job[REST], job[REST + 1], job[REST + 2], job[REST + 3] = rows, columns, size, whole.ctypes.data
     job[REST + 4], job[REST + 5], job[REST + 6], job[REST + 7], job[REST + 8] = weights, bias, out, scales, steps.ctypes.data
-    share(work, job.ctypes.data, threads)
+    share(work, job, threads)
+    steps[0], whole[0, 0] = 0, 0

@@ -81,4 +81,5 @@ def attend(work, pieces, scale, numbers, threads):
     job[TAKEN], job[PIECES], job[TURN], job[SCALE] = 0, pieces, pieces if threads == 1 else -(-pieces // (4 * threads)), held.ctypes.data
     for place in range(len(numbers)):
         job[HEADS + place] = numbers[place]
-    share(work, job.ctypes.data, threads)
+    share(work, job, threads)
+    held[0] = 0

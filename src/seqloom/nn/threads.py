@@ -50,8 +50,10 @@ _together = types.ExternalFunction("seqloom_threads", typing.signature(types.voi
 
 @inner
 def share(work, job, threads):
-    """Lets `threads` threads do the `work`, a C function of the job's address, at the address `work`."""
-    _together(work, job, types.uint32(threads), types.uint32(0))
+    """Lets `threads` threads do the `work`, a C function of the job's address, at the address `work`. An array whose address stands in the job must
+    be used again after this, be it for nothing: what is not used any more is freed."""
+    _together(work, job.ctypes.data, types.uint32(threads), types.uint32(0))
+    job[TAKEN] = 0
 
 
 def threads() -> int:

@@ -184,4 +184,5 @@ def at(kind: types.Type, bits: ir.Type):
     return array
 
 
-floats_at, ints_at, bytes_at = at(types.float32, FLOAT), at(types.int32, I32), at(types.uint8, I8)
+floats_at, bytes_at = at(types.float32, FLOAT), at(types.uint8, I8)
+ints_at, longs_at = at(types.int32, I32), at(types.int64, I64)
