@@ -37,8 +37,11 @@ def part(found, name: str):
 def test_the_parts_of_every_preset_add_up(name: str):
     """Parameters: the model's own, tied ones once. FLOPs: those that torch counts, and the products with one vector that it leaves out."""
     found = explain(name, (), V, T)
+    with torch.device("meta"):
+        assert found.parameters == sum(p.numel() for p in Recipe.of(name).model(V).parameters()) == sum(p.parameters for p in found.parts)
+    if found.parameters > 400_000_000:
+        pytest.skip("too large to compute with here")
     model = Recipe.of(name).model(V).eval()
-    assert found.parameters == sum(p.numel() for p in model.parameters()) == sum(p.parameters for p in found.parts)
     ids = torch.arange(T)[None]
     vector = {torch.ops.aten.mv: lambda matrix, vector, out_shape=None: 2 * matrix[0] * matrix[1]}
     with torch.no_grad(), plain(), FlopCounterMode(display=False, custom_mapping=vector) as counter:

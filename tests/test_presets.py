@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from seqloom import config
+from seqloom.explain import explain
 from seqloom.run import Recipe
 from seqloom.text.store import build
 
@@ -81,6 +82,7 @@ def test_eight_experts_of_seven_billion() -> None:
     assert whole == 46_702_792_704
     idle = 32 * 6 * 3 * 4096 * 14336  # six of eight experts in each layer, three matrices each
     assert whole - idle == pytest.approx(12.9e9, rel=0.005)
+    assert explain("gpt-moe", ["size=8x7B"], 32000, 32).flops == pytest.approx(2 * (whole - idle - 32000 * 4096), rel=2e-3)  # rows are looked up
 
 
 @pytest.mark.parametrize("size, named, exactly", [("base", 110e6, 110_106_428), ("large", 340e6, 336_226_108)])

@@ -104,12 +104,12 @@ def explain(
     width = length or recipe.parts["data"].keywords.get("width", 32)
     try:  # sizes without numbers: a model of any size takes no memory
         model, found, said, work, width = counted(recipe, vocabulary, width, "meta")
-    except NotImplementedError:  # a mixture of experts computes what its numbers choose
+    except (NotImplementedError, RuntimeError):  # what is computed depends on numbers, as in a mixture of experts
         with torch.device("meta"):
             size = sum(parameter.numel() for parameter in recipe.model(vocabulary).parameters())
         if size > MOST:
             raise ValueError(
-                f"{what}: {size:,} parameters, whose experts must be at hand to count their FLOPs, are too many for a laptop; "
+                f"{what}: {size:,} parameters, which must be at hand to count the FLOPs of what they choose, are too many for a laptop; "
                 "give it fewer layers, as in model.stack.layers=1"
             ) from None
         model, found, said, work, width = counted(recipe, vocabulary, width, "cpu")

@@ -78,7 +78,11 @@ class Experts(Forward):
         y = 0
         for number, expert in enumerate(self.experts):
             share = torch.where(chosen == number, gates, 0).sum(-1)  # (N,)
-            rows = ((chosen == number) & (gates > 0)).any(-1).nonzero()[:, 0]
+            rows = ((chosen == number) & (gates > 0)).any(-1)
+            if rows.is_meta:  # sizes without numbers: all experts have their share
+                rows = rows.new_ones((chosen.numel() + len(self.experts) - 1 - number) // len(self.experts), dtype=torch.long)
+            else:
+                rows = rows.nonzero()[:, 0]
             y = y + torch.zeros_like(tokens).index_copy(0, rows, share[rows, None] * expert(tokens[rows][None])[0])
         return y
 

@@ -48,4 +48,4 @@ def softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
     blind = ~visible.any(-1, keepdim=True)
-    return weights.masked_fill(blind, 0) if blind.any() else weights
+    return weights.masked_fill(blind, 0) if not blind.is_meta and blind.any() else weights
