@@ -13,8 +13,8 @@ import torch
 
 from seqloom.data.batch import Cursor, Tokens, share
 from seqloom.data.order import key, permute
-from seqloom.text.store import Store
 from seqloom.text.special import EOS
+from seqloom.text.store import Store
 
 
 class Stream:
