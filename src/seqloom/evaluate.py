@@ -214,7 +214,7 @@ def evaluate(
     numbers = likelihood(sums["nats"], count, octets(store) if count == len(store.fields[-1].tokens) else 0, facts)
     for name, right, of in (("accuracy", "right", count), ("next segment", "told", sums.get("pairs", 0))):
         if right in sums:
-            numbers.append(Number(name, sums[right] / max(of, 1), sign("accuracy", {"of": int(of), **facts})))
+            numbers.append(Number(name, 100 * sums[right] / max(of, 1), sign("accuracy", {"of": int(of), **facts})))
     if len(store.fields) == 2:
         records = list(run.recipe.reader(paths))
         outputs = answer(run, [record[0] for record in records], width=width, penalty=penalty, progress=progress)
