@@ -106,3 +106,12 @@ def test_what_needs_attention_says_so(place: Path, capsys) -> None:
     assert len(out(capsys, "translate", place / "blind", place / "a.en")) == 120
     both = out(capsys, "translate", place / "blind", place / "a.en", "--ensemble", place / "Words", "--beam", "2", "--align")
     assert len(both) == 120 and all("|||" in line for line in both)
+
+
+def test_a_second_stage_goes_on_from_a_run(place: Path, capsys) -> None:
+    """GNMT's: another objective on the weights of a finished run, with its tokenizer."""
+    said = ["objective={type: mixed, samples: 2}", "train.steps=2", "train.every=2", "corpus.type=Table", "tokenizer={type: Words}", *SMALL[:4]]
+    files = ["--from", place / "Words", "--data", place / "pairs.tsv", "--out", place / "two"]
+    main(["train", "rnnsearch", *said, *map(str, files), "--threads", "1"])
+    first, second = ((place / name / "tokenizer.json").read_text("utf-8") for name in ("Words", "two"))
+    assert first == second and len(out(capsys, "translate", place / "two", place / "a.en", "--beam", "1")) == 120
