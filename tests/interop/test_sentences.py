@@ -62,8 +62,10 @@ def test_hidden_states_are_theirs(minilm, theirs, sentences):
             row[real.bool()].tolist() for row, real in zip(given["input_ids"], given["attention_mask"], strict=True)
         ]
         wanted, (h, _) = model(**given).last_hidden_state, run.model.features(ids, None, mask)
-        worst = max(worst, float((wanted[mask] - h[mask]).abs().max()))
-    assert worst < 1e-5
+        assert wanted[mask].std() > 0.1
+        alone = run.model.features(ids[:1, : int(mask[0].sum())])[0][0]
+        worst = max(worst, float((wanted[mask] - h[mask]).abs().max()), float((wanted[0][mask[0]] - alone).abs().max()))
+    assert len(sentences) == 200 and worst < 1e-5
 
 
 @pytest.mark.data
@@ -99,7 +101,7 @@ def test_similarity_is_theirs(minilm, theirs, real_data, name):
     ours = [seqloom.embed(minilm[0], texts) for texts in (left, right)]
     there = [pooled(theirs, texts) for texts in (left, right)]
     figures = [spearmanr((a * b).sum(1), scores).statistic for a, b in (ours, there)]
-    assert abs(figures[0] - figures[1]) < 1e-3 and figures[0] > 0.75
+    assert abs(figures[0] - figures[1]) < 1e-3 and figures[0] > 0.7  # all pairs: .8539 and .7899
 
 
 @pytest.mark.data
