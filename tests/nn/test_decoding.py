@@ -1,12 +1,30 @@
 """Decoding in single precision without gradients, where compiled code takes over: the same as the equations, whatever rows a search picks."""
 
+import itertools
 from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from seqloom.nn import ALiBi, CrossAttention, Learned, Memory, NoPosition, Rotary, SelfAttention, Transformer, plain, select
+from seqloom.nn import (
+    ALiBi,
+    CrossAttention,
+    FeedForward,
+    LayerNorm,
+    Learned,
+    Memory,
+    NoPosition,
+    RMSNorm,
+    Rotary,
+    SelfAttention,
+    SwiGLU,
+    Transformer,
+    plain,
+    quantize,
+    select,
+    step,
+)
 from seqloom.nn import linear as linears
 from seqloom.nn.cache import Cache, Looking, look
 
@@ -191,3 +209,87 @@ def test_one_query_sees_any_number_of_keys(threads, size):
         with torch.no_grad():
             found = look(q, k, v, 0.3, None, 0, keys, None, False)
         torch.testing.assert_close(found, torch.einsum("bhts,bhsk->bhtk", weights, v), rtol=1e-4, atol=1e-5)
+
+
+STACKS = {
+    "pre": {},
+    "post": {"order": "post"},
+    "rms and swiglu": {"norm": RMSNorm, "feedforward": partial(SwiGLU, dim=48), "bias": False},
+    "relu, bare norms": {"norm": partial(LayerNorm, affine=False), "feedforward": partial(FeedForward, activation="relu")},
+    "gelu by tanh": {"feedforward": partial(FeedForward, activation="gelu_tanh", dim=40)},
+    "swish": {"feedforward": partial(FeedForward, activation="swish")},
+    "sigmoid": {"feedforward": partial(FeedForward, activation="sigmoid")},
+    "tanh": {"feedforward": partial(FeedForward, activation="tanh")},
+    "learned": {"position": partial(Learned, length=64)},
+    "alibi": {"position": ALiBi},
+    "window and groups": {"attention": partial(SelfAttention, window=5, groups=2)},
+    "memory": {"memory": 24},
+    "memory, post": {"memory": 24, "order": "post", "cross": partial(CrossAttention, groups=2)},
+    "rotary": {"position": Rotary},
+}
+
+
+@pytest.mark.parametrize("kind", ["single", "int8"])
+@pytest.mark.parametrize("name", STACKS)
+def test_a_compiled_step_is_the_step_of_the_blocks(monkeypatch, threads, name, kind):
+    """Random rows are picked before each step; what comes out is what the blocks compute as their equations stand."""
+    torch.manual_seed(0)
+    part = Transformer(32, 3, 4, **STACKS[name]).eval()
+    for weight in part.parameters():
+        nn.init.normal_(weight, std=0.3)
+    if kind == "int8":
+        quantize(part)
+    read = Memory(torch.randn(3, 5, 24), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]).bool())
+    memory = read if "memory" in STACKS[name] else None
+    first, mask = torch.randn(3, 4, 32), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
+    done = []
+    monkeypatch.setattr(step, "run", lambda *args, run=step.run: done.append(run(*args)) or done[-1])
+    with torch.no_grad():
+        _, state = part(first, part.start(3, memory), mask)
+        with plain():
+            _, other = part(first, part.start(3, memory), mask)
+        for before, count in itertools.pairwise((3, 3, 6, 6, 9, 9, 4, *[5] * 35)):
+            rows = torch.randint(0, before, (count,))
+            state, other = select(state, rows), select(other, rows)
+            x = torch.randn(count, 1, 32)
+            y, state = part(x, state)
+            with plain():
+                z, other = part(x, other)
+            torch.testing.assert_close(y, z, rtol=1e-3, atol=2e-3 if kind == "int8" else 1e-4)
+    taken = [result is not None for result in done]
+    assert len(taken) >= 41 and (not any(taken) if name == "rotary" else sum(taken) >= 41)
+
+
+def test_a_step_goes_on_with_the_weights_the_model_has():
+    """A plan made for other weights is not used: neither those of before quantising, nor any that were put in since."""
+    torch.manual_seed(0)
+    part = Transformer(32, 2, 4).eval()
+    with torch.no_grad():
+        _, state = part(torch.randn(2, 3, 32))
+        _, state = part(torch.randn(2, 1, 32), state)
+        x = torch.randn(2, 1, 32)
+        before, _ = part(x, state)
+        for weight in part.parameters():
+            weight.mul_(1.5)
+        changed, _ = part(x, state)
+        with plain():
+            torch.testing.assert_close(changed, part(x, state)[0], rtol=1e-3, atol=1e-4)
+        assert not torch.allclose(before, changed, atol=1e-2)
+        quantize(part)
+        rounded, _ = part(x, state)
+        with plain():
+            torch.testing.assert_close(rounded, part(x, state)[0], rtol=1e-3, atol=1e-3)
+
+
+def test_dropout_and_many_rows_take_the_usual_way(monkeypatch):
+    part, found = Transformer(32, 1, 4, dropout=0.5), []
+    monkeypatch.setattr(step, "run", lambda *args, run=step.run: found.append(run(*args)) or found[-1])
+    with torch.no_grad():
+        _, state = part(torch.randn(2, 3, 32))
+        part(torch.randn(2, 1, 32), state)
+        part.eval()
+        _, state = part(torch.randn(60, 3, 32))
+        part(torch.randn(60, 1, 32), state)
+        quantize(part)
+        part(torch.randn(60, 1, 32), state)
+    assert [one is not None for one in found] == [False, False, True]

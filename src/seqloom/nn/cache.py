@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,8 +25,10 @@ class Cache:
 
     Appending writes into the free room when this cache is the newest of its history, and copies otherwise, so two continuations of one
     state never disturb each other. Under autograd it always copies. Where there is a `table` (B, at least S), position s of row b lies in
-    row table[b, s] of the room.
+    row table[b, s] of the room. `plan` is what a step of all layers is made of; the first layer's cache carries it (step.py).
     """
+
+    plan: Any = None
 
     def __init__(self, keys: Tensor, values: Tensor, mask: Tensor | None, length: int, filled: list[int], table: Tensor | None = None):
         self.room_keys, self.room_values = keys, values
@@ -55,17 +58,21 @@ class Cache:
             return Cache.of(k, v, mask)
         if torch.is_grad_enabled():
             return Cache.of(torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2), mask)
-        end, rows = self.length + k.shape[2], k.shape[0]
+        new = self.reserved(k.shape[2], k.shape[0], mask)
+        if k.shape[2]:  # writing even nothing would void a graph that reads the room
+            new.room_keys[: len(k), :, self.length : new.length] = k
+            new.room_values[: len(v), :, self.length : new.length] = v
+        return new
+
+    def reserved(self, more: int, rows: int, mask: Tensor | None) -> Cache:
+        """The cache after `more` positions that are yet to be written."""
+        end = self.length + more
         rooms, filled, table = (self.room_keys, self.room_values), self.filled, self.table
-        if end == self.length:
-            return Cache(*rooms, mask, end, filled, table)  # writing even nothing would void a graph that reads the room
         sealed = self.room_keys.is_inference() and not torch.is_inference_mode_enabled()
-        if filled[0] != self.length or end > self.room_keys.shape[2] or sealed:
+        if more and (filled[0] != self.length or end > self.room_keys.shape[2] or sealed):
             rooms, filled = tuple(grown(room, self.length, end, rows) for room in rooms), [self.length]
             table = None if table is None else extended(table, self.length, rooms[0].shape[2])
-        rooms[0][:rows, :, self.length : end] = k
-        rooms[1][:rows, :, self.length : end] = v
-        filled[0] = end
+        filled[0] = max(filled[0], end)
         return Cache(*rooms, mask, end, filled, table)
 
     def attend(self, view: View, q: Tensor, score: Score, weights: Weights) -> tuple[Tensor, Tensor | None]:
@@ -93,7 +100,9 @@ class Cache:
 
         table = rows.once(self.table, (size, length), make)
         mask = None if self.mask is None else rows.once(self.mask, "mask", lambda: rows(self.mask))
-        return Cache(*rooms, mask, length, filled, table)
+        new = Cache(*rooms, mask, length, filled, table)
+        new.plan = self.plan
+        return new
 
 
 def grown(room: Tensor, length: int, end: int, rows: int) -> Tensor:
@@ -131,11 +140,15 @@ class Looking:
     def visible(self) -> Tensor | None:
         return self.dense(self.room_visible)
 
+    def places(self) -> Tensor | None:
+        """The rows as a table (B, 1)."""
+        return None if self.rows is None else self.rows.int()[:, None]
+
     def attend(self, q: Tensor, score: Score, weights: Weights, attend: Callable) -> tuple[Tensor, Tensor | None]:
         """What the queries (B, H, T, K) see; `attend` is the general way."""
         if score.scale is not None and weights.fused and q.shape[2] == 1 and ready(q, self.room_keys, self.room_values):
-            length, table = self.room_keys.shape[2], None if self.rows is None else self.rows.int()[:, None]
-            return look(score.query(q), self.room_keys, self.room_values, score.scale, self.room_visible, 0, length, table, True), None
+            length = self.room_keys.shape[2]
+            return look(score.query(q), self.room_keys, self.room_values, score.scale, self.room_visible, 0, length, self.places(), True), None
         return attend(q, self.keys, self.values, score, self.visible, weights=weights)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Looking:
@@ -169,24 +182,24 @@ def look(
     batch, heads, _, key = q.shape
     if q.stride(1) != key:
         q = q.contiguous()
-    y, (groups, value) = q.new_empty(batch, heads, 1, values.shape[3]), (keys.shape[1], values.shape[3])
-    places = (table.data_ptr(), 4 * table.stride(0), 4 * table.stride(1) if table.shape[1] > 1 else 0) if table is not None else (0, 0, 0)
-    seen, more = (0, 0, 0), (0, 0, 0)
+    y, groups, (_, threads) = q.new_empty(batch, heads, 1, values.shape[3]), keys.shape[1], compiled()
+    mask = mask if mask is None or mask.stride(-1) == 1 else mask.contiguous()
+    shape = (heads, groups, key, values.shape[3], first, last, q.data_ptr(), 4 * q.stride(0), y.data_ptr())
+    numbers = (*shape, *told(keys, values, table, mask, first, by_row))
+    looks().attend(threads.work(looks().look_work), batch * groups, scale, numbers, threads.threads())
+    return y
+
+
+def told(keys: Tensor, values: Tensor, table: Tensor | None, mask: Tensor | None, first: int, by_row: bool) -> tuple[int, ...]:
+    """Where all lies, as look.py wants to know it."""
+    places, seen, more = (0, 0, 0), (0, 0, 0), (0, 0, 0)
+    if table is not None:
+        places = (table.data_ptr(), 4 * table.stride(0), 4 * table.stride(1) if table.shape[1] > 1 else 0)
     if mask is not None:
-        mask = mask if mask.stride(-1) == 1 else mask.contiguous()
         steps = [0 if size == 1 else step for size, step in zip(mask.shape, mask.stride(), strict=True)]
         if mask.dtype is torch.bool:
             seen = (mask.data_ptr(), steps[0], int(by_row))
         else:
             more = (mask.data_ptr() - 4 * first, 4 * steps[0], 4 * steps[1])
-    _, threads = compiled()
-    looks().attend(
-        threads.work(looks().look_work), batch * groups, scale,
-        (
-            heads, groups, key, value, first, last, q.data_ptr(), 4 * q.stride(0), y.data_ptr(),
-            keys.data_ptr(), *(4 * step for step in keys.stride()[:3]), values.data_ptr(), *(4 * step for step in values.stride()[:3]),
-            *places, *seen, *more,
-        ),
-        threads.threads(),
-    )  # fmt: skip
-    return y
+    (a, b, c, _), (d, e, f, _) = keys.stride(), values.stride()
+    return (keys.data_ptr(), 4 * a, 4 * b, 4 * c, values.data_ptr(), 4 * d, 4 * e, 4 * f, *places, *seen, *more)

@@ -1,0 +1,139 @@
+"""One step of a Transformer as one call of compiled code: norms, products, attention and functions are told in a row of whole numbers and then
+done one after another, so that between them nothing waits for Python. Products and attention stand in few.py and look.py.
+
+An instruction is its number and what it needs: counts, then addresses. Arrays are in single precision, their rows consecutive.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from seqloom.nn.few import multiply, multiply_bytes
+from seqloom.nn.kernels import power, squash
+from seqloom.nn.look import attend
+from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, compiled, inner, number, share, take
+from seqloom.nn.tiles import floats_at
+
+NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE = range(8)
+SIZES = (8, 8, 9, 4, 14, 29, 4, 5)  # of the instructions, each with its number
+BENDS = ("relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh")
+CHUNK = 4096  # numbers that are bent together
+
+f32 = np.float32
+HALF, ONE, TWO, ZERO, ROOT, CUBE, ROOT_HALF = f32(0.5), f32(1), f32(2), f32(0), f32(math.sqrt(2 / math.pi)), f32(0.044715), f32(math.sqrt(0.5))
+P, A1, A2, A3, A4, A5 = f32(0.3275911), f32(0.254829592), f32(-0.284496736), f32(1.421413741), f32(-1.453152027), f32(1.061405429)
+
+
+@inner
+def erf(x):
+    """To 1.5e-7 (Abramowitz and Stegun 7.1.26)."""
+    a = abs(x)
+    t = ONE / (ONE + P * a)
+    y = ONE - ((((A5 * t + A4) * t + A3) * t + A2) * t + A1) * t * power(-a * a)
+    return y if x > ZERO else -y
+
+
+@inner
+def bend(x, kind):
+    """x ← f(x)"""
+    if kind == 0:
+        for i in range(len(x)):
+            x[i] = x[i] if x[i] > ZERO else ZERO
+    elif kind == 1:
+        for i in range(len(x)):
+            x[i] = HALF * x[i] * (ONE + erf(x[i] * ROOT_HALF))
+    elif kind == 2:
+        for i in range(len(x)):
+            a = x[i]
+            x[i] = HALF * a * (ONE + squash(ROOT * (a + CUBE * a * a * a)))
+    elif kind == 3:
+        for i in range(len(x)):
+            x[i] = x[i] / (ONE + power(-x[i]))
+    elif kind == 4:
+        for i in range(len(x)):
+            x[i] = ONE / (ONE + power(-x[i]))
+    else:
+        for i in range(len(x)):
+            x[i] = squash(x[i])
+
+
+def bend_work(job):
+    pieces, count, kind, x = number(job, PIECES), number(job, REST), number(job, REST + 1), number(job, REST + 2)
+    while True:
+        piece = take(job, number(job, TURN))
+        if piece >= pieces:
+            return
+        bend(floats_at(x + 4 * CHUNK * piece, min(CHUNK, count - CHUNK * piece)), kind)
+
+
+@inner
+def norm(x, y, gain, bias, epsilon, centred):
+    """y = gain ⊙ (x - mean) / √(variance + ε) + bias, or without the mean."""
+    size, mean, square = len(x), 0.0, 0.0
+    for i in range(size):
+        mean += x[i]
+    mean = mean / size if centred else 0.0
+    for i in range(size):
+        square += (x[i] - mean) ** 2
+    factor, middle = f32(1 / math.sqrt(square / size + epsilon)), f32(mean)
+    if len(bias):
+        for i in range(size):
+            y[i] = (x[i] - middle) * factor * gain[i] + bias[i]
+    elif len(gain):
+        for i in range(size):
+            y[i] = (x[i] - middle) * factor * gain[i]
+    else:
+        for i in range(size):
+            y[i] = (x[i] - middle) * factor
+
+
+@inner
+def keep(c):
+    """New keys and values of each row into its place of the cache."""
+    rows, groups, key, value, k, v, row = c[1], c[2], c[3], c[4], c[5], c[6], c[7]
+    for b in range(rows):
+        for g in range(groups):
+            floats_at(c[8] + b * c[9] + g * c[10], key)[:] = floats_at(k + b * row + 4 * g * key, key)
+            floats_at(c[11] + b * c[12] + g * c[13], value)[:] = floats_at(v + b * row + 4 * g * value, value)
+
+
+@compiled
+def play(code, numbers, float_work, byte_work, look_work, bend_work, sizes, threads):
+    """Does what the code says."""
+    at = 0
+    while at < len(code):
+        op = code[at]
+        c = code[at : at + sizes[op]]
+        if op == NORM:
+            dim = c[2]
+            gain, bias = floats_at(c[5], dim if c[5] else 0), floats_at(c[6], dim if c[6] else 0)
+            kind = c[7]  # the place of ε, turned round where the mean is left in
+            for b in range(c[1]):
+                x, y = floats_at(c[3] + 4 * b * dim, dim), floats_at(c[4] + 4 * b * dim, dim)
+                norm(x, y, gain, bias, numbers[abs(kind)], kind > 0)
+        elif op == FLOATS:
+            multiply(float_work, c[1], c[2], c[3], c[4], c[5], c[6], c[7], threads)
+        elif op == BYTES:
+            multiply_bytes(byte_work, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], threads)
+        elif op == ADD:
+            x, y = floats_at(c[2], c[1]), floats_at(c[3], c[1])
+            for i in range(c[1]):
+                x[i] += y[i]
+        elif op == KEEP:
+            keep(c)
+        elif op == LOOK:
+            attend(look_work, c[1], numbers[c[2]], c[3:], threads)
+        elif op == BEND:
+            job = np.empty(REST + 3, np.int64)
+            pieces = -(-c[1] // CHUNK)
+            job[TAKEN], job[PIECES], job[TURN], job[REST], job[REST + 1], job[REST + 2] = 0, pieces, 1, c[1], c[2], c[3]
+            share(bend_work, job, min(threads, pieces))
+        else:
+            rows, dim = c[1], c[2]
+            for b in range(rows):
+                both, out = floats_at(c[3] + 8 * b * dim, 2 * dim), floats_at(c[4] + 4 * b * dim, dim)
+                for i in range(dim):
+                    out[i] = both[i] / (ONE + power(-both[i])) * both[dim + i]
+        at += sizes[op]
