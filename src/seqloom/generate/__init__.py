@@ -8,6 +8,7 @@ from seqloom.generate.loop import Step, Text, complete, generate
 from seqloom.generate.picks import Greedy, Pick, Sample, seeds
 from seqloom.generate.search import exact
 from seqloom.generate.why import Branch, Reason, Tree, why
+from seqloom.generate.workers import shared
 
 __all__ = [
     "Branch",
@@ -27,6 +28,7 @@ __all__ = [
     "force",
     "generate",
     "seeds",
+    "shared",
     "weigh",
     "why",
 ]

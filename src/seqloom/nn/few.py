@@ -14,6 +14,7 @@ from seqloom.nn.tiles import DEEP, HIGH, PANEL, WIDE, bytes_, floats, floats_at
 NEAR = 1 << 15  # bytes of weights that one turn takes at least
 BLOCK = 32 * DEEP  # inputs that some panels meet while both are near
 MOST = (1 << 31) - 1
+FURTHER = 2048  # bytes that are fetched before they are needed
 
 
 @inner
@@ -43,20 +44,20 @@ def float_piece(job, piece):
 
 
 @inner
-def byte_tile(to, row, b, w, s, at, steps, pairs, long, left):
+def byte_tile(to, row, b, w, s, at, steps, pairs, ahead, left):
     """Up to six rows and sixteen columns of y."""
     if left >= 6:
-        bytes_(to, row, b, w, s, at, steps, pairs, long, 6)
+        bytes_(to, row, b, w, s, at, steps, pairs, ahead, 6)
     elif left == 5:
-        bytes_(to, row, b, w, s, at, steps, pairs, long, 5)
+        bytes_(to, row, b, w, s, at, steps, pairs, ahead, 5)
     elif left == 4:
-        bytes_(to, row, b, w, s, at, steps, pairs, long, 4)
+        bytes_(to, row, b, w, s, at, steps, pairs, ahead, 4)
     elif left == 3:
-        bytes_(to, row, b, w, s, at, steps, pairs, long, 3)
+        bytes_(to, row, b, w, s, at, steps, pairs, ahead, 3)
     elif left == 2:
-        bytes_(to, row, b, w, s, at, steps, pairs, long, 2)
+        bytes_(to, row, b, w, s, at, steps, pairs, ahead, 2)
     else:
-        bytes_(to, row, b, w, s, at, steps, pairs, long, 1)
+        bytes_(to, row, b, w, s, at, steps, pairs, ahead, 1)
 
 
 @inner
@@ -65,7 +66,7 @@ def byte_pieces(job, first, last):
     rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
     x, weights, bias, out = number(job, REST + 3), number(job, REST + 4), number(job, REST + 5), number(job, REST + 6)
     scales, steps = number(job, REST + 7), number(job, REST + 8)
-    long, row, pairs = 2 * size, 4 * columns, size // 2
+    row, pairs = 4 * columns, size // 2
     spare = np.empty((DEEP, PANEL), np.float32)
     for block in range(0, rows, BLOCK):
         end = min(rows, block + BLOCK)
@@ -73,11 +74,12 @@ def byte_pieces(job, first, last):
             n = PANEL * piece
             w, b, s, wide = weights + n * size, bias + 4 * n, scales + 4 * n, min(PANEL, columns - n)
             for i in range(block, end, DEEP):
-                left, at, step, to = end - i, x + i * long, steps + 4 * i, out + i * row + 4 * n
+                left, at, step, to = end - i, x + 2 * i * size, steps + 4 * i, out + i * row + 4 * n
+                ahead = PANEL * size if i > block else FURTHER  # later tiles find this panel near, so they fetch the next
                 if wide == PANEL:
-                    byte_tile(to, row, b, w, s, at, step, pairs, long, left)
+                    byte_tile(to, row, b, w, s, at, step, pairs, ahead, left)
                 else:  # the last panel is wider than y
-                    byte_tile(spare.ctypes.data, 4 * PANEL, b, w, s, at, step, pairs, long, left)
+                    byte_tile(spare.ctypes.data, 4 * PANEL, b, w, s, at, step, pairs, ahead, left)
                     for j in range(min(DEEP, left)):
                         floats_at(to + j * row, wide)[:] = spare[j, :wide]
 
@@ -113,37 +115,41 @@ def multiply(work, rows, columns, size, x, weights, bias, out, threads):
 
 
 @inner
-def rounded(x, size, whole, most):
-    """x̂ = round(x / step) into 16-bit `whole`, and the step, max |x| / `most`. NaN and infinity make the step NaN."""
+def rounded(x, size, whole, first, step, most):
+    """x̂ = round(x / t) into the 16-bit `whole`, pair by pair with `step` numbers from one pair to the next; gives t = max |x| / `most`. NaN and
+    infinity make t NaN."""
     bits, values = floats_at(x, size).view(np.int32), floats_at(x, size)
     top = np.int32(0)
     for k in range(size):
         bare = np.int32(bits[k] & np.int32(0x7FFFFFFF))
         top = bare if bare > top else top
-    if top >= np.int32(0x7F800000) or top == 0:
-        whole[:] = 0
-        return np.float32(np.nan) if top else np.float32(0)
     high = np.int32(top).view(np.float32)
-    factor = most / high
-    if not factor < np.float32(3e38):  # so small that it is nothing
-        whole[:] = 0
-        return np.float32(0)
-    for k in range(size):
-        whole[k] = np.int16(np.rint(values[k] * factor))
+    factor = np.float32(0) if top == 0 else most / high
+    bad = top >= np.int32(0x7F800000)
+    if bad or not factor < np.float32(3e38):  # no number, or so small that it is nothing
+        factor = np.float32(0)
+    if factor == 0:
+        for k in range(0, size, 2):
+            whole[first + step * (k // 2)], whole[first + step * (k // 2) + 1] = 0, 0
+        return np.float32(np.nan) if bad else np.float32(0)
+    for k in range(size // 2):
+        whole[first + step * k] = np.int16(np.rint(values[2 * k] * factor))
+        whole[first + step * k + 1] = np.int16(np.rint(values[2 * k + 1] * factor))
     return high / most
 
 
 @compiled
 def multiply_bytes(work, rows, columns, size, x, weights, bias, out, scales, threads):
     """out ← x̂ Ŵᵀ + bias with W in bytes, its rows' scales, and x in 16 bits, as fine as sums of 32 bits allow; size is even."""
-    steps, whole = np.empty(rows, np.float32), np.empty((rows, size), np.int16)
+    steps, whole = np.empty(rows, np.float32), np.empty(rows * size, np.int16)
     most = np.float32(min(32767, MOST // (127 * size)))
-    for i in range(rows):
-        steps[i] = rounded(x + 4 * i * size, size, whole[i], most)
+    for i in range(rows):  # the rows of a tile stand side by side
+        begin = i // DEEP * DEEP
+        steps[i] = rounded(x + 4 * i * size, size, whole, begin * size + 2 * (i - begin), 2 * min(DEEP, rows - begin), most)
     job = np.empty(REST + 9, np.int64)
     pieces = -(-columns // PANEL)
     job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, PANEL * size, threads)
     job[REST], job[REST + 1], job[REST + 2], job[REST + 3] = rows, columns, size, whole.ctypes.data
     job[REST + 4], job[REST + 5], job[REST + 6], job[REST + 7], job[REST + 8] = weights, bias, out, scales, steps.ctypes.data
     share(work, job, threads)
-    steps[0], whole[0, 0] = 0, 0
+    steps[0], whole[0] = 0, 0

@@ -105,25 +105,40 @@ def floats(typing, out, row, bias, weights, x, eights, long, inputs, columns):
     return types.none(*[types.intp] * 7, inputs, columns), code
 
 
+def prefetch(builder, address):
+    """Asks for the cache line at the address, to be read; where it is, the processor may forget it."""
+    byte = I8.as_pointer()
+    function = builder.module.declare_intrinsic("llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]))
+    builder.call(function, [builder.inttoptr(address, byte), I32(0), I32(2), I32(1)])
+
+
 @intrinsic
-def bytes_(typing, out, row, bias, weights, scales, x, steps, pairs, long, inputs):
-    """out[i, n] = steps[i] scales[n] Σₖ x[i, k] W[n, k] + bias[n] for `inputs` rows of 16-bit x, `long` bytes apart, and one panel of W; `pairs` is
-    half the number of k. Sums are exact: the caller keeps them within 32 bits."""
+def bytes_(typing, out, row, bias, weights, scales, x, steps, pairs, ahead, inputs):
+    """out[i, n] = steps[i] scales[n] Σₖ x[i, k] W[n, k] + bias[n] for `inputs` rows of 16-bit x, which stand pair by pair, and one panel of W;
+    `pairs` is half the number of k. Sums are exact: the caller keeps them within 32 bits. Meanwhile what lies `ahead` bytes further is fetched."""
     if (high := literal(inputs)) is None:
         return None
 
     def code(context, builder, signature, args):
-        out, row, bias, weights, scales, x, steps, pairs, long = args[:9]
+        out, row, bias, weights, scales, x, steps, pairs, ahead = args[:9]
         sums = registers(builder, INTS, high, 2)
-        xs = rows_of(builder, x, long, high)
-        with cgutils.for_range(builder, pairs, intp=I64) as loop:
-            at = builder.add(weights, builder.mul(loop.index, I64(2 * PANEL)))
-            loaded = [builder.sext(read(builder, builder.add(at, I64(PANEL * n)), BYTES, 1), SHORTS) for n in range(2)]
-            here = builder.mul(loop.index, I64(4))
+
+        def pair(at, here, number):
+            loaded = [builder.sext(read(builder, builder.add(at, I64(2 * PANEL * number + PANEL * n)), BYTES, 1), SHORTS) for n in range(2)]
             for i in range(high):
-                both = builder.bitcast(spread(builder, read(builder, builder.add(xs[i], here), I32, 2), 8), SHORTS)
+                both = read(builder, builder.add(here, I64(4 * (high * number + i))), I32, 2)
+                both = builder.bitcast(spread(builder, both, 8), SHORTS)
                 for n in range(2):
                     builder.store(builder.add(builder.load(sums[i][n]), paired(builder, loaded[n], both)), sums[i][n])
+
+        two = builder.lshr(pairs, I64(1))
+        with cgutils.for_range(builder, two, intp=I64) as loop:
+            at, here = builder.add(weights, builder.mul(loop.index, I64(4 * PANEL))), builder.add(x, builder.mul(loop.index, I64(8 * high)))
+            prefetch(builder, builder.add(at, ahead))
+            pair(at, here, 0)
+            pair(at, here, 1)
+        with builder.if_then(builder.trunc(pairs, ir.IntType(1))):
+            pair(builder.add(weights, builder.mul(two, I64(4 * PANEL))), builder.add(x, builder.mul(two, I64(8 * high))), 0)
         factors = [read(builder, builder.add(scales, I64(32 * n)), FLOATS, 4) for n in range(2)]
         more = [read(builder, builder.add(bias, I64(32 * n)), FLOATS, 4) for n in range(2)]
         for i, start in enumerate(rows_of(builder, out, row, high)):
