@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": FOUNDATION | {"config"},
     "tasks": FOUNDATION | {"run"},
     "evaluate": FOUNDATION | {"run", "tasks"},
-    "fill": FOUNDATION | {"run"},
+    "gaps": FOUNDATION | {"run"},
     "sentences": FOUNDATION | {"run"},
     "interop": FOUNDATION | {"config", "run"},
     "train": FOUNDATION | {"config", "run", "evaluate", "tasks", "words"},
@@ -39,10 +39,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "translate": FOUNDATION | {"run", "evaluate"},
     "compare": FOUNDATION | {"config", "run", "evaluate", "report"},
     "demo": FOUNDATION | {"run", "train", "evaluate", "world"},
-    "__init__": FOUNDATION | {"run", "train", "evaluate", "tasks", "fill", "sentences", "interop"},
+    "__init__": FOUNDATION | {"run", "train", "evaluate", "tasks", "gaps", "sentences", "interop"},
     "__main__": {"cli"},
     "cli": FOUNDATION
-    | {"config", "run", "evaluate", "train", "fill", "explain", "check", "demo", "world", "words", "compare", "report", "translate"}
+    | {"config", "run", "evaluate", "train", "gaps", "explain", "check", "demo", "world", "words", "compare", "report", "translate"}
     | {"tasks", "sentences", "interop", "__init__"},
 }
 
@@ -149,7 +149,7 @@ def test_files_stay_small_and_plain(path: Path):
 @pytest.mark.parametrize("name", ["text", "config.py", "files.py", "cli", "__init__.py", "__main__.py"])
 def test_torch_is_loaded_only_where_it_is_needed(name: str):
     """Text and configs know no tensors, and `--help` does not wait for torch: outside functions these files import no room that has it."""
-    rooms = ("run", "nn", "models", "data", "objectives", "train", "evaluate", "tasks", "fill", "generate", "check", "demo")
+    rooms = ("run", "nn", "models", "data", "objectives", "train", "evaluate", "tasks", "gaps", "generate", "check", "demo")
     heavy = {"torch", *(f"seqloom.{one}" for one in rooms)}
     path = SOURCE / name
     for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
@@ -169,3 +169,10 @@ def test_every_preset_stands_in_the_help():
     help_text = (SOURCE / "cli" / "models.py").read_text("utf-8")
     missing = sorted(name for name in presets if name not in help_text)
     assert presets and not missing, f"the help does not name {', '.join(missing)}"
+
+
+def test_no_public_name_is_a_module_too():
+    """An import of the module would hide the function of its name."""
+    import seqloom
+
+    assert [name for name in seqloom.__all__ if (SOURCE / name).exists() or (SOURCE / f"{name}.py").exists()] == []

@@ -16,7 +16,7 @@ _HOMES = {
     "fit": "seqloom.train.start",
     "load": "seqloom.run",
     "answer": "seqloom.evaluate",
-    "fill": "seqloom.fill",
+    "fill": "seqloom.gaps",
     "predict": "seqloom.tasks",
     "embed": "seqloom.sentences",
     "bring": "seqloom.interop",
@@ -49,7 +49,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from seqloom.evaluate import answer
-    from seqloom.fill import fill
+    from seqloom.gaps import fill
     from seqloom.interop import bring, give
     from seqloom.models import LanguageModel, Seq2Seq
     from seqloom.nn import LSTM, RNN, Transformer

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import OPTIONS, conllu, put, squad, table
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="package")
 def at_once() -> Iterator[None]:
     """No promise is measured before these trainings, which takes longer than they do."""
     before, Fit.rehearse = Fit.rehearse, lambda self: None
@@ -22,7 +22,7 @@ def at_once() -> Iterator[None]:
     Fit.rehearse = before
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
     """Task → training file, test file."""
     place, made = tmp_path_factory.mktemp("corpora"), {}
@@ -38,7 +38,7 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
     return {name: (made["train"][name], made["test"][name]) for name in made["train"]}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def trained(at_once: None, corpora: dict[str, tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """Task → a run that has learnt it."""
     place, runs = tmp_path_factory.mktemp("runs"), {}

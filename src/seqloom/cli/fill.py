@@ -25,7 +25,7 @@ def fill(run: Path, /, *texts: str, top: int = 5, threads: int | None = None, js
     json
         Print one JSON object for each text.
     """
-    from seqloom.fill import fill as guess
+    from seqloom.gaps import fill as guess
 
     loaded = opened(run, threads)
     asked = asked_prompts(texts, False, "nothing to fill: give a text with [MASK] in it, or pipe lines into stdin")

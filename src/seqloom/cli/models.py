@@ -125,7 +125,7 @@ def evaluate(
         raise ValueError("no data: say which text to measure on, as in: seqloom evaluate RUN FILE")
     numbers = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
     if pseudo:
-        from seqloom.fill import pseudo_perplexity
+        from seqloom.gaps import pseudo_perplexity
 
         numbers.append(pseudo_perplexity(loaded, list(data)))
     lines = [f"{number.name:17} {number.value:10.4f}   {number.signature}" for number in numbers]

@@ -13,7 +13,7 @@ import torch
 
 import seqloom
 from seqloom.evaluate import evaluate
-from seqloom.fill import fill, pseudo, pseudo_perplexity
+from seqloom.gaps import fill, pseudo, pseudo_perplexity
 from seqloom.text.tokenizer import BOS, EOS, MASK
 
 SMALL = ["tokenizer.size=90", "model.dim=32", "model.stack.layers=1", "model.stack.heads=2", "data.width=24", "train.every=150"]
@@ -108,3 +108,9 @@ def test_pairs_of_segments_are_learnt_beside(tmp_path: Path) -> None:
                       "train.optimizer.rate=1e-2", "train.schedule.warmup=20", data=[str(text)], out=tmp_path / "run", quiet=True)  # fmt: skip
     numbers = {number.name: number for number in evaluate(run, [str(text)])}
     assert numbers["next segment"].value > 0.8
+
+
+def test_the_name_is_a_function_whatever_was_imported():
+    import seqloom.gaps
+
+    assert callable(seqloom.fill) and seqloom.fill is seqloom.gaps.fill
