@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from seqloom.nn.cache import Cache, Looking
@@ -139,6 +140,8 @@ class CrossAttention(Layer):
         need(memory is not None, "cross-attention needs a memory to look at: start it with the encoder's outputs")
         parts = self.project(memory.values).split(self.shape.widths[1:], -1)
         k, v = (part.unflatten(-1, (self.shape.groups, -1)).transpose(1, 2) for part in parts)  # (B, G, S, K), (B, G, S, K')
+        if not torch.is_grad_enabled():
+            k, v = k.contiguous(), v.contiguous()  # decoding reads each head's keys again and again
         return Looking(k, v, None if memory.mask is None else memory.mask[:, None, None])
 
     def forward(self, x: Tensor, state: Looking, mask: Tensor | None = None) -> tuple[Tensor, Looking]:

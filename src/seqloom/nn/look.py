@@ -10,7 +10,7 @@ import numpy as np
 
 from seqloom.nn.kernels import power
 from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, compiled, inner, number, share, take
-from seqloom.nn.tiles import add, bytes_at, dot, floats_at, ints_at
+from seqloom.nn.tiles import adds, bytes_at, dots, floats_at, ints_at
 
 # The job's numbers. Of arrays the address and the bytes from one row, group, place or head to the next; address 0 where there is none. The table
 # says in which row of keys and values a place lies; where `BY_ROW`, the mask is theirs.
@@ -21,7 +21,7 @@ from seqloom.nn.tiles import add, bytes_at, dot, floats_at, ints_at
 
 
 @inner
-def look(job, b, g, weights, rows):
+def look(job, b, g, weights, rows, addresses):
     """yₕ = Σⱼ αⱼ vⱼ, α = softmaxⱼ(scale q·kⱼ + biasⱼ) for the heads h of group g in row b."""
     key, value, first, last = number(job, KEY), number(job, VALUE), number(job, FIRST), number(job, LAST)
     heads, table, mask, bias = number(job, HEADS), number(job, TABLE), number(job, MASK), number(job, BIAS)
@@ -36,10 +36,19 @@ def look(job, b, g, weights, rows):
             rows[s] = entry[step * s]
     keys, keys_row, keys_place = number(job, KEYS) + g * number(job, KEYS_GROUP), number(job, KEYS_ROW), number(job, KEYS_PLACE)
     values, values_row, values_place = number(job, VALUES) + g * number(job, VALUES_GROUP), number(job, VALUES_ROW), number(job, VALUES_PLACE)
+    for s in range(first, last):
+        addresses[0, s] = keys + rows[s] * keys_row + s * keys_place
+        addresses[1, s] = values + rows[s] * values_row + s * values_place
+    at, where, there = weights.ctypes.data, addresses[0].ctypes.data, addresses[1].ctypes.data
+    whole = first + (last - first) // 4 * 4
     for h in range(g * each, (g + 1) * each):
         q, y = number(job, QUERY) + b * number(job, QUERY_ROW) + 4 * key * h, number(job, OUT) + 4 * value * (b * heads + h)
+        for s in range(first, whole, 4):
+            dots(at, q, where, s, 4, key // 8)
+        for s in range(whole, last):
+            dots(at, q, where, s, 1, key // 8)
         for s in range(first, last):
-            weights[s] = scale * dot(q, keys + rows[s] * keys_row + s * keys_place, key // 8)
+            weights[s] *= scale
         if bias:
             more = floats_at(bias + b * number(job, BIAS_ROW) + h * number(job, BIAS_HEAD), last)
             for s in range(first, last):
@@ -59,19 +68,24 @@ def look(job, b, g, weights, rows):
             weights[s] = power(weights[s] - top)
         for s in range(first, last):
             total += weights[s]
+        total = np.float32(1) / total
         for s in range(first, last):
-            add(y, values + rows[s] * values_row + s * values_place, weights[s] / total, value // 8)
+            weights[s] *= total
+        for s in range(first, whole, 4):
+            adds(y, at, there, s, 4, value // 8)
+        for s in range(whole, last):
+            adds(y, at, there, s, 1, value // 8)
 
 
 def look_work(job):
-    pieces, some, groups = number(job, PIECES), number(job, TURN), number(job, GROUPS)
-    weights, rows = np.empty(number(job, LAST), np.float32), np.empty(number(job, LAST), np.int64)
+    pieces, some, groups, last = number(job, PIECES), number(job, TURN), number(job, GROUPS), number(job, LAST)
+    weights, rows, addresses = np.empty(last, np.float32), np.empty(last, np.int64), np.empty((2, last), np.int64)
     while True:
         begin = take(job, some)
         if begin >= pieces:
             return
         for piece in range(begin, min(begin + some, pieces)):
-            look(job, piece // groups, piece % groups, weights, rows)
+            look(job, piece // groups, piece % groups, weights, rows, addresses)
 
 
 @compiled

@@ -152,34 +152,48 @@ def bytes_(typing, out, row, bias, weights, scales, x, steps, pairs, ahead, inpu
 
 
 @intrinsic
-def dot(typing, a, b, eights):
-    """Σ aᵢ bᵢ over 8 · `eights` floats."""
+def dots(typing, out, a, b, first, count, eights):
+    """out[i] = Σ a b[i] over 8 · `eights` floats, for so many of the addresses at `b`, from `first` on."""
+    if (many := literal(count)) is None:
+        return None
 
     def code(context, builder, signature, args):
-        a, b, eights = args
-        ((sum_,),) = registers(builder, FLOATS, 1, 1)
+        out, a, b, first, _, eights = args
+        (sums,) = registers(builder, FLOATS, 1, many)
+        rows = [read(builder, builder.add(b, builder.mul(builder.add(first, I64(i)), I64(8))), I64, 8) for i in range(many)]
         with cgutils.for_range(builder, eights, intp=I64) as loop:
             at = builder.mul(loop.index, I64(32))
-            builder.store(fma(builder, *(read(builder, builder.add(one, at), FLOATS, 4) for one in (a, b)), builder.load(sum_)), sum_)
-        return total(builder, builder.load(sum_))
+            value = read(builder, builder.add(a, at), FLOATS, 4)
+            for one, row in zip(sums, rows, strict=True):
+                builder.store(fma(builder, value, read(builder, builder.add(row, at), FLOATS, 4), builder.load(one)), one)
+        for i, one in enumerate(sums):
+            write(builder, total(builder, builder.load(one)), builder.add(out, builder.mul(builder.add(first, I64(i)), I64(4))))
+        return context.get_dummy_value()
 
-    return types.float32(types.intp, types.intp, types.intp), code
+    return types.none(types.intp, types.intp, types.intp, types.intp, count, types.intp), code
 
 
 @intrinsic
-def add(typing, out, x, weight, eights):
-    """out ← out + weight x over 8 · `eights` floats."""
+def adds(typing, out, weights, x, first, count, eights):
+    """out ← out + Σ weights[i] x[i] over 8 · `eights` floats, for so many of the addresses at `x`, from `first` on."""
+    if (many := literal(count)) is None:
+        return None
 
     def code(context, builder, signature, args):
-        out, x, weight, eights = args
-        factor = spread(builder, weight, 8)
+        out, weights, x, first, _, eights = args
+        places = [builder.add(first, I64(i)) for i in range(many)]
+        rows = [read(builder, builder.add(x, builder.mul(place, I64(8))), I64, 8) for place in places]
+        factors = [spread(builder, read(builder, builder.add(weights, builder.mul(place, I64(4))), FLOAT, 4), 8) for place in places]
         with cgutils.for_range(builder, eights, intp=I64) as loop:
             at = builder.mul(loop.index, I64(32))
-            to, value = builder.add(out, at), read(builder, builder.add(x, at), FLOATS, 4)
-            write(builder, fma(builder, value, factor, read(builder, to, FLOATS, 4)), to)
+            to = builder.add(out, at)
+            value = read(builder, to, FLOATS, 4)
+            for factor, row in zip(factors, rows, strict=True):
+                value = fma(builder, factor, read(builder, builder.add(row, at), FLOATS, 4), value)
+            write(builder, value, to)
         return context.get_dummy_value()
 
-    return types.none(types.intp, types.intp, types.float32, types.intp), code
+    return types.none(types.intp, types.intp, types.intp, types.intp, count, types.intp), code
 
 
 def at(kind: types.Type, bits: ir.Type):
