@@ -8,22 +8,48 @@ compiler's), one thread does it all.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import torch
 from llvmlite import ir
-from numba import cfunc, njit, types
+from numba import cfunc, config, njit, types
 from numba.core import typing
 from numba.extending import intrinsic
+from platformdirs import user_cache_path
 
 OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz"}, "error_model": "numpy", "boundscheck": False}
 inner = njit(**OPTIONS)
-compiled = njit(**OPTIONS, cache=True)
 WORD = ir.IntType(64)
+FILES = ("threads", "tiles", "kernels", "few", "look", "ranks", "tape")  # those that make compiled code together
 TAKEN, PIECES, TURN, REST = 0, 1, 2, 3  # the places of a job's numbers
+
+
+@cache
+def folder() -> str:
+    """Where compiled code is kept: by the contents of the files it comes from, since numba looks only at the age of a function's own file, and
+    functions of one file call those of others."""
+    digest = hashlib.sha256(b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in FILES)).hexdigest()
+    return str(Path(config.CACHE_DIR or user_cache_path("seqloom")) / f"compiled-{digest[:16]}")
+
+
+@contextmanager
+def kept() -> Iterator[None]:
+    """Inside, what numba compiles is kept there."""
+    before, config.CACHE_DIR = config.CACHE_DIR, folder()
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
+
+
+def compiled(function: Callable) -> Callable:
+    with kept():
+        return njit(**OPTIONS, cache=True)(function)
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
@@ -64,7 +90,8 @@ def threads() -> int:
 @cache
 def work(kind: Callable) -> int:
     """The address of a compiled function of a job, made when first asked for."""
-    made = cfunc(typing.signature(types.void, types.intp), cache=True, nopython=True, error_model="numpy")(kind)
+    with kept():
+        made = cfunc(typing.signature(types.void, types.intp), cache=True, nopython=True, error_model="numpy")(kind)
     _made.append(made)
     return made.address
 
