@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,23 @@ sys.path.insert(0, str(Path(__file__).parent))
 from small import OPTIONS, conllu, put, squad, table
 
 
-@pytest.fixture(autouse=True, scope="package")
+@contextmanager
 def at_once() -> Iterator[None]:
     """No promise is measured before these trainings, which takes longer than they do."""
     before, Fit.rehearse = Fit.rehearse, lambda self: None
-    yield
-    Fit.rehearse = before
+    try:
+        yield
+    finally:
+        Fit.rehearse = before
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(autouse=True)
+def quickly() -> Iterator[None]:
+    with at_once():
+        yield
+
+
+@pytest.fixture(scope="session")
 def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
     """Task → training file, test file."""
     place, made = tmp_path_factory.mktemp("corpora"), {}
@@ -38,11 +47,12 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
     return {name: (made["train"][name], made["test"][name]) for name in made["train"]}
 
 
-@pytest.fixture(scope="package")
-def trained(at_once: None, corpora: dict[str, tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+@pytest.fixture(scope="session")
+def trained(corpora: dict[str, tuple[str, str]], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     """Task → a run that has learnt it."""
     place, runs = tmp_path_factory.mktemp("runs"), {}
-    for name, options in OPTIONS.items():
-        seqloom.fit(name, *options, data=[corpora[name][0]], out=place / name, quiet=True)
-        runs[name] = seqloom.load(place / name)
+    with at_once():
+        for name, options in OPTIONS.items():
+            seqloom.fit(name, *options, data=[corpora[name][0]], out=place / name, quiet=True)
+            runs[name] = seqloom.load(place / name)
     return runs
