@@ -16,6 +16,7 @@ _HOMES = {
     "fit": "seqloom.train.start",
     "load": "seqloom.run",
     "answer": "seqloom.evaluate",
+    "quantize": "seqloom.evaluate",
     "fill": "seqloom.gaps",
     "predict": "seqloom.tasks",
     "embed": "seqloom.sentences",
@@ -45,10 +46,11 @@ __all__ = [
     "give",
     "load",
     "predict",
+    "quantize",
 ]
 
 if TYPE_CHECKING:
-    from seqloom.evaluate import answer
+    from seqloom.evaluate import answer, quantize
     from seqloom.gaps import fill
     from seqloom.interop import bring, give
     from seqloom.models import LanguageModel, Seq2Seq

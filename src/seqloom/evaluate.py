@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
 import torch
 from torch import nn
 
+from seqloom import nn as equations
 from seqloom import tasks
 from seqloom.data import Blocks, Windows
 from seqloom.data.batch import Batch, Batches
-from seqloom.generate import Coverage, Ensemble, Greedy, Pick, Text, beam, complete, generate, seeds
+from seqloom.generate import Coverage, Ensemble, Greedy, Hypothesis, Pick, Text, beam, complete, generate, seeds, shared
 from seqloom.measure import Number, likelihood, pronunciation, sign, translation
 from seqloom.measure.labels import Confusion
 from seqloom.nn.state import State
@@ -55,6 +57,7 @@ class Answer(NamedTuple):
     score: float
     finished: bool
     ids: tuple[int, ...] = ()
+    log_probabilities: tuple[float, ...] = ()  # ln p of each token and of the end; a beam has none
 
 
 def together(runs: Sequence[Run]) -> Run:
@@ -82,73 +85,120 @@ def answer(
     progress: Callable[[int], None] | None = None,
     coverage: float = 0.0,
     unknown: bool = False,
+    repetition: float = 1.0,
+    stop: Sequence[str] = (),
+    workers: int = 1,
 ) -> list[list[Answer]]:
     """What the model writes for each text, `nbest` of each: a translator's translation, a language model's continuation.
 
-    Texts of like length go together, as many as fit `tokens`. `width` above 1 is beam search, as is any with a `coverage` penalty. With
-    `unknown` the model may write <unk>, which the text leaves out and `ids` show.
+    Texts of like length go together, as many as fit `tokens`; several `workers` of one thread each share them. `width` above 1 is beam search,
+    as is any with a `coverage` penalty. With `unknown` the model may write <unk>, which the text leaves out and `ids` show. `repetition` above 1
+    makes what was said less likely; a text ends before the first of the strings `stop`; neither is for beams.
     """
     if not hasattr(run.model, "prompt"):
         raise ValueError(f"{run.folder}: a {type(run.model).__name__} writes no text; use a language model or a translator")
-    ban, stop = tuple(token for token in run.banned if not (unknown and token == run.specials.unk)), run.specials.stops
+    search = width > 1 or bool(coverage)
+    if search and (repetition != 1 or stop):
+        raise ValueError("a beam knows neither --repetition nor --stop; say --beam 1, or leave them out")
+    ban, stops = tuple(token for token in run.banned if not (unknown and token == run.specials.unk)), run.specials.stops
     ids, mask = run.encode(list(texts), begin=run.model.continues)
-    lengths = mask.sum(1)
-    order = lengths.argsort(stable=True).tolist()
-    written: list[list[Answer]] = [[] for _ in texts]
-    chances = seeds(seed, len(texts))
+    lengths, chances = mask.sum(1), seeds(seed, len(texts))
+    order, groups = lengths.argsort(stable=True).tolist(), list[list[int]]()
     while order:
         rows = [order.pop()]
-        while order and (len(rows) + 1) * int(lengths[rows[0]]) * max(width, nbest) <= tokens:
+        most = min(tokens // max(1, int(lengths[rows[0]]) * max(width, nbest)), -(-len(texts) // max(1, workers)))
+        while order and len(rows) < most:
             rows.append(order.pop())
+        groups.append(rows)
+
+    def work(rows: list[int]) -> list[list[Answer]]:
         longest = int(lengths[rows[0]])
         with torch.inference_mode():
             prompt, state, real = run.model.prompt(ids[rows, :longest], mask[rows, :longest], run.specials.bos)
-        if width > 1 or coverage:
+        if search:
             cover = Coverage(coverage, mask[rows, :longest]) if coverage else None
-            found = beam(run.model, prompt, state, real, width=width, length=length, penalty=penalty, nbest=nbest, stop=stop, ban=ban, coverage=cover)
+            search_for = partial(beam, width=width, length=length, penalty=penalty, nbest=nbest, stop=stops, ban=ban, coverage=cover)
+            found = search_for(run.model, prompt, state, real)
         else:
-            chosen = [chances[row] for row in rows]
-            found = [[text] for text in complete(run.model, prompt, state, real, pick=pick, length=length, stop=stop, ban=ban, seed=chosen)]
-            for row, (text,) in zip(rows, found, strict=True):
-                go_on(run, ids[row, : lengths[row]].tolist(), text, pick, length, chances[row])
-        for row, texts_found in zip(rows, found, strict=True):
-            written[row] = [
-                Answer(run.decode(t.ids), t.log_probability, getattr(t, "score", t.log_probability), t.finished, tuple(t.ids)) for t in texts_found
-            ]
+            ending = Ending(run, stop)
+            write = partial(complete, run.model, pick=pick, stop=stops, ban=ban, repetition=repetition)
+            until = ending if stop else None
+            written = write(prompt, state, real, length=length, seed=[chances[row] for row in rows], until=until)
+            for row, text in zip(rows, written, strict=True):
+                go_on(run.model, ids[row, : lengths[row]].tolist(), text, length, chances[row], until, write)
+            found = [[text] for text in written]
         if progress:
             progress(len(rows))
-    return written
+        return [[said(run, one, stop) for one in texts_found] for texts_found in found]
+
+    results = dict(zip((row for rows in groups for row in rows), (one for part in shared(work, groups, workers) for one in part), strict=True))
+    return [results[row] for row in range(len(texts))]
 
 
-def go_on(run: Run, prompt: list[int], text: Text, pick: Pick, length: int, seed: int) -> None:
+def said(run: Run, found: Text | Hypothesis, stop: Sequence[str]) -> Answer:
+    """What was found as text, without its stop string and what came with it."""
+    text, each = run.decode(found.ids), tuple(getattr(found, "log_probabilities", ()))
+    text = text[: min((place for one in stop if (place := text.find(one)) >= 0), default=len(text))]
+    return Answer(text, found.log_probability, getattr(found, "score", found.log_probability), found.finished, tuple(found.ids), each)
+
+
+class Ending:
+    """Whether new ids end with one of the strings, wherever tokens begin and end. Only the last of them are read."""
+
+    def __init__(self, run: Run, stop: Sequence[str]):
+        if any(not one for one in stop):
+            raise ValueError("an empty stop string ends every text at once: give some text, or leave it out")
+        self.run, self.stop, self.reach = run, stop, 8 + 4 * max((len(one) for one in stop), default=0)  # a character has four bytes at most
+
+    def __call__(self, row: int, ids: list[int]) -> bool:
+        text = self.run.decode(ids[-self.reach :])
+        return any(one in text for one in self.stop)
+
+
+def go_on(
+    model: nn.Module, prompt: list[int], text: Text, length: int, seed: int, ending: Ending | None, write: Callable[..., list[Text]]
+) -> None:
     """Lengthen a continuation that a full context cut short, from the last half of what fits, as often as it takes."""
-    model = run.model
     while model.continues and model.context is not None and not text.finished and len(text.ids) < length:
-        tail = [*prompt, *text.ids][-max(1, model.context // 2) :]
-        left = length - len(text.ids)
-        again = [seed + len(text.ids)]
-        (more,) = complete(model, torch.tensor([tail]), pick=pick, length=left, stop=run.specials.stops, ban=run.banned, seed=again)
+        before = list(text.ids)
+        tail = [*prompt, *before][-max(1, model.context // 2) :]
+        until = None if ending is None else lambda row, ids, before=before: ending(row, before + ids)
+        (more,) = write(torch.tensor([tail]), length=length - len(before), seed=[seed + len(before)], until=until)
         text.ids += more.ids
+        text.log_probabilities += more.log_probabilities
         text.log_probability, text.finished = text.log_probability + more.log_probability, more.finished
 
 
-def stream(run: Run, text: str, pick: Pick, length: int, seed: int = 0) -> Iterator[str]:
-    """What `answer` gives for one text to continue, piece by piece as it comes."""
+def stream(
+    run: Run, text: str, pick: Pick, length: int, seed: int = 0, repetition: float = 1.0, stop: Sequence[str] = ()
+) -> Iterator[str]:
+    """What `answer` gives for one text to continue, piece by piece as it comes. What may be the beginning of a stop string waits."""
     ids, _ = run.encode([text], begin=True)
     known, begun, written, context, chance = ids[0].tolist(), ids.shape[1], "", run.model.context, seeds(seed, 1)[0]
-    finished = False
+    finished, ending, ends, whole = False, Ending(run, stop), run.specials.stops, ""
     while not finished and (left := begun + length - len(known)) > 0:
         again = [chance + len(known) - begun]
-        for step in generate(run.model, ids, pick=pick, length=left, stop=run.specials.stops, ban=run.banned, seed=again):
+        for step in generate(run.model, ids, pick=pick, length=left, stop=ends, ban=run.banned, seed=again, repetition=repetition):
             if finished := bool(step.finished[0]):
                 break
             known.append(int(step.tokens[0]))
             whole = run.decode(known[begun:])
+            if finished := bool(stop) and ending(0, known[begun:]):
+                break
             if not whole.endswith("\ufffd"):  # a character may take several tokens
-                yield whole[len(written) :]
-                written = whole
+                safe = len(whole) - max((n for one in stop for n in range(1, len(one)) if whole.endswith(one[:n])), default=0)
+                yield whole[len(written) : safe]
+                written = whole[:safe]
         if context is not None:
             ids = torch.tensor([known[-max(1, context // 2) :]])
+    whole = whole[: min((place for one in stop if (place := whole.find(one)) >= 0), default=len(whole))]
+    if stop and len(whole) > len(written):
+        yield whole[len(written) :]
+
+
+def quantize(run: Run, kind: str = "int8") -> list[str]:
+    """Put a run's matrices into bytes, in place: quicker to generate with, a quarter of the memory. Gives the names of those that stay."""
+    return equations.quantize(run.model, kind)
 
 
 def striding(run: Run, store: Store, window: int | None, stride: int | None) -> Batches:

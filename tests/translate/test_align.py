@@ -164,7 +164,7 @@ def test_runs_of_one_tokenizer_translate_together(german: Run) -> None:
 @pytest.fixture
 def command(german: Run, monkeypatch, tmp_path: Path):
     """The commands, with the scripted run behind every folder."""
-    monkeypatch.setattr("seqloom.cli.translate.opened", lambda run, threads: german)
+    monkeypatch.setattr("seqloom.cli.translate.opened", lambda run, threads, quantize=None: german)
     for name, text in (("en", "the small dog\n\nthe cat\n"), ("de", "hund klein das\n\nkatze das\n"), ("lexicon", "small\tkleiner\n")):
         (tmp_path / name).write_text(text, "utf-8")
 

@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -22,6 +22,7 @@ app = App(
     default_parameter=Parameter(negative=()),
 )
 Files = Annotated[list[str] | None, Parameter(consume_multiple=True)]
+Kind = Literal["int8"]
 OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 
 
@@ -45,15 +46,20 @@ def show(result: dict[str, Any], lines: Sequence[str], json: bool) -> None:
     print(jsons.dumps(result, ensure_ascii=False) if json else "\n".join(lines), flush=True)
 
 
-def opened(run: Path, threads: int | None) -> Any:
-    """A finished run, ready to use."""
+def opened(run: Path, threads: int | None, quantize: str | None = None) -> Any:
+    """A finished run, ready to use, its weights in bytes where asked."""
     import torch
 
     from seqloom.run import load
 
     if threads:
         torch.set_num_threads(threads)
-    return load(run)
+    loaded = load(run)
+    if quantize:
+        from seqloom.nn import quantize as put
+
+        put(loaded.model, quantize)
+    return loaded
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -7,11 +7,11 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import Files, app, opened, recipe, show
+from seqloom.cli.app import Files, Kind, app, opened, recipe, show
 
 
 @app.command
@@ -90,6 +90,7 @@ def evaluate(
     stride: int | None = None,
     pseudo: bool = False,
     confusion: bool = False,
+    quantize: Kind | None = None,
     threads: int | None = None,
     json: bool = False,
 ) -> None:
@@ -113,6 +114,8 @@ def evaluate(
         Also the pseudo-perplexity of a masked model: every token of every line hidden alone, one pass for each.
     confusion
         Also how often each label was taken for which, where a run gives labels.
+    quantize
+        int8: also with the weights in one byte each, beside the numbers of single precision.
     threads
         CPU threads.
     json
@@ -130,12 +133,26 @@ def evaluate(
         numbers.append(pseudo_perplexity(loaded, list(data)))
     lines = [f"{number.name:17} {number.value:10.4f}   {number.signature}" for number in numbers]
     report = {"run": str(run), "numbers": [number.json() for number in numbers]}
+    if quantize:
+        from seqloom.evaluate import quantize as put
+
+        stays = put(loaded, quantize)
+        again = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
+        report |= {quantize: [number.json() for number in again], "not quantised": stays}
+        lines += ["", *(beside(number, other, quantize) for number, other in zip(numbers, again, strict=False))]
+        lines += [f"in single precision still: {', '.join(stays)}"] if stays else []
     if confusion:
         from seqloom.evaluate import confused
 
         found = confused(loaded, list(data))
         lines, report["confusion"] = [*lines, "", *found.lines()], found.json()
     show(report, lines, json)
+
+
+def beside(number: Any, other: Any, kind: str) -> str:
+    """A number in single precision, and what it is with quantised weights."""
+    change = f" ({100 * (other.value / number.value - 1):+.2f} %)" if number.value else ""
+    return f"{number.name:17} {number.value:10.4f} fp32, {other.value:.4f} {kind}{change}"
 
 
 @app.command
@@ -153,6 +170,11 @@ def generate(
     nbest: int = 1,
     samples: int = 1,
     seed: int = 0,
+    repetition: float = 1.0,
+    stop: Files = None,
+    logprobs: bool = False,
+    quantize: Kind | None = None,
+    workers: int = 1,
     threads: int | None = None,
     json: bool = False,
 ) -> None:
@@ -184,6 +206,16 @@ def generate(
         How many texts to draw for each prompt.
     seed
         The same seed gives the same text.
+    repetition
+        Above 1, tokens of the prompt and the text so far are less likely to come again; 1.2 is usual.
+    stop
+        Strings before which a text ends.
+    logprobs
+        Also ln p of every token, one on each line, or in the JSON.
+    quantize
+        int8: weights in one byte each, quicker to read.
+    workers
+        How many share the prompts, one thread each: quicker than more threads where there are many prompts.
     threads
         CPU threads.
     json
@@ -192,7 +224,7 @@ def generate(
     from seqloom.evaluate import answer
     from seqloom.generate import Greedy, Sample
 
-    loaded = opened(run, threads)
+    loaded, stops = opened(run, threads, quantize), stop or []
     if loaded.model.continues is None:
         raise ValueError(f"{run}: a {type(loaded.model).__name__} writes no text; let it answer: seqloom predict {run} FILE")
     texts = asked_prompts(prompts, loaded.model.continues)
@@ -200,21 +232,36 @@ def generate(
         raise ValueError(f"--nbest {nbest} needs a beam at least as wide: say --beam {nbest}")
     chance = not greedy and (loaded.model.continues or temperature != 1.0 or top_k is not None or top_p is not None or samples > 1)
     pick = Sample(temperature, top_k, top_p) if chance else Greedy()
-    if len(texts) == 1 and samples == 1 and beam == 1 and loaded.model.continues and not json:
+    if logprobs and beam > 1:
+        raise ValueError("--logprobs needs --beam 1: a beam scores whole texts")
+    if len(texts) == 1 and samples == 1 and beam == 1 and loaded.model.continues and not json and not logprobs:
         from seqloom.evaluate import stream
 
         print(texts[0], end="", flush=True)
-        for piece in stream(loaded, texts[0], pick, length, seed):
+        for piece in stream(loaded, texts[0], pick, length, seed, repetition, stops):
             print(piece, end="", flush=True)
         print()
         return
-    found = answer(loaded, [text for text in texts for _ in range(samples)], pick, beam, penalty, length, nbest, seed)
+    asked = [text for text in texts for _ in range(samples)]
+    found = answer(loaded, asked, pick, beam, penalty, length, nbest, seed, repetition=repetition, stop=stops, workers=workers)
     for number, text in enumerate(texts):
-        written = [one.text for group in found[number * samples : (number + 1) * samples] for one in group]
+        written = [one for group in found[number * samples : (number + 1) * samples] for one in group]
         if json:
-            print(jsons.dumps({"prompt": text, "texts": written}, ensure_ascii=False))
-        else:
-            print("\n".join(text + one if loaded.model.continues else one for one in written))
+            report = {"prompt": text, "texts": [one.text for one in written]}
+            if logprobs:
+                report["tokens"] = [[{"token": token, "log probability": value} for token, value in each(loaded, one)] for one in written]
+            print(jsons.dumps(report, ensure_ascii=False))
+            continue
+        for one in written:
+            print(text + one.text if loaded.model.continues else one.text)
+            if logprobs:
+                print("".join(f"{value:10.4f}  {jsons.dumps(token, ensure_ascii=False)}\n" for token, value in each(loaded, one)), end="")
+
+
+def each(run: Any, one: Any) -> list[tuple[str, float]]:
+    """The tokens of a text with their ln p; the end is the empty string."""
+    tokens = [run.decode([token]) for token in one.ids]
+    return list(zip([*tokens, ""], one.log_probabilities, strict=False))
 
 
 def asked_prompts(

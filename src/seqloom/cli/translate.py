@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import app, opened, show
+from seqloom.cli.app import Kind, app, opened, show
 
 Runs = Annotated[list[Path] | None, Parameter(consume_multiple=True)]
 
@@ -33,6 +33,8 @@ def translate(
     source: str | None = None,
     target: str | None = None,
     out: Path | None = None,
+    quantize: Kind | None = None,
+    workers: int = 1,
     threads: int | None = None,
     json: bool = False,
 ) -> None:
@@ -68,6 +70,10 @@ def translate(
         Target language of a TMX file.
     out
         The file to write; stdout by default.
+    quantize
+        int8: weights in one byte each, quicker to read.
+    workers
+        How many share the lines, one thread each: quicker than more threads where there are many lines.
     threads
         CPU threads.
     json
@@ -78,8 +84,8 @@ def translate(
     from seqloom.translate.align import pairs
 
     words = read_lexicon(lexicon) if lexicon else {} if unk == "replace" else None
-    search = Search(beam, penalty, nbest, coverage, align, words)
-    loaded = together([opened(one, threads) for one in (run, *(ensemble or []))])
+    search = Search(beam, penalty, nbest, coverage, align, words, workers)
+    loaded = together([opened(one, threads, quantize) for one in (run, *(ensemble or []))])
     if why is not None:
         if coverage or words is not None:
             raise ValueError("--why explains a search without --coverage and --unk replace; leave them out")

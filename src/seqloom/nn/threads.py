@@ -20,7 +20,6 @@ from llvmlite import ir
 from numba import cfunc, config, njit, types
 from numba.core import typing
 from numba.extending import intrinsic
-from platformdirs import user_cache_path
 
 OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz"}, "error_model": "numpy", "boundscheck": False}
 inner = njit(**OPTIONS)
@@ -34,7 +33,7 @@ def folder() -> str:
     """Where compiled code is kept: by the contents of the files it comes from, since numba looks only at the age of a function's own file, and
     functions of one file call those of others."""
     digest = hashlib.sha256(b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in FILES)).hexdigest()
-    return str(Path(config.CACHE_DIR or user_cache_path("seqloom")) / f"compiled-{digest[:16]}")
+    return str(Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__") / f"compiled-{digest[:16]}")
 
 
 @contextmanager

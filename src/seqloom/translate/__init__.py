@@ -20,7 +20,7 @@ BLOCK = 256  # most lines worked on together
 
 class Search(NamedTuple):
     """How to translate: the beam, its penalties, how many translations of each text; whether to align them, and what to put in the place
-    of unknown words: a lexicon, which may be empty, or None to have none written."""
+    of unknown words: a lexicon, which may be empty, or None to have none written; how many workers share the texts."""
 
     width: int = 5
     penalty: float = 0.6
@@ -28,6 +28,7 @@ class Search(NamedTuple):
     coverage: float = 0.0
     align: bool = False
     lexicon: Lexicon | None = None
+    workers: int = 1
 
     def check(self, run: Run) -> None:
         """Find what does not fit before any work."""
@@ -70,8 +71,9 @@ def translated(run: Run, texts: Sequence[str], search: Search) -> list[list[Tran
     def work(parts: list[str]) -> list[list[Translation]]:
         if not parts:
             return []
-        width, penalty, nbest, coverage, _, lexicon = search
-        written = answer(run, parts, width=width, penalty=penalty, nbest=nbest, length=200, coverage=coverage, unknown=lexicon is not None)
+        width, penalty, nbest, coverage, _, lexicon, workers = search
+        options = partial(answer, width=width, penalty=penalty, nbest=nbest, length=200, coverage=coverage, unknown=lexicon is not None)
+        written = options(run, parts, workers=workers)
         return looked(run, parts, written, search)
 
     return through(texts, work, partial(joined, aligned=search.align))
