@@ -1,7 +1,7 @@
 """One step of a Transformer, told to compiled code (tape.py): the same numbers as its blocks give one after another, without the time that
 hundreds of small calls take. What is told is the same from step to step but for the places of keys and values, so it is kept with the state.
 
-Left out: what blocks compute otherwise, namely rotary positions, experts and parts of your own; many rows in single precision, where torch's
+Left out: what blocks compute otherwise, namely experts and parts of your own; many rows in single precision, where torch's
 products are as quick; gradients.
 """
 
@@ -21,6 +21,7 @@ from seqloom.nn.cache import quiet, told
 from seqloom.nn.feedforward import FeedForward, SwiGLU
 from seqloom.nn.linear import FEW, Linear, compiled, single, zeros
 from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
+from seqloom.nn.position import Places, Rotary
 from seqloom.nn.quantize import Int8Linear
 from seqloom.nn.score import Dot, ScaledDot
 from seqloom.nn.sight import Sight
@@ -30,7 +31,7 @@ from seqloom.nn.weights import Softmax
 if TYPE_CHECKING:
     from seqloom.nn.stack import Block
 
-NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE = range(8)  # as in tape.py, which takes a second to load
+NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE, ROTATE = range(9)  # as in tape.py, which takes a second to load
 
 
 @cache
@@ -44,8 +45,9 @@ def machine() -> tuple[ModuleType, tuple]:
 
 
 class Spots(NamedTuple):
-    """Where in the code a block keeps, looks at its past and looks at its memory; -1 where it has none."""
+    """Where in the code a block turns, keeps, looks at its past and looks at its memory; -1 where it does not."""
 
+    rotate: int
     keep: int
     look: int
     cross: int
@@ -87,7 +89,7 @@ class Plan:
     def block(self, block: Block) -> Spots:
         """The block's part of the code."""
         x, pre, cross, forward = self.x.data_ptr(), block.order == "pre", -1, block.feedforward
-        keep, look = self.attend(block.attention, self.norm(block.attention_norm, x, self.h) if pre else x)
+        places = self.attend(block.attention, self.norm(block.attention_norm, x, self.h) if pre else x)
         self.join(block, block.attention.last, self.found, block.attention_norm)
         if block.cross is not None:
             cross = self.look(block.cross, self.norm(block.cross_norm, x, self.h) if pre else x)
@@ -98,7 +100,7 @@ class Plan:
         else:
             self.said += (BEND, self.rows * forward.first.out_features, machine()[0].BENDS.index(forward.activation), self.inner)
         self.join(block, forward.last, self.gated if type(forward) is SwiGLU else self.inner, block.feedforward_norm)
-        return Spots(keep, look, cross)
+        return Spots(*places, cross)
 
     def norm(self, part: Norm, x: int, y: int) -> int:
         """y ← norm(x)"""
@@ -125,17 +127,20 @@ class Plan:
         if block.order == "post":
             self.norm(norm, x, x)
 
-    def attend(self, part: SelfAttention, x: int) -> tuple[int, int]:
-        """New keys and values are kept, then looked at."""
-        (_, groups, key, value), (queries, keys, values) = part.shape, part.shape.widths
+    def attend(self, part: SelfAttention, x: int) -> tuple[int, int, int]:
+        """Queries and keys are turned where positions are rotary, new keys and values kept, then looked at."""
+        (heads, groups, key, value), (queries, keys, values) = part.shape, part.shape.widths
         row = 4 * (queries + keys + values)
         self.linear(part.project, x, self.asked)
+        rotate = len(self.said) if part.position.turns else -1
+        if part.position.turns:
+            self.said += (ROTATE, self.rows, heads + groups, key, int(part.position.layout == "halves"), self.asked, row, 0, 0)
         keep = len(self.said)
         self.said += (KEEP, self.rows, groups, key, value, self.asked + 4 * queries, self.asked + 4 * (queries + keys), row, *[0] * 6)
         place = len(self.said)
         self.said += (LOOK, self.rows * groups, self.number(part.score.scale), *part.shape, 0, 0, *[0] * 20)
         self.said[place + 9 : place + 12] = self.asked, row, self.found
-        return keep, place
+        return rotate, keep, place
 
     def look(self, part: CrossAttention, x: int) -> int:
         heads, groups, key, _ = part.shape
@@ -167,13 +172,20 @@ def fits(block: Block, rows: int) -> bool:
     if cross is not None:
         looks, norms, linears = [*looks, cross], [*norms, block.cross_norm], [*linears, cross.query, cross.last]
     return (
-        not attention.position.turns
+        (not attention.position.turns or type(attention.position) is Rotary)
         and all(type(part.score) in (Dot, ScaledDot) and type(part.weights) is Softmax for part in looks)
         and all(part.shape.key % 8 == 0 and part.shape.value % 8 == 0 for part in looks)
         and all(type(part) in (LayerNorm, RMSNorm) for part in norms)
         and all(known(part, rows) for part in linears)
         and not (block.training and block.dropout.rate)
     )
+
+
+def angles(part: SelfAttention, places: Places) -> Tensor:
+    """Cosines and sines of each row's position, one for all where they agree: (B or 1, K)."""
+    here = torch.arange(places.start, places.stop) if isinstance(places, slice) else places.reshape(-1)
+    angle = part.position.angles(here, part.shape.key)
+    return torch.cat([angle.cos(), angle.sin()], -1).float()
 
 
 def run(blocks: Sequence[Block], x: Tensor, state: Sequence[State], sight: Sight) -> tuple[Tensor, tuple[State, ...]] | None:
@@ -191,7 +203,10 @@ def run(blocks: Sequence[Block], x: Tensor, state: Sequence[State], sight: Sight
     code, after, tables = plan.code.copy(), [], {}
     mask, low, high = seen
     mask = mask if mask is None or mask.stride(-1) == 1 else mask.contiguous()
+    turns = angles(blocks[0].attention, sight.places) if plan.spots[0].rotate >= 0 else None
     for (past, memory), spots in zip(state, plan.spots, strict=True):
+        if turns is not None:
+            code[spots.rotate + 7 : spots.rotate + 9] = turns.data_ptr(), 0 if len(turns) == 1 else 4 * turns.shape[1]
         new = past.reserved(1, rows, sight.known)
         (a, b, c, _), (d, e, f, _) = new.room_keys.stride(), new.room_values.stride()
         keys, values = new.room_keys.data_ptr(), new.room_values.data_ptr()

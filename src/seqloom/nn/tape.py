@@ -16,8 +16,8 @@ from seqloom.nn.look import attend
 from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, compiled, inner, number, share, take
 from seqloom.nn.tiles import floats_at
 
-NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE = range(8)
-SIZES = (8, 8, 9, 4, 14, 29, 4, 5)  # of the instructions, each with its number
+NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE, ROTATE = range(9)
+SIZES = (8, 8, 9, 4, 14, 29, 4, 5, 9)  # of the instructions, each with its number
 BENDS = ("relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh")
 CHUNK = 4096  # numbers that are bent together
 
@@ -99,6 +99,20 @@ def keep(c):
             floats_at(c[11] + b * c[12] + g * c[13], value)[:] = floats_at(v + b * row + 4 * g * value, value)
 
 
+@inner
+def rotate(c):
+    """Each pair of queries and keys turned by its angle: (a, b) becomes (a cos - b sin, a sin + b cos)."""
+    half = c[3] // 2
+    one, step = (1, half) if c[4] else (2, 1)  # from pair to pair, and from a to b
+    for b in range(c[1]):
+        turns = floats_at(c[7] + b * c[8], 2 * half)
+        for h in range(c[2]):
+            x = floats_at(c[5] + b * c[6] + 4 * h * c[3], c[3])
+            for i in range(half):
+                left, right, cos, sin = x[one * i], x[one * i + step], turns[i], turns[half + i]
+                x[one * i], x[one * i + step] = left * cos - right * sin, left * sin + right * cos
+
+
 @compiled
 def play(code, numbers, float_work, byte_work, look_work, bend_work, sizes, threads):
     """Does what the code says."""
@@ -130,6 +144,8 @@ def play(code, numbers, float_work, byte_work, look_work, bend_work, sizes, thre
             pieces = -(-c[1] // CHUNK)
             job[TAKEN], job[PIECES], job[TURN], job[REST], job[REST + 1], job[REST + 2] = 0, pieces, 1, c[1], c[2], c[3]
             share(bend_work, job, min(threads, pieces))
+        elif op == ROTATE:
+            rotate(c)
         else:
             rows, dim = c[1], c[2]
             for b in range(rows):
