@@ -11,10 +11,10 @@ from seqloom.train.start import prepare, trainer
 
 
 def check(recipe: Recipe) -> dict[str, Any]:
-    """Sizes and costs of what a recipe describes. Without data the parts are built with a vocabulary of 1000."""
+    """Sizes and costs of what a recipe describes. Without data the model is only sketched, with a vocabulary of 1000."""
     trainer(recipe)
     if not recipe.files.train:
-        model = recipe.model(1000)
+        model = recipe.sketch()
         counts = budget.parameters(model)
         return {"parameters": sum(counts.values()), **{f"  {name}": count for name, count in counts.items()}, "data": "none given"}
     ready = prepare(recipe)

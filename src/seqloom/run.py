@@ -149,6 +149,11 @@ class Recipe:
     def data(self, of: store.Store) -> data.Batches:
         return self.parts["data"](of, seed=self.seed)
 
+    def sketch(self) -> nn.Module:
+        """The model without its numbers, for some vocabulary: sizes that do not fit are found before the data is read."""
+        with torch.device("meta"):
+            return self.model(min(1000, self.parts["model"].keywords.get("vocabulary", 1000)))
+
     def model(self, vocabulary: int, labels: int = 2) -> nn.Module:
         """The model with its first weights, a function of the seed alone."""
         torch.manual_seed(self.seed)

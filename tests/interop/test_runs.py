@@ -14,8 +14,10 @@ import seqloom
 from seqloom.cli import main
 from seqloom.files import sha256
 from seqloom.interop import bring, give
-from seqloom.run import load
+from seqloom.run import Recipe, load
 from seqloom.text.special import Specials, specials
+from seqloom.train.begin import based
+from seqloom.train.start import prepare
 
 
 @pytest.fixture
@@ -81,6 +83,27 @@ def test_an_imported_masked_model_fills_gaps_as_theirs_does(tmp_path):
     for guess in found:
         assert guess.probability == pytest.approx(float(wanted[words.index(guess.token)]), rel=1e-3)
     assert run.specials.mask == 4
+
+
+def test_a_classifier_over_an_imported_encoder_hides_words_as_its_tokenizer_does(tmp_path):
+    """Where [UNK] is not our id 1, hidden words become theirs."""
+    make("bert", tmp_path / "theirs")
+    place = tmp_path / "theirs" / "tokenizer.json"
+    text = json.loads(place.read_text("utf-8"))
+    words = text["model"]["vocab"]
+    words["[UNK]"], words["the"] = words["the"], words["[UNK]"]
+    for added in text.get("added_tokens", []):
+        added["id"] = words.get(added["content"], added["id"])
+    place.write_text(json.dumps(text), "utf-8")
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    assert run.specials.unk == words["[UNK]"] != 1
+    table = tmp_path / "moods.tsv"
+    table.write_text("the old king\tgood\na young queen\tbad\n" * 20)
+    ready = prepare(based(Recipe.of("classifier", ["model.unknown=0.9"], [str(table)]), tmp_path / "run"))
+    seen = []
+    ready.model.embedding.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    ready.model.train()(torch.full((4, 50), words["king"]))
+    assert set(seen[0].unique().tolist()) == {words["[UNK]"], words["king"]}
 
 
 @pytest.mark.parametrize(

@@ -266,20 +266,22 @@ def test_spans_are_measured_where_tags_mark_them(corpora, tmp_path):
 
 
 def test_memory_does_not_grow_with_the_file(trained, tmp_path, monkeypatch):
-    """A file six times as long needs no more memory to be filled."""
+    """A file eighteen times as long needs no more memory to be filled: less than 35 bytes a line, whatever garbage waits to be collected."""
+    import gc
     import tracemalloc
 
     monkeypatch.setattr(lines, "BLOCK", 4096)
     monkeypatch.setattr(tasks, "MOST", 200)
     peaks = []
-    for times in (500, 3000):
+    for times in (500, 9000):
         path = put(tmp_path / f"{times}.tsv", "the dog sees a cat .\n" * times)
+        gc.collect()
         tracemalloc.start()
         count = sum(1 for _ in filled(trained["classifier"], path))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert count == times + 1
-    assert peaks[1] < peaks[0] * 1.3
+    assert peaks[1] < peaks[0] + 300_000
 
 
 def test_the_confusion_of_a_store_is_that_of_its_files(trained, corpora):

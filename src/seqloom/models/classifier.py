@@ -97,6 +97,15 @@ class Pooled(Reading):
              else "the model reads pairs, and these are single texts: leave model.pair out")
         return self.read(*first) if second is None else self.pair(self.read, first, second)
 
+    def scores(self, first: Side, second: Side | None = None) -> Tensor:
+        """What is said of each text or pair."""
+        raise NotImplementedError
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, T) → the scores; where pairs are read, each text with itself."""
+        first = ids, torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
+        return self.scores(first, None if self.pair is None else first)
+
 
 class Classifier(Pooled):
     """P(y | x) = softmax(W v + b),   v = pool(stack(embed(x)))   [T2, T11, T12, D-25]
@@ -124,11 +133,6 @@ class Classifier(Pooled):
         """(B, K)"""
         return self.score(self.vector(first, second))
 
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T) → (B, K); where pairs are read, each text with itself."""
-        first = ids, torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
-        return self.scores(first, None if self.pair is None else first)
-
 
 class Regressor(Pooled):
     """ŷ = μ + σ (w · v + b),   v = pool(stack(embed(x))): a number for a text, or for a pair, such as how alike they are   [T11]
@@ -154,8 +158,3 @@ class Regressor(Pooled):
     def scores(self, first: Side, second: Side | None = None) -> Tensor:
         """(B,)"""
         return self.mean + self.deviation * self.score(self.vector(first, second))[:, 0]
-
-    def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T) → (B,); where pairs are read, each text with itself."""
-        first = ids, torch.ones_like(ids, dtype=torch.bool) if mask is None else mask
-        return self.scores(first, None if self.pair is None else first)

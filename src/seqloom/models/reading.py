@@ -9,8 +9,6 @@ from seqloom.models.masked import Encoder
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Layer, Make, need
 
-UNKNOWN = 1  # the id of <unk>
-
 
 class Reading(Encoder):
     """hₜ = stack(embed(w₁ … w_T))ₜ; while training each id is unknown with probability `unknown`, so that <unk> means something.
@@ -19,6 +17,7 @@ class Reading(Encoder):
     """
 
     continues = None  # it writes no text
+    unk: int | None = 1  # the tokenizer's unknown word, told before training; None where it has none
 
     def __init__(
         self,
@@ -34,8 +33,8 @@ class Reading(Encoder):
         self.unknown = unknown
 
     def embed(self, ids: Tensor, mask: Tensor | None) -> Tensor:
-        if self.training and self.unknown:
-            ids = torch.where(torch.rand(ids.shape, device=ids.device) < self.unknown, UNKNOWN, ids)
+        if self.training and self.unknown and self.unk is not None:
+            ids = torch.where(torch.rand(ids.shape, device=ids.device) < self.unknown, self.unk, ids)
         return self.embedding(ids, mask)
 
     def encode(self, x: Tensor, mask: Tensor | None) -> Tensor:

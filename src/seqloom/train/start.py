@@ -47,12 +47,13 @@ class Prepared(NamedTuple):
 def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Prepared:
     """Tokenizer, stores and model; the tokenizer is the saved one where there is one. Sizes that do not fit are found before the data
     is read, and those that do not fit the data before anything is written."""
-    with torch.device("meta"):
-        recipe.model(1000)
+    recipe.sketch()
     learnt = tokenizer.load(saved) if saved and saved.exists() else begin.source_tokenizer(recipe) or recipe.tokenizer()
     known = labels.load(saved.with_name("labels.json")) if saved and saved.with_name("labels.json").exists() else recipe.labels()
     train, valid = recipe.stores(learnt, None if quiet else Reading(), known)
     model = recipe.model(learnt.get_vocab_size(), len(known))
+    if hasattr(model, "unk"):
+        model.unk = train.specials.unk
     if not saved or not any((saved.parent / "checkpoints").glob("step-*")):  # which hold the table as it was learnt on
         vectors.begin(model, learnt, None if quiet else say)
         tasks.begin(model, train)
