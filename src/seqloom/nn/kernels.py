@@ -11,14 +11,22 @@ stand at the cells.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
+from seqloom.nn.built import kept
+
 OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
-compiled = njit(**OPTIONS, cache=True)
 inner = njit(**OPTIONS)
+
+
+def compiled(function: Callable) -> Callable:
+    with kept():
+        return njit(**OPTIONS, cache=True)(function)
+
 
 f32 = np.float32
 LOG2E, ROUND, LN2_HIGH, LN2_LOW = f32(1 / math.log(2)), f32(1.5 * 2**23), f32(0.693359375), f32(math.log(2) - 0.693359375)

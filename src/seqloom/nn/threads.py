@@ -8,42 +8,23 @@ compiler's), one thread does it all.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
 import torch
 from llvmlite import ir
-from numba import cfunc, config, njit, types
+from numba import cfunc, njit, types
 from numba.core import typing
 from numba.extending import intrinsic
+
+from seqloom.nn.built import kept
 
 OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz"}, "error_model": "numpy", "boundscheck": False}
 inner = njit(**OPTIONS)
 WORD = ir.IntType(64)
-FILES = ("threads", "tiles", "kernels", "few", "look", "ranks", "tape")  # those that make compiled code together
 TAKEN, PIECES, TURN, REST = 0, 1, 2, 3  # the places of a job's numbers
-
-
-@cache
-def folder() -> str:
-    """Where compiled code is kept: by the contents of the files it comes from, since numba looks only at the age of a function's own file, and
-    functions of one file call those of others."""
-    digest = hashlib.sha256(b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in FILES)).hexdigest()
-    return str(Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__") / f"compiled-{digest[:16]}")
-
-
-@contextmanager
-def kept() -> Iterator[None]:
-    """Inside, what numba compiles is kept there."""
-    before, config.CACHE_DIR = config.CACHE_DIR, folder()
-    try:
-        yield
-    finally:
-        config.CACHE_DIR = before
 
 
 def compiled(function: Callable) -> Callable:
