@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 from seqloom.nn import mask as masks
 from seqloom.nn.attention import Pooled, Pooling
 from seqloom.nn.cells import Cell
-from seqloom.nn.fused import Kernel, Noise, able, arrays, by_time, final, given, no_bias, noisy, room
+from seqloom.nn.fused import Kernel, Noise, able, arrays, by_time, final, given, no_bias, noisy, room, workers
 from seqloom.nn.score import Additive, Bilinear, Dot, ScaledDot
 from seqloom.nn.weights import Softmax
 
@@ -78,11 +78,12 @@ class Attending(torch.autograd.Function):
             entry[0] = start
         gates, side = room(share, live, length, batch, width), room(share, live, kernel.sides, length, batch, dim)
         asked, found, weights = (room(share, live, length, batch, size) for size in (len(query), values.shape[2], values.shape[1]))
-        read = arrays(no_bias(hidden) if bias is None else bias, hidden.T, past[0, :length])
-        shown = [*arrays(keys, values, visible, query.T, context.T, vector), scale]
+        read = arrays(no_bias(hidden) if bias is None else bias, hidden, past[0, :length])
+        shown = [*arrays(keys, values, visible, query, context, vector), scale]
         filled = [tensor.numpy() for tensor in (share.clone(memory_format=torch.contiguous_format), gates, past, side)]
         looks().forward(
-            *given(kernel, live, hidden), True, *filled, *read, *noisy(QUIET, share), *shown, asked.numpy(), found.numpy(), weights.numpy()
+            *given(kernel, live, hidden), True, *filled, *read, *noisy(QUIET, share), *shown, asked.numpy(), found.numpy(), weights.numpy(),
+            *workers(),
         )
         ctx.save_for_backward(hidden, bias, keys, values, visible, query, context, vector, past, gates, side, asked, found, weights)
         ctx.kernel, ctx.live, ctx.scale = kernel, live, scale
@@ -102,7 +103,7 @@ class Attending(torch.autograd.Function):
         shown = [*arrays(keys, values, visible, query.T, context.T, vector), ctx.scale, asked.numpy(), weights.numpy()]
         looks().backward(
             *given(kernel, live, hidden), *read, *noisy(QUIET, gates), *arrays(dh), *(tensor.numpy() for tensor in (d, dx, dr)),
-            *shown, *(tensor.numpy() for tensor in (dfound, dasked, dkeys, dvector)),
+            *shown, *(tensor.numpy() for tensor in (dfound, dasked, dkeys, dvector)), *workers(),
         )  # fmt: skip
         dhidden, flat = by_time(kernel, dr, hidden, seen, side), dx.flatten(0, 1)
         dquery, dcontext = dasked.flatten(0, 1).T @ seen.flatten(0, 1), flat.T @ found.flatten(0, 1)

@@ -14,6 +14,7 @@ from seqloom.nn.tiles import DEEP, HIGH, PANEL, WIDE, bytes_, floats, floats_at
 NEAR = 1 << 15  # bytes of weights that one turn takes at least
 BLOCK = 32 * DEEP  # inputs that some panels meet while both are near
 MOST = (1 << 31) - 1
+FLOAT_JOB = REST + 11  # numbers that tell a product of floats
 FURTHER = 2048  # bytes that are fetched before they are needed
 
 
@@ -25,22 +26,29 @@ def turn(pieces, size, threads):
 
 @inner
 def float_piece(job, piece):
-    """Three columns of y."""
+    """Three columns of y, or the fewer that are left."""
     rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
-    long, row, eights = 4 * size, 4 * columns, size // 8
-    n = min(WIDE * piece, columns - WIDE)
-    x, w = number(job, REST + 3), number(job, REST + 4) + n * long
-    b, y = number(job, REST + 5) + 4 * n, number(job, REST + 6) + 4 * n
+    far, long, step, row = number(job, REST + 3), number(job, REST + 4), number(job, REST + 5), number(job, REST + 6)
+    n = WIDE * piece
+    x, w = number(job, REST + 7), number(job, REST + 8) + n * long
+    b, y = number(job, REST + 9) + 4 * n, number(job, REST + 10) + 4 * n
+    if columns - n < WIDE:
+        for i in range(rows):
+            if columns - n == 2:
+                floats(y + i * row, row, b + i * step, step, w, long, x + i * far, far, size, 1, 2)
+            else:
+                floats(y + i * row, row, b + i * step, step, w, long, x + i * far, far, size, 1, 1)
+        return
     for i in range(0, rows, HIGH):
-        to, at, left = y + i * row, x + i * long, rows - i
+        to, under, at, left = y + i * row, b + i * step, x + i * far, rows - i
         if left >= 4:
-            floats(to, row, b, w, at, eights, long, 4, WIDE)
+            floats(to, row, under, step, w, long, at, far, size, 4, WIDE)
         elif left == 3:
-            floats(to, row, b, w, at, eights, long, 3, WIDE)
+            floats(to, row, under, step, w, long, at, far, size, 3, WIDE)
         elif left == 2:
-            floats(to, row, b, w, at, eights, long, 2, WIDE)
+            floats(to, row, under, step, w, long, at, far, size, 2, WIDE)
         else:
-            floats(to, row, b, w, at, eights, long, 1, WIDE)
+            floats(to, row, under, step, w, long, at, far, size, 1, WIDE)
 
 
 @inner
@@ -103,15 +111,21 @@ def byte_work(job):
         byte_pieces(job, first, min(first + some, pieces))
 
 
+@inner
+def into(job, work, rows, columns, size, x, far, weights, long, base, step, out, row, threads):
+    """out ← x Wᵀ + base, all single precision; rows begin so many bytes apart. `job` has room for FLOAT_JOB numbers."""
+    pieces = -(-columns // WIDE)
+    job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, WIDE * size * max(4, rows), threads)
+    job[REST], job[REST + 1], job[REST + 2] = rows, columns, size
+    job[REST + 3], job[REST + 4], job[REST + 5], job[REST + 6] = far, long, step, row
+    job[REST + 7], job[REST + 8], job[REST + 9], job[REST + 10] = x, weights, base, out
+    share(work, job, threads)
+
+
 @compiled
 def multiply(work, rows, columns, size, x, weights, bias, out, threads):
-    """out (rows, columns) ← x (rows, size) Wᵀ + bias, all single precision; size is a multiple of 8, columns are at least 3."""
-    job = np.empty(REST + 7, np.int64)
-    pieces = -(-columns // WIDE)
-    job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, 4 * WIDE * size, threads)
-    job[REST], job[REST + 1], job[REST + 2], job[REST + 3] = rows, columns, size, x
-    job[REST + 4], job[REST + 5], job[REST + 6] = weights, bias, out
-    share(work, job, threads)
+    """out (rows, columns) ← x (rows, size) Wᵀ + bias, all single precision."""
+    into(np.empty(FLOAT_JOB, np.int64), work, rows, columns, size, x, 4 * size, weights, 4 * size, bias, 0, out, 4 * columns, threads)
 
 
 @inner

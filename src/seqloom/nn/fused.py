@@ -45,6 +45,13 @@ def sweeps() -> ModuleType:
     return sweeps
 
 
+def workers() -> tuple[int, int]:
+    """The work of products with few rows, and how many threads share it."""
+    from seqloom.nn import few, threads
+
+    return threads.work(few.float_work), threads.threads()
+
+
 def able(*tensors: Tensor) -> bool:
     """Whether the kernels can compute with these."""
     kinds = {(tensor.device.type, tensor.dtype) for tensor in tensors}
@@ -151,8 +158,8 @@ def forward(kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden
     gates, side = room(share, live, slots, batch, width), room(share, live, kernel.sides, slots, batch, dim)
     seen = past[0, :length] if noise.drop is None else room(share, live, slots, batch, dim)
     filled = [tensor.numpy() for tensor in (gates, past, side)]
-    read = arrays(share, no_bias(hidden) if bias is None else bias, hidden.T)
-    sweeps().forward(*given(kernel, live, hidden), keep, read[0], *filled, *read[1:], seen.numpy(), *noisy(noise, share))
+    read = arrays(share, no_bias(hidden) if bias is None else bias, hidden)
+    sweeps().forward(*given(kernel, live, hidden), keep, read[0], *filled, *read[1:], seen.numpy(), *noisy(noise, share), *workers())
     return past, (gates, side, seen)
 
 
@@ -176,6 +183,6 @@ class Recurrence(torch.autograd.Function):
         d = torch.stack(dstate)  # (S, B, D)
         read = arrays(gates, past, side, no_bias(hidden) if bias is None else bias, hidden.T, seen)
         written = [tensor.numpy() for tensor in (d, dx, dr)]
-        sweeps().backward(*given(kernel, live, hidden), *read, *noisy(ctx.noise, gates), *arrays(dy), *written)
+        sweeps().backward(*given(kernel, live, hidden), *read, *noisy(ctx.noise, gates), *arrays(dy), *written, *workers())
         dhidden = by_time(kernel, dr, hidden, seen, side)
         return None, None, None, dx, dhidden, None if bias is None else dr.flatten(0, 1).sum(0), *d.unbind()

@@ -1,9 +1,9 @@
 """A recurrent decoder's attention inside the compiled loop over time: before each step the last h asks the memory, and what it finds joins the
 step's share. The steps themselves are those of sweeps.py.
 
-Besides its arrays: `keys` (B, S, A), `values` (B, S, M), `visible` (B, S), `query` (D, A) and `context` (M, W) the matrices before the score and
-after the pooling, `vector` (A,) the additive score's u, without elements where s = scale · q·k; kept for the gradient: `asked` (T, B, A),
-`found` (T, B, M), `weights` (T, B, S). Rows of a step stand alone, and a reduction over A or M is one vector loop.
+Besides its arrays: `keys` (B, S, A), `values` (B, S, M), `visible` (B, S), `query` (A, D) and `context` (W, M) the matrices before the score and
+after the pooling, both turned backward, `vector` (A,) the additive score's u, without elements where s = scale · q·k; kept for the gradient:
+`asked` (T, B, A), `found` (T, B, M), `weights` (T, B, S). Rows of a step stand alone, and a reduction over A or M is one vector loop.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from seqloom.nn.kernels import OPTIONS, compiled, inner, power, squash
-from seqloom.nn.products import product
+from seqloom.nn.products import product, tools
 from seqloom.nn.sweeps import ahead, behind, forth
 
 summed = njit(**{**OPTIONS, "fastmath": {"contract", "reassoc"}})  # a sum in any order is one that vectors can make
@@ -59,18 +59,17 @@ def soften(scores, visible, length):
 
 
 @inner
-def plus(a, matrix, transposed, out, rows, numbers, scales):
-    """out ← out + a matrix, or a matrixᵀ"""
-    high, wide = matrix.shape
-    n, k = (high, wide) if transposed else (wide, high)
-    product(a.ctypes.data, k, matrix.ctypes.data, wide, transposed, out.ctypes.data, n, rows, n, k, True, matrix, numbers, scales)
+def plus(a, matrix, out, rows, tools):
+    """out ← out + a matrixᵀ"""
+    n, k = matrix.shape
+    product(a.ctypes.data, k, matrix.ctypes.data, k, out.ctypes.data, n, rows, n, k, True, matrix, tools)
 
 
 @inner
-def look(t, slot, rows, past, share, keys, values, visible, query, context, vector, scale, asked, found, weights, room, numbers, scales):
+def look(t, slot, rows, past, share, keys, values, visible, query, context, vector, scale, asked, found, weights, room, tools):
     """α = softmax s(h query, keys), c = Σ α values, share ← share + c context"""
     length, size = keys.shape[1], values.shape[2]
-    forth(past[0, t], query, asked[slot], rows, 0, query.shape[1], numbers, scales)
+    forth(past[0, t], query, asked[slot], rows, 0, len(query), tools)
     for b in range(rows):
         q, w, c = asked[slot, b], weights[slot, b], found[t, b]
         for s in range(length):
@@ -84,16 +83,16 @@ def look(t, slot, rows, past, share, keys, values, visible, query, context, vect
                 v, weight = values[b, s], w[s]
                 for m in range(size):
                     c[m] += weight * v[m]
-    plus(found[t], context, False, share[t], rows, numbers, scales)
+    plus(found[t], context, share[t], rows, tools)
 
 
 @inner
 def look_back(
-    t, rows, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de, numbers, scales
+    t, rows, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de, tools
 ):
     """From the share's gradient to those of the query, the keys and the score; dfound[t] becomes that of the pooled values, d[0] gets h's part."""
     length, one = keys.shape[1], room.dtype.type(1)
-    plus(dx[t], context, True, dfound[t], rows, numbers, scales)
+    plus(dx[t], context, dfound[t], rows, tools)
     for b in range(rows):
         q, w, dq, dc = asked[t, b], weights[t, b], dasked[t, b], dfound[t, b]
         mean = room.dtype.type(0)
@@ -121,36 +120,36 @@ def look_back(
                     for a in range(len(q)):
                         dq[a] += slope * k[a]
                         dk[a] += slope * q[a]
-    plus(dasked[t], query, True, d[0], rows, numbers, scales)
+    plus(dasked[t], query, d[0], rows, tools)
 
 
 @compiled
 def forward(
     kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate,
-    keys, values, visible, query, context, vector, scale, asked, found, weights,
+    keys, values, visible, query, context, vector, scale, asked, found, weights, work, threads,
 ):  # fmt: skip
     """As sweeps.forward, and fills asked, found and weights; share is changed."""
-    numbers, scales, room = np.empty(6, np.int32), np.array([0, 1], hidden.dtype), np.empty(query.shape[1], hidden.dtype)
+    shared, room = tools(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads), np.empty(asked.shape[2], hidden.dtype)
     factor = hidden.dtype.type(scale)
     for t in range(len(live)):
         slot, rows = t if keep else 0, live[t]
-        look(t, slot, rows, past, share, keys, values, visible, query, context, vector, factor, asked, found, weights, room, numbers, scales)
-        ahead(t, slot, rows, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, numbers, scales)
+        look(t, slot, rows, past, share, keys, values, visible, query, context, vector, factor, asked, found, weights, room, shared)
+        ahead(t, slot, rows, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, shared)
 
 
 @compiled
 def backward(
     kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr,
-    keys, values, visible, query, context, vector, scale, asked, weights, dfound, dasked, dkeys, dvector,
+    keys, values, visible, query, context, vector, scale, asked, weights, dfound, dasked, dkeys, dvector, work, threads,
 ):  # fmt: skip
     """As sweeps.backward; dfound holds the gradients of the contexts on entry and those of the pooled values on exit."""
-    numbers, scales, room = np.empty(6, np.int32), np.array([0, 1], hidden.dtype), np.empty(query.shape[1], hidden.dtype)
+    shared, room = tools(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads), np.empty(asked.shape[2], hidden.dtype)
     spare = np.empty((len(around), *d.shape[1:]), d.dtype), np.zeros_like(d), np.empty_like(d[0]), np.empty_like(d[0])
     de = np.empty(keys.shape[1], hidden.dtype)
     for t in range(len(live) - 1, -1, -1):
         rows = live[t]
-        behind(t, rows, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, numbers, scales)
+        behind(t, rows, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, shared)
         look_back(
             t, rows, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de,
-            numbers, scales,
+            shared,
         )  # fmt: skip

@@ -1,4 +1,5 @@
-"""Matrix products inside compiled loops: torch's own, called by address, so that a loop over time needs no trip to Python.
+"""Matrix products inside compiled loops, so that a loop over time needs no trip to Python: for few rows in single precision those of few.py, else
+torch's own, called by address.
 
 The routine is the `sgemm_` that torch itself is linked with, and thus its threads; where a build does not show it, scipy's. Rows are
 consecutive (C order); the routine counts columns first, so what it is given is the transposed product.
@@ -15,6 +16,11 @@ import torch
 from numba import types
 from numba.core import typing
 from numba.extending import overload
+
+from seqloom.nn.few import FLOAT_JOB, into
+from seqloom.nn.kernels import inner
+
+FEW = 96  # rows up to which the tiles of few.py are quicker
 
 
 def address(name: str) -> int:
@@ -37,40 +43,41 @@ def address(name: str) -> int:
 llvm.add_symbol("seqloom_sgemm", address("sgemm_"))
 llvm.add_symbol("seqloom_dgemm", address("dgemm_"))
 SIGNATURE = typing.signature(types.void, *[types.intp] * 13)
-single, double = types.ExternalFunction("seqloom_sgemm", SIGNATURE), types.ExternalFunction("seqloom_dgemm", SIGNATURE)
+sgemm, dgemm = types.ExternalFunction("seqloom_sgemm", SIGNATURE), types.ExternalFunction("seqloom_dgemm", SIGNATURE)
 LETTERS = np.array([ord("N"), ord("T")], np.uint8)
 
 
-def routine(like: np.ndarray, *arguments: int) -> None:
-    """The routine for the array's kind of number."""
-    raise NotImplementedError
+@inner
+def tools(like, widest, work, threads):
+    """What all products of a loop share: the numbers and scales that the routine reads by address, the tiles' job and as many zeros as the
+    `widest` product has columns, their work and its threads."""
+    return np.empty(6, np.int32), np.array([0, 1], like.dtype), np.empty(FLOAT_JOB, np.int64), np.zeros(widest, like.dtype), work, threads
 
 
-@overload(routine)
-def _routine(like, *arguments):
-    chosen = single if like.dtype == types.float32 else double
-
-    def call(like, *arguments):
-        chosen(*arguments)
-
-    return call
-
-
-def product(a, lda, b, ldb, transposed, c, ldc, m, n, k, add, like, numbers, scales):
-    """C ← A B (or A Bᵀ where transposed) [+ C where add]: A (m, k), B (k, n) or (n, k), C (m, n), given by address and row length. `numbers`
-    (6 int32) and `scales` (0 and 1 in the arrays' precision) are room for what the routine reads by address."""
+def product(a, lda, b, ldb, c, ldc, m, n, k, add, like, tools):
+    """C ← A Bᵀ [+ C where add]: A (m, k), B (n, k), C (m, n), given by address and row length; `like` is an array of their precision."""
     raise NotImplementedError
 
 
 @overload(product)
-def _product(a, lda, b, ldb, transposed, c, ldc, m, n, k, add, like, numbers, scales):
-    def call(a, lda, b, ldb, transposed, c, ldc, m, n, k, add, like, numbers, scales):
-        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5] = n, m, k, ldb, lda, ldc
-        at, scale, letters = numbers.ctypes.data, scales.ctypes.data, LETTERS.ctypes.data
-        size = scales.itemsize
-        routine(
-            like, letters + (1 if transposed else 0), letters, at, at + 4, at + 8, scale + size, b, at + 12, a, at + 16,
-            scale + (size if add else 0), c, at + 20,
-        )  # fmt: skip
+def _product(a, lda, b, ldb, c, ldc, m, n, k, add, like, tools):
+    single = like.dtype == types.float32
+    routine = sgemm if single else dgemm
 
-    return call
+    def many(a, lda, b, ldb, c, ldc, m, n, k, add, like, tools):
+        numbers, scales = tools[0], tools[1]
+        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5] = n, m, k, ldb, lda, ldc
+        at, scale, letters, size = numbers.ctypes.data, scales.ctypes.data, LETTERS.ctypes.data, scales.itemsize
+        more = scale + (size if add else 0)
+        routine(letters + 1, letters, at, at + 4, at + 8, scale + size, b, at + 12, a, at + 16, more, c, at + 20)
+
+    many_rows = inner(many)
+
+    def few_or_many(a, lda, b, ldb, c, ldc, m, n, k, add, like, tools):
+        if m > FEW:
+            many_rows(a, lda, b, ldb, c, ldc, m, n, k, add, like, tools)
+        else:
+            base, step = (c, 4 * ldc) if add else (tools[3].ctypes.data, 0)
+            into(tools[2], tools[4], m, n, k, a, 4 * lda, b, 4 * ldb, base, step, c, 4 * ldc, tools[5])
+
+    return few_or_many if single else many

@@ -159,7 +159,7 @@ def known(part: nn.Module, rows: int) -> bool:
     """Whether compiled code has this product for so many rows."""
     if type(part) is Int8Linear:
         return True
-    return type(part) is Linear and rows <= FEW and part.in_features % 8 == 0 and part.out_features > 2 and part.weight.dtype is torch.float32
+    return type(part) is Linear and rows <= FEW and part.weight.dtype is torch.float32
 
 
 def fits(block: Block, rows: int) -> bool:

@@ -1,9 +1,9 @@
 """All steps of time in one compiled loop, forward and backward: the products, the kernels between them, dropout and zoneout around them.
 
-The arrays are those of kernels.py. Besides: `live` (T,) the rows that are real at each step, `hidden` (D, W) turned, since products of few rows
-are up to twice as fast so, `seen` (T, B, D) h as the products read it, `drop` (B, D) what multiplies it there, `zone` (S, T, B, D) the share of the
-old state that stays, or `rate` for all of it alike. An array without elements is an option not taken. `late` is the block whose product
-reads r ⊙ h, -1 for none; `around` the columns of the gates around the step.
+The arrays are those of kernels.py. Besides: `live` (T,) the rows that are real at each step, `hidden` the recurrent matrix, (W, D) forward and
+turned backward, as products read it, `seen` (T, B, D) h as they read it, `drop` (B, D) what multiplies it there, `zone` (S, T, B, D) the share
+of the old state that stays, or `rate` for all of it alike. An array without elements is an option not taken. `late` is the block whose product
+reads r ⊙ h, -1 for none; `around` the columns of the gates around the step; `work` and `threads` share the products.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from seqloom.nn.kernels import (
     vanilla,
     vanilla_back,
 )
-from seqloom.nn.products import product
+from seqloom.nn.products import product, tools
 
 KINDS = ("vanilla", "lstm", "gru_outside", "gru_inside")
 
@@ -56,38 +56,38 @@ def step_back(kind, t, rows, gates, past, side, bias, d, dx, dr, form):
 
 
 @inner
-def forth(read, hidden, out, rows, first, last, numbers, scales):
-    """out[:, first:last] ← read hidden[:, first:last]"""
+def forth(read, hidden, out, rows, first, last, tools):
+    """out[:, first:last] ← read hidden[first:last]ᵀ"""
     if last > first:
-        (dim, width), size = hidden.shape, hidden.itemsize
-        w, c = hidden.ctypes.data + first * size, out.ctypes.data + first * size
-        product(read.ctypes.data, dim, w, width, False, c, width, rows, last - first, dim, False, hidden, numbers, scales)
+        (width, dim), size = hidden.shape, hidden.itemsize
+        w, c = hidden.ctypes.data + first * dim * size, out.ctypes.data + first * size
+        product(read.ctypes.data, dim, w, dim, c, width, rows, last - first, dim, False, hidden, tools)
 
 
 @inner
-def back(given, hidden, out, rows, first, last, add, numbers, scales):
+def back(given, hidden, out, rows, first, last, add, tools):
     """out ← given[:, first:last] hidden[:, first:last]ᵀ, added where asked"""
     if last > first:
         (dim, width), size = hidden.shape, hidden.itemsize
         w, a = hidden.ctypes.data + first * size, given.ctypes.data + first * size
-        product(a, width, w, width, True, out.ctypes.data, dim, rows, dim, last - first, add, hidden, numbers, scales)
+        product(a, width, w, width, out.ctypes.data, dim, rows, dim, last - first, add, hidden, tools)
 
 
 @inner
-def ahead(t, slot, rows, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, numbers, scales):
+def ahead(t, slot, rows, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, tools):
     """One step of time: the products, the kernel, and what stands around it."""
-    (dim, width), states = hidden.shape, past.shape[0]
+    (width, dim), states = hidden.shape, past.shape[0]
     if drop.size:
         for b in range(rows):
             for j in range(dim):
                 seen[slot, b, j] = past[0, t, b, j] * drop[b, j]
     place = slot if drop.size else t
     read = seen[place]
-    forth(read, hidden, gates[slot], rows, 0, width if late < 0 else late * dim, numbers, scales)
+    forth(read, hidden, gates[slot], rows, 0, width if late < 0 else late * dim, tools)
     if late >= 0:
-        forth(read, hidden, gates[slot], rows, (late + 1) * dim, width, numbers, scales)
+        forth(read, hidden, gates[slot], rows, (late + 1) * dim, width, tools)
         gru_reset(t, slot, place, rows, share, gates, seen, side)
-        forth(side[0, slot], hidden, gates[slot], rows, late * dim, (late + 1) * dim, numbers, scales)
+        forth(side[0, slot], hidden, gates[slot], rows, late * dim, (late + 1) * dim, tools)
     step(kind, t, slot, rows, share, gates, past, side, bias, form)
     for which in range(len(around)):
         gated(t, slot, rows, share, gates, past, side, around[which], side.shape[0] - len(around) + which)
@@ -100,7 +100,7 @@ def ahead(t, slot, rows, kind, form, late, around, share, gates, past, side, bia
 
 
 @inner
-def behind(t, rows, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, numbers, scales):
+def behind(t, rows, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, tools):
     """The gradient of one step of time. `spare` is room for what stays inside it."""
     kept, stays, reset, into = spare
     (dim, width), states = hidden.shape, past.shape[0]
@@ -122,11 +122,11 @@ def behind(t, rows, kind, form, late, around, gates, past, side, bias, hidden, s
                 d[0, b, j] += kept[which, b, j]
     out = into if drop.size else d[0]
     if late >= 0:
-        back(dr[t], hidden, reset, rows, late * dim, (late + 1) * dim, False, numbers, scales)
+        back(dr[t], hidden, reset, rows, late * dim, (late + 1) * dim, False, tools)
         gru_reset_back(t, rows, gates, seen, reset, dx)
-    back(dr[t], hidden, out, rows, 0, width if late < 0 else late * dim, drop.size == 0, numbers, scales)
+    back(dr[t], hidden, out, rows, 0, width if late < 0 else late * dim, drop.size == 0, tools)
     if late >= 0:
-        back(dr[t], hidden, out, rows, (late + 1) * dim, width, True, numbers, scales)
+        back(dr[t], hidden, out, rows, (late + 1) * dim, width, True, tools)
         for b in range(rows):
             for j in range(dim):
                 out[b, j] += reset[b, j]
@@ -142,20 +142,20 @@ def behind(t, rows, kind, form, late, around, gates, past, side, bias, hidden, s
 
 
 @compiled
-def forward(kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate):
+def forward(kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate, work, threads):
     """Fills past, gates, side and seen; where nothing is kept, the last three have room for one step."""
-    numbers, scales = np.empty(6, np.int32), np.array([0, 1], hidden.dtype)
+    shared = tools(hidden, max(hidden.shape), work, threads)
     for t in range(len(live)):
         slot = t if keep else 0
-        ahead(t, slot, live[t], kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, numbers, scales)
+        ahead(t, slot, live[t], kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, shared)
 
 
 @compiled
-def backward(kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr):
+def backward(kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, work, threads):
     """From the gradients of the outputs and of the last state (in d) to those of share and products; d becomes the first state's."""
-    numbers, scales = np.empty(6, np.int32), np.array([0, 1], hidden.dtype)
+    shared = tools(hidden, max(hidden.shape), work, threads)
     spare = np.empty((len(around), *d.shape[1:]), d.dtype), np.zeros_like(d), np.empty_like(d[0]), np.empty_like(d[0])
     for t in range(len(live) - 1, -1, -1):
         behind(
-            t, live[t], kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, numbers, scales
+            t, live[t], kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, shared
         )

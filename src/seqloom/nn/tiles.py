@@ -78,31 +78,45 @@ def literal(number: types.Type) -> int | None:
     return number.literal_value if isinstance(number, types.IntegerLiteral) else None
 
 
+def read_some(builder, address, count):
+    """Eight floats, of which only the first `count` are read; the others are 0."""
+    kind = ir.FunctionType(FLOATS, [FLOATS.as_pointer(), I32, ir.VectorType(ir.IntType(1), 8), FLOATS])
+    masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v8f32.p0")
+    which = builder.icmp_unsigned("<", ir.Constant(INTS, list(range(8))), spread(builder, builder.trunc(count, I32), 8))
+    return builder.call(masked, [builder.inttoptr(address, FLOATS.as_pointer()), I32(4), which, ir.Constant(FLOATS, [0.0] * 8)])
+
+
 @intrinsic
-def floats(typing, out, row, bias, weights, x, eights, long, inputs, columns):
-    """out[i, n] = Σₖ x[i, k] W[n, k] + bias[n] for `inputs` rows of x and `columns` rows of W, both `long` bytes long; rows of out are `row` bytes
-    long. Of the k it sums the first 8 · `eights`."""
+def floats(typing, out, row, base, step, weights, long, x, far, size, inputs, columns):
+    """out[i, n] = Σₖ x[i, k] W[n, k] + base[i, n] over `size` k for `inputs` rows of x and `columns` rows of W. Their rows begin `row`, `step`,
+    `long` and `far` bytes apart: those of out, base, W and x."""
     if (high := literal(inputs)) is None or (wide := literal(columns)) is None:
         return None
 
     def code(context, builder, signature, args):
-        out, row, bias, weights, x, eights, long = args[:7]
+        out, row, base, step, weights, long, x, far, size = args[:9]
         sums = registers(builder, FLOATS, high, wide)
-        ws, xs = rows_of(builder, weights, long, wide), rows_of(builder, x, long, high)
-        with cgutils.for_range(builder, eights, intp=I64) as loop:
-            at = builder.mul(loop.index, I64(32))
-            loaded = [read(builder, builder.add(one, at), FLOATS, 4) for one in ws]
+        ws, xs = rows_of(builder, weights, long, wide), rows_of(builder, x, far, high)
+        eights, rest = builder.lshr(size, I64(3)), builder.and_(size, I64(7))
+
+        def add(at, load):
+            loaded = [load(builder.add(one, at)) for one in ws]
             for i in range(high):
-                value = read(builder, builder.add(xs[i], at), FLOATS, 4)
+                value = load(builder.add(xs[i], at))
                 for n in range(wide):
                     builder.store(fma(builder, loaded[n], value, builder.load(sums[i][n])), sums[i][n])
-        for i, start in enumerate(rows_of(builder, out, row, high)):
+
+        with cgutils.for_range(builder, eights, intp=I64) as loop:
+            add(builder.mul(loop.index, I64(32)), lambda address: read(builder, address, FLOATS, 4))
+        with builder.if_then(builder.icmp_unsigned("!=", rest, I64(0))):
+            add(builder.mul(eights, I64(32)), lambda address: read_some(builder, address, rest))
+        for i, (start, under) in enumerate(zip(rows_of(builder, out, row, high), rows_of(builder, base, step, high), strict=True)):
             for n in range(wide):
-                more = read(builder, builder.add(bias, I64(4 * n)), FLOAT, 4)
+                more = read(builder, builder.add(under, I64(4 * n)), FLOAT, 4)
                 write(builder, builder.fadd(total(builder, builder.load(sums[i][n])), more), builder.add(start, I64(4 * n)))
         return context.get_dummy_value()
 
-    return types.none(*[types.intp] * 7, inputs, columns), code
+    return types.none(*[types.intp] * 9, inputs, columns), code
 
 
 def prefetch(builder, address):
