@@ -82,9 +82,9 @@ class Attending(torch.autograd.Function):
         shown = [*arrays(keys, values, visible, query, context, vector), scale]
         filled = [tensor.numpy() for tensor in (share.clone(memory_format=torch.contiguous_format), gates, past, side)]
         looks().forward(
-            *given(kernel, live, hidden), True, *filled, *read, *noisy(QUIET, share), *shown, asked.numpy(), found.numpy(), weights.numpy(),
-            *workers(),
-        )
+            *workers(live, batch, hidden), *given(kernel, live, hidden), True, *filled, *read, *noisy(QUIET, share), *shown,
+            asked.numpy(), found.numpy(), weights.numpy(),
+        )  # fmt: skip
         ctx.save_for_backward(hidden, bias, keys, values, visible, query, context, vector, past, gates, side, asked, found, weights)
         ctx.kernel, ctx.live, ctx.scale = kernel, live, scale
         return past[0, 1:], found, *final(past, live)
@@ -97,16 +97,18 @@ class Attending(torch.autograd.Function):
         dx = room(gates, live, *gates.shape)
         dr = room(gates, live, *gates.shape) if kernel.apart else dx
         d, dfound = torch.stack(dstate), dfound.clone(memory_format=torch.contiguous_format)
-        dasked, dkeys, dvector = room(asked, live, *asked.shape), torch.zeros_like(keys), torch.zeros_like(vector)
+        parted = workers(live, len(keys), hidden)
+        dasked, dkeys, dvectors = room(asked, live, *asked.shape), torch.zeros_like(keys), vector.new_zeros(len(parted[0]), len(vector))
         seen = past[0, :-1]
         read = arrays(gates, past, side, no_bias(hidden) if bias is None else bias, hidden.T, seen)
         shown = [*arrays(keys, values, visible, query.T, context.T, vector), ctx.scale, asked.numpy(), weights.numpy()]
         looks().backward(
-            *given(kernel, live, hidden), *read, *noisy(QUIET, gates), *arrays(dh), *(tensor.numpy() for tensor in (d, dx, dr)),
-            *shown, *(tensor.numpy() for tensor in (dfound, dasked, dkeys, dvector)), *workers(),
+            *parted, *given(kernel, live, hidden), *read, *noisy(QUIET, gates), *arrays(dh), *(tensor.numpy() for tensor in (d, dx, dr)),
+            *shown, *(tensor.numpy() for tensor in (dfound, dasked, dkeys, dvectors)),
         )  # fmt: skip
         dhidden, flat = by_time(kernel, dr, hidden, seen, side), dx.flatten(0, 1)
         dquery, dcontext = dasked.flatten(0, 1).T @ seen.flatten(0, 1), flat.T @ found.flatten(0, 1)
         dvalues = torch.bmm(weights.permute(1, 2, 0), dfound.transpose(0, 1))  # (B, S, T) (B, T, M)
         dbias = None if bias is None else dr.flatten(0, 1).sum(0)
-        return None, None, None, None, dx, dhidden, dbias, dkeys, dvalues, dquery, dcontext, dvector if vector.numel() else None, *d.unbind()
+        dvector = dvectors.sum(0) if vector.numel() else None
+        return None, None, None, None, dx, dhidden, dbias, dkeys, dvalues, dquery, dcontext, dvector, *d.unbind()

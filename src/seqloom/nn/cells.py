@@ -66,6 +66,10 @@ class Cell(nn.Module):
         """For the kernel: the matrix (W, D) of all products with h, and what is added to them (W,)."""
         raise NotImplementedError
 
+    def reading(self) -> tuple[Tensor, Tensor | None] | None:
+        """The matrix (W, I) and the bias of `inputs`, where it is a linear map."""
+        return None
+
 
 class Blocks(Cell):
     """A cell of W x + U h ± b for several blocks of units, whose matrices stand in one."""
@@ -86,7 +90,10 @@ class Blocks(Cell):
         return -bias if bias is not None and self.sign < 0 else bias
 
     def inputs(self, x: Tensor) -> Tensor:
-        return linear(x, self.input, self.signed(self.bias))  # (…, W)
+        return linear(x, *self.reading())  # (…, W)
+
+    def reading(self) -> tuple[Tensor, Tensor | None]:
+        return self.input, self.signed(self.bias)
 
     def recurrent(self) -> tuple[Tensor, Tensor | None]:
         return self.hidden, None
@@ -210,7 +217,18 @@ class Gated(Cell):
         return self.candidate.start(batch)
 
     def inputs(self, x: Tensor) -> Tensor:
+        if (read := self.reading()) is not None:
+            return linear(x, *read)
         return torch.cat([self.candidate.inputs(x), self.gate.inputs(x)], -1)
+
+    def reading(self) -> tuple[Tensor, Tensor | None] | None:
+        if (read := self.candidate.reading()) is None:
+            return None
+        (inner, inner_bias), (outer, outer_bias) = read, self.gate.reading()
+        if inner_bias is None and outer_bias is None:
+            return torch.cat([inner, outer]), None
+        biases = [m.new_zeros(len(m)) if bias is None else bias for m, bias in ((inner, inner_bias), (outer, outer_bias))]
+        return torch.cat([inner, outer]), torch.cat(biases)
 
     def gates(self, share: Tensor, state: State, seen: Tensor) -> dict[str, Tensor]:
         inner, outer = share.split([self.candidate.width, self.dim], -1)

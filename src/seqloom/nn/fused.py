@@ -20,6 +20,8 @@ from torch.autograd.function import once_differentiable
 
 from seqloom.nn import mask as masks
 
+FEWEST, NEAR = 4, 4 << 20  # rows that a thread takes at least, bytes of weights that it may read for itself
+
 
 @dataclass(frozen=True)
 class Kernel:
@@ -45,11 +47,19 @@ def sweeps() -> ModuleType:
     return sweeps
 
 
-def workers() -> tuple[int, int]:
-    """The work of products with few rows, and how many threads share it."""
+def workers(live: list[int], batch: int, weights: Tensor) -> tuple[np.ndarray, int, int]:
+    """How the batch is parted among threads, as the compiled loops want it: the bounds of the parts, the work of products with few rows, the threads.
+    Parts are about equally many tokens; weights too large to be near a processor are read once for all rows instead."""
     from seqloom.nn import few, threads
 
-    return threads.work(few.float_work), threads.threads()
+    count = threads.threads()
+    if count > 1 and batch >= FEWEST * count and weights.nbytes <= NEAR:
+        tokens = np.bincount(np.minimum(live, batch), minlength=batch + 1)[::-1].cumsum()[::-1][1:].cumsum()  # of the rows up to each
+        bounds = np.searchsorted(tokens, tokens[-1] * np.arange(1, count) / count) + 1
+        bounds = np.array([0, *bounds, batch], np.int64)
+    else:
+        bounds = np.array([0, batch], np.int64)
+    return bounds, threads.work(few.float_work), count
 
 
 def able(*tensors: Tensor) -> bool:
@@ -159,7 +169,8 @@ def forward(kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden
     seen = past[0, :length] if noise.drop is None else room(share, live, slots, batch, dim)
     filled = [tensor.numpy() for tensor in (gates, past, side)]
     read = arrays(share, no_bias(hidden) if bias is None else bias, hidden)
-    sweeps().forward(*given(kernel, live, hidden), keep, read[0], *filled, *read[1:], seen.numpy(), *noisy(noise, share), *workers())
+    parted = workers(live, batch, hidden)
+    sweeps().forward(*parted, *given(kernel, live, hidden), keep, read[0], *filled, *read[1:], seen.numpy(), *noisy(noise, share))
     return past, (gates, side, seen)
 
 
@@ -183,6 +194,7 @@ class Recurrence(torch.autograd.Function):
         d = torch.stack(dstate)  # (S, B, D)
         read = arrays(gates, past, side, no_bias(hidden) if bias is None else bias, hidden.T, seen)
         written = [tensor.numpy() for tensor in (d, dx, dr)]
-        sweeps().backward(*given(kernel, live, hidden), *read, *noisy(ctx.noise, gates), *arrays(dy), *written, *workers())
+        parted = workers(live, gates.shape[1], hidden)
+        sweeps().backward(*parted, *given(kernel, live, hidden), *read, *noisy(ctx.noise, gates), *arrays(dy), *written)
         dhidden = by_time(kernel, dr, hidden, seen, side)
         return None, None, None, dx, dhidden, None if bias is None else dr.flatten(0, 1).sum(0), *d.unbind()

@@ -2,7 +2,7 @@
 
 Arrays are time first: `share` (T, B, W) the inputs' share, `gates` (T, B, W) the recurrent products, which the gates' values replace,
 `past` (S, T + 1, B, D) the states, h first, `side` (K, T, B, D) what a kernel keeps besides. Step t reads past[:, t] and writes past[:, t + 1]
-of the first `rows` rows; `slot` is its place in gates and side, t or 0 where nothing is kept for a gradient. Backward, `d` (S, B, D) is the
+of the rows from `first` to `last`; `slot` is its place in gates and side, t or 0 where nothing is kept for a gradient. Backward, `d` (S, B, D) is the
 gradient of the state after the step on entry and, on exit, the elementwise part of that of the state before it; `dx` and `dr` are those of share and
 products. Rows are worked off in short loops over few arrays, which the compiler turns into vector instructions. Left out: the equations, which
 stand at the cells.
@@ -82,8 +82,8 @@ def tanhs(a, b):
 
 
 @compiled
-def vanilla(t, slot, rows, share, gates, past, side, bias, form):
-    for b in range(rows):
+def vanilla(t, slot, first, last, share, gates, past, side, bias, form):
+    for b in range(first, last):
         after = past[0, t + 1, b]
         n = len(after)
         h = gates[slot, b, :n]
@@ -96,9 +96,9 @@ def vanilla(t, slot, rows, share, gates, past, side, bias, form):
 
 
 @compiled
-def vanilla_back(t, rows, gates, past, side, bias, d, dx, dr, form):
+def vanilla_back(t, first, last, gates, past, side, bias, d, dx, dr, form):
     one = d.dtype.type(1)
-    for b in range(rows):
+    for b in range(first, last):
         h, dh, da = gates[t, b], d[0, b], dx[t, b]
         if form == 0:
             for j in range(len(dh)):
@@ -114,8 +114,8 @@ def vanilla_back(t, rows, gates, past, side, bias, d, dx, dr, form):
 
 
 @compiled
-def lstm(t, slot, rows, share, gates, past, side, bias, form):
-    for b in range(rows):
+def lstm(t, slot, first, last, share, gates, past, side, bias, form):
+    for b in range(first, last):
         a, g, c, after, h = share[t, b], gates[slot, b], past[1, t, b], past[1, t + 1, b], past[0, t + 1, b]
         n = len(h)
         sigmoids(a[: 2 * n], g[: 2 * n])
@@ -133,10 +133,10 @@ def lstm(t, slot, rows, share, gates, past, side, bias, form):
 
 
 @compiled
-def lstm_back(t, rows, gates, past, side, bias, d, dx, dr, form):
+def lstm_back(t, first, last, gates, past, side, bias, d, dx, dr, form):
     one = d.dtype.type(1)
     seen = np.empty_like(d[0, 0])
-    for b in range(rows):
+    for b in range(first, last):
         g, c, dh, dc, da = gates[t, b], past[1, t, b], d[0, b], d[1, b], dx[t, b]
         n = len(c)
         i, f, new, o = g[:n], g[n : 2 * n], g[2 * n : 3 * n], g[3 * n : 4 * n]
@@ -185,9 +185,9 @@ def mixed_back(keep, old, new, dh, dkeep, dnew):
 
 
 @compiled
-def gru_outside(t, slot, rows, share, gates, past, side, bias, form):
+def gru_outside(t, slot, first, last, share, gates, past, side, bias, form):
     """side[0] keeps U h + b, which the reset gate multiplies."""
-    for b in range(rows):
+    for b in range(first, last):
         a, g, old, after, product = share[t, b], gates[slot, b], past[0, t, b], past[0, t + 1, b], side[0, slot, b]
         n = len(old)
         sigmoids(a[: 2 * n], g[: 2 * n])
@@ -200,9 +200,9 @@ def gru_outside(t, slot, rows, share, gates, past, side, bias, form):
 
 
 @compiled
-def gru_outside_back(t, rows, gates, past, side, bias, d, dx, dr, form):
+def gru_outside_back(t, first, last, gates, past, side, bias, d, dx, dr, form):
     one = d.dtype.type(1)
-    for b in range(rows):
+    for b in range(first, last):
         g, old, dh, da, db, product = gates[t, b], past[0, t, b], d[0, b], dx[t, b], dr[t, b], side[0, t, b]
         n = len(old)
         r, z, new, dnew = g[:n], g[n : 2 * n], g[2 * n : 3 * n], da[2 * n : 3 * n]
@@ -216,9 +216,9 @@ def gru_outside_back(t, rows, gates, past, side, bias, d, dx, dr, form):
 
 
 @compiled
-def gru_reset(t, slot, at, rows, share, gates, seen, side):
+def gru_reset(t, slot, at, first, last, share, gates, seen, side):
     """Before the candidate's product: r, z, and side[0] ← r ⊙ h, which the product reads."""
-    for b in range(rows):
+    for b in range(first, last):
         a, g, h, product = share[t, b], gates[slot, b], seen[at, b], side[0, slot, b]
         n = len(h)
         sigmoids(a[: 2 * n], g[: 2 * n])
@@ -228,8 +228,8 @@ def gru_reset(t, slot, at, rows, share, gates, seen, side):
 
 
 @compiled
-def gru_inside(t, slot, rows, share, gates, past, side, bias, form):
-    for b in range(rows):
+def gru_inside(t, slot, first, last, share, gates, past, side, bias, form):
+    for b in range(first, last):
         a, g, old, after = share[t, b], gates[slot, b], past[0, t, b], past[0, t + 1, b]
         n = len(old)
         tanhs(a[2 * n : 3 * n], g[2 * n : 3 * n])
@@ -237,18 +237,18 @@ def gru_inside(t, slot, rows, share, gates, past, side, bias, form):
 
 
 @compiled
-def gru_inside_back(t, rows, gates, past, side, bias, d, dx, dr, form):
-    for b in range(rows):
+def gru_inside_back(t, first, last, gates, past, side, bias, d, dx, dr, form):
+    for b in range(first, last):
         g, old, dh, da = gates[t, b], past[0, t, b], d[0, b], dx[t, b]
         n = len(old)
         mixed_back(g[n : 2 * n], old, g[2 * n : 3 * n], dh, da[n : 2 * n], da[2 * n : 3 * n])
 
 
 @compiled
-def gru_reset_back(t, rows, gates, seen, dproduct, dx):
+def gru_reset_back(t, first, last, gates, seen, dproduct, dx):
     """From the gradient of r ⊙ h to that of r; it becomes the gradient of h."""
     one = dproduct.dtype.type(1)
-    for b in range(rows):
+    for b in range(first, last):
         r, h, dh, dreset = gates[t, b], seen[t, b], dproduct[b], dx[t, b]
         for j in range(len(h)):
             dreset[j] = dh[j] * h[j] * r[j] * (one - r[j])
@@ -259,9 +259,9 @@ def gru_reset_back(t, rows, gates, seen, dproduct, dx):
 
 
 @compiled
-def gated(t, slot, rows, share, gates, past, side, at, which):
+def gated(t, slot, first, last, share, gates, past, side, at, which):
     """The candidate has written R where h belongs: side[which] keeps it, and h becomes G h + (1 - G) R."""
-    for b in range(rows):
+    for b in range(first, last):
         old, after, new = past[0, t, b], past[0, t + 1, b], side[which, slot, b]
         n = len(old)
         keep = gates[slot, b, at : at + n]
@@ -272,10 +272,10 @@ def gated(t, slot, rows, share, gates, past, side, at, which):
 
 
 @compiled
-def gated_back(t, rows, gates, past, side, d, dx, dr, kept, at, which):
+def gated_back(t, first, last, gates, past, side, d, dx, dr, kept, at, which):
     """d[0] becomes the gradient of R, `kept` what reaches h past it."""
     one = d.dtype.type(1)
-    for b in range(rows):
+    for b in range(first, last):
         old, new, dh, rest = past[0, t, b], side[which, t, b], d[0, b], kept[b]
         n = len(old)
         keep, da, db = gates[t, b, at : at + n], dx[t, b, at : at + n], dr[t, b, at : at + n]

@@ -14,6 +14,7 @@ from numba import njit
 from seqloom.nn.kernels import OPTIONS, compiled, inner, power, squash
 from seqloom.nn.products import product, tools
 from seqloom.nn.sweeps import ahead, behind, forth
+from seqloom.nn.threads import in_parts, taken
 
 summed = njit(**{**OPTIONS, "fastmath": {"contract", "reassoc"}})  # a sum in any order is one that vectors can make
 
@@ -59,18 +60,19 @@ def soften(scores, visible, length):
 
 
 @inner
-def plus(a, matrix, out, rows, tools):
-    """out ← out + a matrixᵀ"""
-    n, k = matrix.shape
-    product(a.ctypes.data, k, matrix.ctypes.data, k, out.ctypes.data, n, rows, n, k, True, matrix, tools)
+def plus(a, matrix, out, first, last, tools):
+    """out[first:last] ← out[first:last] + a[first:last] matrixᵀ"""
+    (n, k), size = matrix.shape, matrix.itemsize
+    at, to = a.ctypes.data + first * k * size, out.ctypes.data + first * n * size
+    product(at, k, matrix.ctypes.data, k, to, n, last - first, n, k, True, matrix, tools)
 
 
 @inner
-def look(t, slot, rows, past, share, keys, values, visible, query, context, vector, scale, asked, found, weights, room, tools):
+def look(t, slot, first, last, past, share, keys, values, visible, query, context, vector, scale, asked, found, weights, room, tools):
     """α = softmax s(h query, keys), c = Σ α values, share ← share + c context"""
     length, size = keys.shape[1], values.shape[2]
-    forth(past[0, t], query, asked[slot], rows, 0, len(query), tools)
-    for b in range(rows):
+    forth(past[0, t], query, asked[slot], first, last, 0, len(query), tools)
+    for b in range(first, last):
         q, w, c = asked[slot, b], weights[slot, b], found[t, b]
         for s in range(length):
             if visible[b, s]:
@@ -83,17 +85,17 @@ def look(t, slot, rows, past, share, keys, values, visible, query, context, vect
                 v, weight = values[b, s], w[s]
                 for m in range(size):
                     c[m] += weight * v[m]
-    plus(found[t], context, share[t], rows, tools)
+    plus(found[t], context, share[t], first, last, tools)
 
 
 @inner
 def look_back(
-    t, rows, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de, tools
+    t, first, last, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de, tools
 ):
     """From the share's gradient to those of the query, the keys and the score; dfound[t] becomes that of the pooled values, d[0] gets h's part."""
     length, one = keys.shape[1], room.dtype.type(1)
-    plus(dx[t], context, dfound[t], rows, tools)
-    for b in range(rows):
+    plus(dx[t], context, dfound[t], first, last, tools)
+    for b in range(first, last):
         q, w, dq, dc = asked[t, b], weights[t, b], dasked[t, b], dfound[t, b]
         mean = room.dtype.type(0)
         for s in range(length):
@@ -120,36 +122,58 @@ def look_back(
                     for a in range(len(q)):
                         dq[a] += slope * k[a]
                         dk[a] += slope * q[a]
-    plus(dasked[t], query, d[0], rows, tools)
+    plus(dasked[t], query, d[0], first, last, tools)
 
 
-@compiled
-def forward(
-    kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate,
-    keys, values, visible, query, context, vector, scale, asked, found, weights, work, threads,
+@inner
+def forward_part(
+    ticket, bounds, work, threads, kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate,
+    keys, values, visible, query, context, vector, scale, asked, found, weights,
 ):  # fmt: skip
-    """As sweeps.forward, and fills asked, found and weights; share is changed."""
     shared, room = tools(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads), np.empty(asked.shape[2], hidden.dtype)
-    factor = hidden.dtype.type(scale)
-    for t in range(len(live)):
-        slot, rows = t if keep else 0, live[t]
-        look(t, slot, rows, past, share, keys, values, visible, query, context, vector, factor, asked, found, weights, room, shared)
-        ahead(t, slot, rows, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, shared)
+    factor, part = hidden.dtype.type(scale), taken(ticket)
+    while part < len(bounds) - 1:
+        for t in range(len(live)):
+            first, last, slot = bounds[part], min(live[t], bounds[part + 1]), t if keep else 0
+            if last > first:
+                look(t, slot, first, last, past, share, keys, values, visible, query, context, vector, factor, asked, found, weights, room, shared)
+                ahead(t, slot, first, last, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, shared)
+        part = taken(ticket)
 
 
-@compiled
-def backward(
-    kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr,
-    keys, values, visible, query, context, vector, scale, asked, weights, dfound, dasked, dkeys, dvector, work, threads,
+@inner
+def backward_part(
+    ticket, bounds, work, threads, kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr,
+    keys, values, visible, query, context, vector, scale, asked, weights, dfound, dasked, dkeys, dvectors,
 ):  # fmt: skip
-    """As sweeps.backward; dfound holds the gradients of the contexts on entry and those of the pooled values on exit."""
     shared, room = tools(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads), np.empty(asked.shape[2], hidden.dtype)
     spare = np.empty((len(around), *d.shape[1:]), d.dtype), np.zeros_like(d), np.empty_like(d[0]), np.empty_like(d[0])
-    de = np.empty(keys.shape[1], hidden.dtype)
-    for t in range(len(live) - 1, -1, -1):
-        rows = live[t]
-        behind(t, rows, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, shared)
-        look_back(
-            t, rows, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de,
-            shared,
-        )  # fmt: skip
+    de, part = np.empty(keys.shape[1], hidden.dtype), taken(ticket)
+    while part < len(bounds) - 1:
+        for t in range(len(live) - 1, -1, -1):
+            first, last = bounds[part], min(live[t], bounds[part + 1])
+            if last > first:
+                behind(
+                    t, first, last, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, shared
+                )
+                look_back(
+                    t, first, last, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys,
+                    dvectors[part], room, de, shared,
+                )  # fmt: skip
+        part = taken(ticket)
+
+
+forward_parts, backward_parts = in_parts(forward_part), in_parts(backward_part)
+
+
+@compiled
+def forward(bounds, work, threads, *arguments):
+    """As sweeps.forward, and fills asked, found and weights; share is changed."""
+    forward_parts(bounds, work, threads, *arguments)
+
+
+@compiled
+def backward(bounds, work, threads, *arguments):
+    """As sweeps.backward; dfound holds the gradients of the contexts on entry and those of the pooled values on exit. Each part has a row of
+    dvectors."""
+    backward_parts(bounds, work, threads, *arguments)

@@ -13,10 +13,11 @@ from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
+import numpy as np
 import torch
 from llvmlite import ir
 from numba import cfunc, njit, types
-from numba.core import typing
+from numba.core import cgutils, typing
 from numba.extending import intrinsic
 
 from seqloom.nn.built import kept
@@ -54,11 +55,26 @@ llvm.add_symbol("seqloom_threads", _address)
 _together = types.ExternalFunction("seqloom_threads", typing.signature(types.void, types.intp, types.intp, types.uint32, types.uint32))
 
 
+@intrinsic
+def directly(typing, work, job):
+    """Calls the C function at the address `work` with the job's address."""
+
+    def code(context, builder, signature, args):
+        function = builder.inttoptr(args[0], ir.FunctionType(ir.VoidType(), [WORD]).as_pointer())
+        builder.call(function, [args[1]])
+        return context.get_dummy_value()
+
+    return types.none(types.intp, types.intp), code
+
+
 @inner
 def share(work, job, threads):
     """Lets `threads` threads do the `work`, a C function of the job's address, at the address `work`. An array whose address stands in the job must
     be used again after this, be it for nothing: what is not used any more is freed."""
-    _together(work, job.ctypes.data, types.uint32(threads), types.uint32(0))
+    if threads == 1:
+        directly(work, job.ctypes.data)
+    else:
+        _together(work, job.ctypes.data, types.uint32(threads), types.uint32(0))
     job[TAKEN] = 0
 
 
@@ -97,3 +113,53 @@ def take(typing, job, amount):
         return builder.atomic_rmw("add", builder.inttoptr(args[0], WORD.as_pointer()), args[1], "acq_rel")
 
     return types.intp(types.intp, types.intp), code
+
+
+def together(function: Callable) -> Callable:
+    """The routine that lets so many threads each call the compiled function with the same arguments, a tuple."""
+
+    @intrinsic
+    def routine(typing, arguments, threads):
+        called = types.Dispatcher(function).get_call_type(typing, arguments.types, {})
+
+        def code(context, builder, signature, args):
+            place = cgutils.alloca_once_value(builder, args[0])
+            body = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [WORD]), builder.module.get_unique_name("seqloom_part"))
+            body.linkage = "internal"
+            inside = ir.IRBuilder(body.append_basic_block())
+            packed = inside.load(inside.inttoptr(body.args[0], place.type))
+            found = function.get_compile_result(called)
+            context.add_linking_libs([found.library])
+            context.call_internal_no_propagate(inside, found.fndesc, called, cgutils.unpack_tuple(inside, packed))
+            inside.ret_void()
+            kind = ir.FunctionType(ir.VoidType(), [WORD, WORD, ir.IntType(32), ir.IntType(32)])
+            start, count = cgutils.get_or_insert_function(builder.module, kind, "seqloom_threads"), builder.trunc(args[1], ir.IntType(32))
+            builder.call(start, [builder.ptrtoint(body, WORD), builder.ptrtoint(place, WORD), count, ir.IntType(32)(0)])
+            return context.get_dummy_value()
+
+        return types.none(arguments, types.intp), code
+
+    return routine
+
+
+@inner
+def taken(ticket):
+    """The number of the next part that nobody has taken."""
+    return take(ticket.ctypes.data, 1)
+
+
+def in_parts(function: Callable) -> Callable:
+    """Calls of the compiled function(ticket, bounds, work, threads, *arguments) that do all parts between the bounds: one part with all threads
+    inside it, several with a thread each."""
+    routine = together(function)
+
+    @inner
+    def call(bounds, work, threads, *arguments):
+        ticket = np.zeros(1, np.int64)
+        if len(bounds) == 2:
+            function(ticket, bounds, work, threads, *arguments)
+        else:
+            routine((ticket, bounds, work, 1, *arguments), threads)
+        ticket[0] = 0
+
+    return call
