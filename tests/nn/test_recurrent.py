@@ -13,7 +13,23 @@ from hypothesis import strategies as st
 from parts_recurrent import CELLS, Square
 from torch import Tensor, nn
 
-from seqloom.nn import GRU, LSTM, RNN, UGRNN, Cell, Gated, Vanilla, detach, plain
+from seqloom.nn import (
+    GRU,
+    LSTM,
+    RNN,
+    UGRNN,
+    Additive,
+    AttentiveRNN,
+    Cell,
+    Gated,
+    Memory,
+    Pooling,
+    ScaledDot,
+    Vanilla,
+    detach,
+    plain,
+    threads,
+)
 from seqloom.nn.cells import Hidden, units
 from seqloom.nn.fused import able
 from seqloom.nn.state import tensors
@@ -480,3 +496,73 @@ def test_zoneout_keeps_each_unit_with_its_probability(form):
 def test_wrong_options_are_one_sentence(make, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         make()
+
+
+# Single precision, whose products of few rows are our own, and threads
+
+
+@pytest.fixture
+def single():
+    before = torch.get_default_dtype(), torch.get_num_threads()
+    torch.set_default_dtype(torch.float32)
+    yield
+    torch.set_default_dtype(before[0])
+    torch.set_num_threads(before[1])
+
+
+def outcome(layer: nn.Module, x: Tensor, mask: Tensor, count: int = 1) -> list[Tensor]:
+    """Outputs and all gradients, with the same noise each time."""
+    torch.set_num_threads(count)
+    torch.manual_seed(5)
+    x = x.clone().requires_grad_()
+    y, state = layer(x, mask=mask)
+    return [y, *gradients(y, list(tensors(state)), [x, *layer.parameters()])]
+
+
+@every_cell
+@pytest.mark.parametrize("batch", [1, 2, 9, 40, 101])
+def test_single_precision_is_the_plain_form(single, cell, batch):
+    torch.manual_seed(batch)
+    layer, x = shaken(RNN(7, 13, cell, variational=0.2, zoneout=0.1), 0.3), torch.randn(batch, 6, 7)
+    mask = torch.arange(6) < torch.randint(1, 7, (batch, 1))
+    mask[0] = True
+    found = outcome(layer, x, mask, 2)
+    with plain():
+        wanted = outcome(layer, x, mask)
+    for a, b in zip(found, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * max(1.0, b.abs().max().item()))
+
+
+@every_cell
+@pytest.mark.parametrize("batch", [3, 12, 30])
+def test_threads_change_no_bit(single, monkeypatch, cell, batch):
+    """Torch's own products may: they stay with one thread here."""
+    torch.manual_seed(0)
+    layer, x = RNN(7, 13, cell, variational=0.2), torch.randn(batch, 6, 7)
+    mask = torch.arange(6) < torch.randint(1, 7, (batch, 1))
+    mask[-1] = True
+    wanted = outcome(layer, x, mask)
+    for count in (2, 3):
+        monkeypatch.setattr(threads, "threads", lambda count=count: count)
+        for a, b in zip(wanted, outcome(layer, x, mask), strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("score", [Additive, ScaledDot], ids=named)
+@pytest.mark.parametrize("batch", [3, 21])
+def test_a_decoder_that_asks_the_memory_in_single_precision(single, monkeypatch, score, batch):
+    torch.manual_seed(batch)
+    layer = shaken(AttentiveRNN(7, 6, dim=13, attention=partial(Pooling, score=score, dim=5)), 0.3)
+    x, source = torch.randn(batch, 6, 7), torch.randn(batch, 4, 6, requires_grad=True)
+    mask, seen = (torch.arange(n) < torch.randint(1, n + 1, (batch, 1)) for n in (6, 4))
+
+    def found() -> list[Tensor]:
+        y = layer(x, layer.start(batch, Memory(source, seen)), mask)[0] * mask[..., None]
+        return [y, *gradients(y, [], [source, *layer.parameters()])]
+
+    with plain():
+        wanted = found()
+    for count in (1, 2, 3):
+        monkeypatch.setattr(threads, "threads", lambda count=count: count)
+        for a, b in zip(found(), wanted, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * max(1.0, b.abs().max().item()))

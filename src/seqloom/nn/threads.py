@@ -116,7 +116,8 @@ def take(typing, job, amount):
 
 
 def together(function: Callable) -> Callable:
-    """The routine that lets so many threads each call the compiled function with the same arguments, a tuple."""
+    """The routine that lets so many threads each call the compiled function with the same arguments, a tuple. One thread or many, they run the
+    same instructions, so that results are the same bits."""
 
     @intrinsic
     def routine(typing, arguments, threads):
@@ -126,6 +127,7 @@ def together(function: Callable) -> Callable:
             place = cgutils.alloca_once_value(builder, args[0])
             body = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [WORD]), builder.module.get_unique_name("seqloom_part"))
             body.linkage = "internal"
+            body.attributes.add("noinline")
             inside = ir.IRBuilder(body.append_basic_block())
             packed = inside.load(inside.inttoptr(body.args[0], place.type))
             found = function.get_compile_result(called)
@@ -133,8 +135,12 @@ def together(function: Callable) -> Callable:
             context.call_internal_no_propagate(inside, found.fndesc, called, cgutils.unpack_tuple(inside, packed))
             inside.ret_void()
             kind = ir.FunctionType(ir.VoidType(), [WORD, WORD, ir.IntType(32), ir.IntType(32)])
-            start, count = cgutils.get_or_insert_function(builder.module, kind, "seqloom_threads"), builder.trunc(args[1], ir.IntType(32))
-            builder.call(start, [builder.ptrtoint(body, WORD), builder.ptrtoint(place, WORD), count, ir.IntType(32)(0)])
+            start, packed = cgutils.get_or_insert_function(builder.module, kind, "seqloom_threads"), builder.ptrtoint(place, WORD)
+            with builder.if_else(builder.icmp_unsigned("==", args[1], WORD(1))) as (alone, several):
+                with alone:
+                    builder.call(body, [packed])
+                with several:
+                    builder.call(start, [builder.ptrtoint(body, WORD), packed, builder.trunc(args[1], ir.IntType(32)), ir.IntType(32)(0)])
             return context.get_dummy_value()
 
         return types.none(arguments, types.intp), code
@@ -155,11 +161,8 @@ def in_parts(function: Callable) -> Callable:
 
     @inner
     def call(bounds, work, threads, *arguments):
-        ticket = np.zeros(1, np.int64)
-        if len(bounds) == 2:
-            function(ticket, bounds, work, threads, *arguments)
-        else:
-            routine((ticket, bounds, work, 1, *arguments), threads)
+        ticket, parts = np.zeros(1, np.int64), len(bounds) - 1
+        routine((ticket, bounds, work, threads if parts == 1 else 1, *arguments), min(parts, threads))
         ticket[0] = 0
 
     return call
