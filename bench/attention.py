@@ -181,14 +181,14 @@ def variant(case: Case, name: str, threads: int) -> Callable[[], float]:
 
 def cases(quick: bool) -> list[Case]:
     lengths = (64, 1024) if quick else (64, 256, 1024, 4096)
-    return [Case(kind, length, train) for kind in PEERS for length in lengths for train in (False, True) if kind != "weights" or length <= 1024]
+    return [Case(kind, length, train) for kind in PEERS for length in lengths for train in (False, True)]
 
 
 def measure(case: Case, rounds: int, cpu: bool) -> list[Row]:
     names = [OURS, *PEERS[case.kind]]
     if cpu:
         return interleave({name: variant(case, name, 1) for name in names}, rounds, case.cost, lone, time.process_time)
-    return interleave({name: apart(variant, case, name, 2) for name in names}, rounds, case.cost, probe)
+    return interleave({name: apart(variant, case, name, 2, home=name) for name in names}, rounds, case.cost, probe)
 
 
 def main() -> None:

@@ -93,13 +93,21 @@ def bandwidth(megabytes: int = 128) -> float:
     return x.nbytes * 1e-9 / together(lambda row: add_up(x[row]))
 
 
-def apart(make: Callable[..., Callable[[], float]], *args: object) -> Callable[[], float]:
+_homes: dict[str, Connection] = {}
+
+
+def apart(make: Callable[..., Callable[[], float]], *args: object, home: str | None = None) -> Callable[[], float]:
     """A variant in a process of its own, as its user would run it: what one does to allocator, threads or caches reaches no other.
-    `make(*args)` is called there, and gives the work."""
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    context.Process(target=obey, args=(there, make, args), daemon=True).start()
-    there.close()
+    `make(*args)` is called there, and gives the work. Variants of one `home` follow each other in one process, which spares its start."""
+    here = _homes.get(home)
+    if here is None:
+        context = multiprocessing.get_context("spawn")
+        here, there = context.Pipe()
+        context.Process(target=obey, args=(there,), daemon=True).start()
+        there.close()
+        if home is not None:
+            _homes[home] = here
+    here.send((make, args))
 
     def work() -> float:
         here.send(None)
@@ -108,14 +116,19 @@ def apart(make: Callable[..., Callable[[], float]], *args: object) -> Callable[[
     return work
 
 
-def obey(orders: Connection, make: Callable[..., Callable[[], float]], args: tuple) -> None:
-    work = make(*args)
+def obey(orders: Connection) -> None:
+    """What is sent is what to make, or None: do it once."""
+    work = None
     while True:
         try:
-            orders.recv()
+            order = orders.recv()
         except EOFError:
             return
-        orders.send(work())
+        if order is None:
+            orders.send(work())
+        else:
+            work = None
+            work = order[0](*order[1])
 
 
 class Row(NamedTuple):

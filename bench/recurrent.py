@@ -136,7 +136,7 @@ def measure(title: str, dim: int, mode: str, rounds: int, tokens: bool, cpu: boo
     each = cost(kind.blocks, dim, mode) if tokens else 1.0
     if cpu:
         return interleave({n: variant(title, dim, mode, n, tokens, 1) for n in names}, rounds, each, lone, time.process_time)
-    return interleave({n: apart(variant, title, dim, mode, n, tokens, 2) for n in names}, rounds, each, probe)
+    return interleave({n: apart(variant, title, dim, mode, n, tokens, 2, home=n) for n in names}, rounds, each, probe)
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ from seqloom.nn import (
     MixTokens,
     RMSNorm,
     Rotary,
+    ScaledDot,
     SwiGLU,
     Transformer,
 )
@@ -60,6 +61,7 @@ CASES: list[Case] = [
     layer(partial(gated, dim=3, position=learned)),
     layer(partial(gated, causal=False, position=partial(Concatenated, width=2))),
     layer(gated, memory=True),
+    layer(partial(gated, score=ScaledDot), memory=True),
     layer(partial(gated, dim=3, kernel=2, position=learned), memory=True),
     layer(MixFeatures),
     layer(partial(MixAll, length=8, network=small)),

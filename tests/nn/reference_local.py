@@ -7,6 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from seqloom.nn import ScaledDot
+
 
 def basics():
     import reference  # it imports this file
@@ -51,7 +53,7 @@ def convs2s(part, x, memory=None):
             u = a * sigmoid(b)
             if part.key is not None:
                 d = linear(block.query, u) + g[t]
-                weights = softmax([float(d @ linear(part.key, z)) for z in memory])
+                weights = softmax([float(d @ linear(part.key, z)) / (math.sqrt(len(d)) if isinstance(block.score, ScaledDot) else 1) for z in memory])
                 c = sum(w * z for w, z in zip(weights, memory, strict=True))
                 u = math.sqrt(0.5) * (u + linear(block.back, math.sqrt(len(memory)) * c))
             after.append(math.sqrt(0.5) * (h[t] + u))

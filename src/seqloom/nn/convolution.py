@@ -22,7 +22,7 @@ from seqloom.nn.layer import Layer, Make, Memory, need
 from seqloom.nn.norm import LayerNorm, Norm
 from seqloom.nn.position import NoPosition, Position, walk
 from seqloom.nn.recurrent import reading_order
-from seqloom.nn.score import Dot
+from seqloom.nn.score import Dot, Score
 from seqloom.nn.state import State
 
 
@@ -176,16 +176,16 @@ class Source(NamedTuple):
 class GatedBlock(nn.Module):
     """u = a ⊙ σ(b),  [a; b] = conv(h);   h ← √½ (h + u)   [L4]
 
-    With a memory it looks at it first: u ← √½ (u + W_c √m c),  c = Σⱼ αⱼ zⱼ,  α = softmaxⱼ (W_d u + b_d + g) · kⱼ,  where g is the target's
+    With a memory it looks at it first: u ← √½ (u + W_c √m c),  c = Σⱼ αⱼ zⱼ,  α = softmaxⱼ s(W_d u + b_d + g, kⱼ),  where g is the target's
     embedding and m the number of source tokens.
     """
 
-    def __init__(self, dim: int, kernel: int, causal: bool, width: int, memory: int | None, dropout: float):
+    def __init__(self, dim: int, kernel: int, causal: bool, width: int, memory: int | None, score: Make[Score], dropout: float):
         super().__init__()
         self.convolution = Convolution(dim, 2 * dim, kernel, 1, causal)
         self.query = nn.Linear(dim, width) if memory else None
         self.back = nn.Linear(memory, dim) if memory else None
-        self.score = Dot(width) if memory else None
+        self.score = score(width) if memory else None
         self.dropout = Dropout(dropout)
         nn.init.normal_(
             self.convolution.taps.weight, std=math.sqrt(4 * (1 - dropout) / (kernel * dim))
@@ -212,8 +212,9 @@ class Convolved(NamedTuple):
 class ConvS2S(Layer):
     """Positions, a product to `dim`, `layers` gated blocks, a product back (Gehring et al.); with a memory every block looks at it   [L4]
 
-    The keys of all blocks are the same, kⱼ = W_k zⱼ. Left out: the source's embeddings in the values, zⱼ + eⱼ, since a memory holds the
-    encoder's outputs alone, on whose residual path eⱼ stands; and the smaller gradient that the paper gives the encoder.
+    The keys of all blocks are the same, kⱼ = W_k zⱼ; the paper's score is q · k, made for embeddings as small as its own (0.1). Left out: the
+    source's embeddings in the values, zⱼ + eⱼ, since a memory holds the encoder's outputs alone, on whose residual path eⱼ stands; and the
+    smaller gradient that the paper gives the encoder.
     """
 
     def __init__(
@@ -224,6 +225,7 @@ class ConvS2S(Layer):
         kernel: int = 3,
         position: Make[Position] = NoPosition,
         causal: bool = True,
+        score: Make[Score] = Dot,
         dropout: float = 0.0,
         memory: int | None = None,
     ):
@@ -234,7 +236,7 @@ class ConvS2S(Layer):
         self.dim, self.causal, self.context = size, causal, self.position.context
         self.first, self.last = nn.Linear(width, dim), nn.Linear(dim, size)
         self.key = nn.Linear(memory, width) if memory else None
-        self.blocks = nn.ModuleList(GatedBlock(dim, kernel, causal, width, memory, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(GatedBlock(dim, kernel, causal, width, memory, score, dropout) for _ in range(layers))
         self.dropout = Dropout(dropout)
         for part in (self.first, self.last):
             nn.init.normal_(part.weight, std=math.sqrt((1 - dropout) / part.in_features))

@@ -43,9 +43,23 @@ def join(past: Tensor | None, past_length: int, mask: Tensor | None, batch: int,
 
 
 def softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """α = exp(s) / Σ exp(s) over the visible keys; all zeros where none is visible."""
-    if visible is None:
-        return scores.softmax(-1)
-    weights = scores.masked_fill(~visible, float("-inf")).softmax(-1)
-    blind = ~visible.any(-1, keepdim=True)
-    return weights.masked_fill(blind, 0) if not blind.is_meta and blind.any() else weights
+    """α = exp(s) / Σ exp(s) over the visible keys; all zeros where none is visible. The scores are used up: new memory for them is dear."""
+    return scores.softmax(-1) if visible is None else Visible.apply(scores, visible)
+
+
+class Visible(torch.autograd.Function):
+    """The softmax over visible keys. What is hidden has weight 0 and so, by the softmax's own gradient, gradient 0: no second mask."""
+
+    @staticmethod
+    def forward(ctx, scores: Tensor, visible: Tensor) -> Tensor:
+        weights = scores.masked_fill_(~visible, float("-inf")).softmax(-1)
+        blind = ~visible.any(-1, keepdim=True)
+        if not blind.is_meta and blind.any():
+            weights.masked_fill_(blind, 0)
+        ctx.save_for_backward(weights)
+        return weights
+
+    @staticmethod
+    def backward(ctx, gradient: Tensor):
+        (weights,) = ctx.saved_tensors
+        return torch._softmax_backward_data(gradient, weights, -1, weights.dtype), None

@@ -8,7 +8,8 @@ from seqloom.nn import mask as masks
 
 
 class Weights(nn.Module):
-    """α = weights(s) over the visible keys:  (B, H, T, S) → (B, H, T, S), 0 where a key is not visible. `fused` where torch knows it."""
+    """α = weights(s) over the visible keys:  (B, H, T, S) → (B, H, T, S), 0 where a key is not visible. The scores may be used up.
+    `fused` where torch knows it."""
 
     fused = False
 
