@@ -76,10 +76,11 @@ class Experts(Forward):
     def each(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         """Expert by expert: those that chose it."""
         y = 0
-        for number, expert in enumerate(self.experts):
+        used = min(chosen.numel(), len(self.experts)) if chosen.is_meta else None  # sizes without numbers: all experts have their share, if any
+        for number, expert in enumerate(self.experts[:used]):
             share = torch.where(chosen == number, gates, 0).sum(-1)  # (N,)
             rows = ((chosen == number) & (gates > 0)).any(-1)
-            if rows.is_meta:  # sizes without numbers: all experts have their share
+            if rows.is_meta:
                 rows = rows.new_ones((chosen.numel() + len(self.experts) - 1 - number) // len(self.experts), dtype=torch.long)
             else:
                 rows = rows.nonzero()[:, 0]
