@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import seqloom
+from seqloom import files
 from seqloom.cli import main
 
 SMALL = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "train.steps=4", "train.every=4"]
@@ -156,3 +157,16 @@ def test_help_does_not_import_torch() -> None:
     code = "import sys; from seqloom.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert finished.returncode == 0 and "train" in finished.stdout, finished.stderr
+
+
+def test_a_run_that_is_being_trained_is_left_alone(run: Path, text: Path, capsys: pytest.CaptureFixture) -> None:
+    command = ["train", "gpt", *SMALL, "--data", str(text), "--out", str(run.parent / "busy")]
+    main(command)
+    before = {path: path.stat().st_mtime_ns for path in (run.parent / "busy").rglob("*")}
+    capsys.readouterr()
+    with files.alone(run.parent / "busy", "training"), pytest.raises(SystemExit) as stopped:
+        main(command)
+    _, err = capsys.readouterr()
+    assert stopped.value.code == 2 and err.count("\n") == 1 and "another process is training there" in err
+    assert {path: path.stat().st_mtime_ns for path in (run.parent / "busy").rglob("*")} == before
+    main(command)

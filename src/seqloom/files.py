@@ -153,6 +153,26 @@ def claim(folder: str | Path) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def alone(folder: str | Path, work: str) -> Iterator[None]:
+    """Keep a folder for this process for the length of a `with`, or say that another is at `work` there; death gives it back by itself.
+    Where the file system knows no locks, nobody is kept out."""
+    if fcntl is None:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{folder}: another process is {work} there; wait for its end, or choose another folder") from None
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(handle)
+
+
 def claimed(folder: str | Path) -> bool:
     """Whether a living process may still write into `folder`; where locks are unknown, whether it was touched within a day."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +74,8 @@ def check_folder(folder: Path, recipe: Recipe) -> None:
         ours, theirs = ({key: value for key, value in tree.items() if key != "files"} for tree in (recipe.tree, old))
         if found := config.difference(theirs, ours):
             raise ValueError(f"{folder}: the run there has another config ({'; '.join(found[:3])}); choose another --out or the same options")
-        return
+        with files.alone(folder, "training"):
+            return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder}: exists and is no run folder; choose another --out")
 
@@ -119,17 +121,19 @@ def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool 
     try:
         if not world.first:
             distributed.wait(world)
-        check_folder(folder, recipe)
+        if world.first:
+            check_folder(folder, recipe)
         ready = prepare(recipe, folder / "tokenizer.json", quiet or not world.first)
         if world.first:
             open_folder(folder, ready)
             distributed.wait(world)
         job = Job(folder, ready.model, recipe.objective, recipe.data(ready.train), recipe.data(ready.valid), world, recipe.seed,
                   begin.factors(ready.model, recipe))  # fmt: skip
-        outcome = options.fit(job, quiet)
-        lora.merge(ready.model)
-        if world.first:
-            finish(folder, ready, outcome, options.valid)
+        with files.alone(folder, "training") if world.first else nullcontext():
+            outcome = options.fit(job, quiet)
+            lora.merge(ready.model)
+            if world.first:
+                finish(folder, ready, outcome, options.valid)
         distributed.wait(world)
     finally:
         distributed.leave()
