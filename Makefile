@@ -9,7 +9,7 @@ demo: .venv/installed
 	$(BIN)/seqloom demo
 
 test: .venv/installed-test lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: .venv/installed-test
 	$(BIN)/ruff check src tests bench
