@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,17 @@ def test_ensembles_cost_what_their_members_cost_and_one_of_equals_is_one(place: 
     one = tmp_path / "runs" / "small" / "seed-0"
     alone, _ = outputs(joined, one)
     assert outputs(joined, one, one)[0] == alone
+
+
+@pytest.mark.parametrize("code, stops", [(130, True), (143, True), (-15, True), (-2, True), (2, False), (-9, False)])
+def test_a_stopped_training_stops_the_study_and_a_failed_one_does_not(place: Path, tmp_path: Path, monkeypatch, code: int, stops: bool) -> None:
+    both = study(place, "small", "other")._replace(folder=tmp_path / "runs")
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, code))
+    if stops:
+        with pytest.raises(KeyboardInterrupt):
+            run_all(both, print)
+    else:
+        assert len(run_all(both, print)) == 2
 
 
 @pytest.mark.parametrize("system", TABLE2)

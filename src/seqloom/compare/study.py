@@ -4,6 +4,7 @@ its own too; a run that is there is not made again, and one that was cut goes on
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -101,7 +102,7 @@ def run_all(study: Study, say: Callable[[str], None], threads: int | None = None
         command = [sys.executable, "-m", "seqloom", "train", system, f"train.{kind}={value if kind != 'steps' else int(value)}"]
         command += ["--data", *study.train, "--valid", *study.valid, "--out", str(folder), "--seed", str(seed)]
         done = subprocess.run([*command, *(["--threads", str(threads)] if threads else [])], stdout=subprocess.DEVNULL, check=False)
-        if done.returncode in (130, 143):
+        if done.returncode in (130, 143, -signal.SIGINT, -signal.SIGTERM):
             raise KeyboardInterrupt
         if done.returncode:
             failed.append(f"{name(system)}, seed {seed}: training ended with exit code {done.returncode}; the line above says why")
