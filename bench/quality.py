@@ -1,9 +1,10 @@
 """Quality on real data, as the tables of docs/figures.md: language models on tiny Shakespeare and, by words, on WikiText-2; translators on Multi30k;
-taggers on English EWT, classifiers on SST-2 and SICK.
+taggers on English EWT, classifiers on SST-2 and SICK, from scratch and from MiniLM.
 
-    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli [--out FOLDER] [--minutes 12]
+    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned
+        [--out FOLDER] [--minutes 12] [--only RUN] [--threads N]
 
-Runs that are there already are not trained again; one that was cut goes on.
+Runs that are there already are not trained again; one that was cut goes on. SEQLOOM_MINILM is the folder of MiniLM's files.
 """
 
 import argparse
@@ -18,11 +19,17 @@ import seqloom
 from seqloom.evaluate import evaluate
 from seqloom.run import Run, is_run, load
 
+ONLY, THREADS = "", os.cpu_count() or 1
 
-def fitted(folder: Path, name: str, *overrides: str, data: list[Path], valid: list[Path] | None = None) -> Run:
+
+def fitted(folder: Path, name: str, *overrides: str, data: list[Path], valid: list[Path] | None = None, base: Path | None = None) -> Run | None:
+    """The trained run; None where it is not the one that is asked for."""
+    if ONLY not in ("", folder.name):
+        return None
     if is_run(folder) and (folder / "results.json").exists():
         return load(folder)
-    return seqloom.fit(name, *overrides, data=[str(p) for p in data], valid=valid and [str(p) for p in valid], out=folder)
+    files = {"data": [str(p) for p in data], "valid": valid and [str(p) for p in valid]}
+    return seqloom.fit(name, *overrides, **files, out=folder, base=base, threads=THREADS)
 
 
 def row(run: Run, *cells: object) -> str:
@@ -36,7 +43,8 @@ def characters(place: Path, out: Path) -> None:
     """nanoGPT's CPU recipe (4 layers, 4 heads, 128 wide, context 64, batch 12, 2,000 steps) and an LSTM of the same size and steps."""
     print("| run | parameters | steps | nats/char, held out | bits/byte | minutes | promised |\n|---|---|---|---|---|---|---|")
     for name in ("gpt", "lstm-lm"):
-        run = fitted(out / name, name, data=[place / "tinyshakespeare" / "input.txt"])
+        if (run := fitted(out / name, name, data=[place / "tinyshakespeare" / "input.txt"])) is None:
+            continue
         held = {number["name"]: number["value"] for number in run.results()["held out"]}
         print(row(run, f"{held['nats per token']:.4f}", f"{held['bits per byte']:.4f}"), flush=True)
 
@@ -46,7 +54,8 @@ def words(place: Path, out: Path, minutes: float) -> None:
     print("| run | parameters | steps | perplexity, valid | perplexity, test | tokens | minutes | promised |\n|---|---|---|---|---|---|---|---|")
     files = {side: place / "wikitext-2" / f"{side}.txt.gz" for side in ("train", "valid", "test")}
     for name in ("lstm-words", "transformer-words"):
-        run = fitted(out / name, name, f"train.minutes={minutes}", data=[files["train"]], valid=[files["valid"]])
+        if (run := fitted(out / name, name, f"train.minutes={minutes}", data=[files["train"]], valid=[files["valid"]])) is None:
+            continue
         strides = {} if name == "lstm-words" else {"stride": 24}
         found = [{number.name: number for number in evaluate(run, [str(files[side])], **strides)}["perplexity"] for side in ("valid", "test")]
         tokens = found[1].signature.partition("tokens:")[2].partition("|")[0]
@@ -59,7 +68,8 @@ def translation(place: Path, out: Path, minutes: float) -> None:
     print("| run | parameters | steps | BLEU greedy | BLEU beam 5 | chrF | nats/token | minutes | promised |\n|---|---|---|---|---|---|---|---|---|")
     files = {side: [place / "multi30k" / f"{side}.{tongue}.gz" for tongue in ("en", "de")] for side in ("train", "val", "test_2016_flickr")}
     for name in ("transformer", "rnnsearch"):
-        run = fitted(out / name, name, f"train.minutes={minutes}", data=files["train"], valid=files["val"])
+        if (run := fitted(out / name, name, f"train.minutes={minutes}", data=files["train"], valid=files["val"])) is None:
+            continue
         test = [str(path) for path in files["test_2016_flickr"]]
         greedy, wide = ({number.name: number for number in evaluate(run, test, width)} for width in (1, 5))
         cells = [f"{greedy['BLEU'].value:.2f}", f"{wide['BLEU'].value:.2f}", f"{greedy['chrF'].value:.2f}", f"{greedy['nats per token'].value:.4f}"]
@@ -88,7 +98,9 @@ def vectors(place: Path, out: Path) -> Path:
     return folder
 
 
-def labelled(run: Run, test: Path, *names: str) -> None:
+def labelled(run: Run | None, test: Path, *names: str) -> None:
+    if run is None:
+        return
     found = {number.name: number for number in evaluate(run, [str(test)])}
     print(row(run, *(f"{found[name].value:.2f}" for name in names)), flush=True)
     print(found[names[0]].signature, file=sys.stderr)
@@ -100,19 +112,36 @@ def tagging(place: Path, out: Path, minutes: float) -> None:
     files = {side: place / "ud" / f"en_ewt-ud-{side}.conllu.gz" for side in ("train", "dev", "test")}
     known = vectors(place, out)
     begun = [f"tokenizer.also={known}", f"model.embedding={{type: Embedding, vectors: {known}}}"]
-    runs = {"tagger": ("tagger", []), "tagger-crf": ("tagger", ["model.head=CRF"]), "tagger-vectors": ("tagger", begun)}
+    runs = {"tagger": ("tagger", []), "tagger-crf": ("tagger", ["model.head=CRF"]), "tagger-vectors": ("tagger", begun),
+            "tagger-transformer": ("tagger-transformer", [])}  # fmt: skip
     for name, (preset, changes) in runs.items():
         run = fitted(out / name, preset, f"train.minutes={minutes}", *changes, data=[files["train"]], valid=[files["dev"]])
         labelled(run, files["test"], "accuracy", "unknown words", "calibration error")
 
 
+def movies(place: Path, out: Path, phrases: bool) -> list[Path]:
+    """SST-2's sentences to learn, with the phrases in them where asked; to hold out; to test on."""
+    first = ""
+    if phrases:
+        with gzip.open(place / "sentiment" / "glue_sst2.train_phrases.tsv.gz", "rt", encoding="utf-8") as file:
+            first = "".join(line for number, line in enumerate(file) if number)
+    sides = {side: place / "sentiment" / f"stsa.binary.{side}.gz" for side in ("train", "dev", "test")}
+    names = {"train": "phrases" if phrases else "sentences", "dev": "dev", "test": "test"}
+    return [table(out / "sst" / f"{names[side]}.tsv", path, first if side == "train" else "") for side, path in sides.items()]
+
+
+LABELS = "| run | parameters | steps | accuracy, test | macro F1 | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|"
+SICK = ["corpus.columns=[1, 2, 4]", "corpus.header=true"]
+
+
+def pairs(place: Path) -> list[Path]:
+    return [place / "nli" / f"SICK_{side}.txt.gz" for side in ("train", "trial", "test_annotated")]
+
+
 def sentiment(place: Path, out: Path, minutes: float) -> None:
     """SST-2: sentences and phrases to learn, sentences to test."""
-    print("| run | parameters | steps | accuracy, test | macro F1 | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|")
-    with gzip.open(place / "sentiment" / "glue_sst2.train_phrases.tsv.gz", "rt", encoding="utf-8") as file:
-        phrases = "".join(line for number, line in enumerate(file) if number)
-    sides = {side: place / "sentiment" / f"stsa.binary.{side}.gz" for side in ("train", "dev", "test")}
-    train, dev, test = (table(out / "sst" / f"{side}.tsv", path, phrases if side == "train" else "") for side, path in sides.items())
+    print(LABELS)
+    train, dev, test = movies(place, out, phrases=True)
     known = vectors(place, out)
     begun = [f"tokenizer.also={known}", "model.dim=100", f"model.embedding={{type: Embedding, vectors: {known}}}"]
     for name, changes in {"classifier": [], "classifier-vectors": begun}.items():
@@ -122,27 +151,48 @@ def sentiment(place: Path, out: Path, minutes: float) -> None:
 
 def nli(place: Path, out: Path, minutes: float) -> None:
     """SICK: entailment, and how related two sentences are; read as one, or each by itself."""
-    print("| run | parameters | steps | accuracy, test | macro F1 | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|")
-    train, dev, test = (place / "nli" / f"SICK_{side}.txt.gz" for side in ("train", "trial", "test_annotated"))
+    print(LABELS)
+    train, dev, test = pairs(place)
     for name, changes in {"nli": [], "nli-compared": ["model.pair=Compared"]}.items():
-        asked = ["corpus.columns=[1, 2, 4]", "corpus.header=true", f"train.minutes={minutes}", *changes]
-        labelled(fitted(out / name, "nli", *asked, data=[train], valid=[dev]), test, "accuracy", "macro F1", "calibration error")
+        run = fitted(out / name, "nli", *SICK, f"train.minutes={minutes}", *changes, data=[train], valid=[dev])
+        labelled(run, test, "accuracy", "macro F1", "calibration error")
     print("\n| run | parameters | steps | Spearman, test | Pearson | RMSE | minutes | promised |\n|---|---|---|---|---|---|---|---|")
     asked = ["corpus.columns=[1, 2, 3]", "corpus.header=true", f"train.minutes={minutes}"]
     labelled(fitted(out / "similarity", "similarity", *asked, data=[train], valid=[dev]), test, "Spearman", "Pearson", "RMSE")
 
 
-TIMED = {"words": words, "translation": translation, "tagging": tagging, "sentiment": sentiment, "nli": nli}
+def finetuned(place: Path, out: Path, minutes: float) -> None:
+    """MiniLM, read by our importer, learns SST-2 from its sentences, and SICK."""
+    if "SEQLOOM_MINILM" not in os.environ:
+        sys.exit("set SEQLOOM_MINILM to the folder of MiniLM's files")
+    base = out / "minilm"
+    if not base.exists():
+        seqloom.bring(os.environ["SEQLOOM_MINILM"], base)
+    print(LABELS)
+    slow = ["train.optimizer.rate=1e-4", "layer_decay=0.9", f"train.minutes={minutes}"]
+    for name, preset, changes, files in (
+        ("minilm-sst2", "classifier", [], movies(place, out, phrases=False)),
+        ("minilm-sick", "nli", SICK, pairs(place)),
+    ):
+        train, dev, test = files
+        run = fitted(out / name, preset, *changes, *slow, data=[train], valid=[dev], base=base)
+        labelled(run, test, "accuracy", "macro F1", "calibration error")
+
+
+TIMED = {"words": words, "translation": translation, "tagging": tagging, "sentiment": sentiment, "nli": nli, "finetuned": finetuned}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["characters", *TIMED])
     parser.add_argument("--out", type=Path, default=Path("runs/figures"))
     parser.add_argument("--minutes", type=float, default=12.0)
+    parser.add_argument("--only", default="", help="this run alone")
+    parser.add_argument("--threads", type=int, default=THREADS)
     arguments = parser.parse_args()
     if "SEQLOOM_DATA" not in os.environ:
         sys.exit("set SEQLOOM_DATA to the folder of the real data")
-    torch.set_num_threads(os.cpu_count() or 1)
+    ONLY, THREADS = arguments.only, arguments.threads
+    torch.set_num_threads(THREADS)
     data = Path(os.environ["SEQLOOM_DATA"])
     if arguments.what == "characters":
         characters(data, arguments.out)
