@@ -131,7 +131,7 @@ def test_unlike_systems_write_together():
 
 
 def literal(model, row: int, target: list[int], weight: float) -> float:
-    """cp of a text, step by step through the model's own look."""
+    """cp of a text, step by step through the model's own look; less than 1e-9 counts as that."""
     _, state, _ = opened(model, [row])
     size = int(REAL[row].sum())
     sums = [0.0] * size
@@ -141,7 +141,7 @@ def literal(model, row: int, target: list[int], weight: float) -> float:
         assert torch.allclose(weights.sum(-1), torch.ones((), dtype=torch.float64))
         for j in range(size):
             sums[j] += sum(float(weights[0, head, 0, j]) for head in range(weights.shape[1])) / weights.shape[1]
-    return weight * sum(math.log(min(total, 1.0)) for total in sums)
+    return weight * sum(math.log(min(max(total, 1e-9), 1.0)) for total in sums)
 
 
 def test_looking_changes_no_feature_and_names_every_source_token(seeing):
