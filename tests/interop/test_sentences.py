@@ -169,3 +169,14 @@ def test_the_command_prints_what_python_gives(tmp_path, capsys):
     np.testing.assert_allclose([one["vector"] for one in told], wanted, atol=1e-6)
     main(["embed", str(tmp_path / "run"), str(file), "--out", str(tmp_path / "v.npy")])
     np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), wanted)
+
+
+@pytest.mark.usefixtures("tiny")
+def test_bytes_tell_how_near_they_stay(tmp_path, capsys):
+    file, out = tmp_path / "lines.txt", tmp_path / "v.npy"
+    file.write_text("the king\na dog finds the river\nthe river\n")
+    exact = seqloom.embed(load(tmp_path / "run"), file.read_text().splitlines())
+    main(["embed", str(tmp_path / "run"), str(file), "--out", str(out), "--quantize", "int8"])
+    near = (np.load(out) * exact).sum(1)
+    assert 0.98 < near.min() < near.max() and not np.array_equal(np.load(out), exact)
+    assert f"int8: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over 3 lines" in capsys.readouterr().err

@@ -6,7 +6,9 @@ import json as jsons
 import sys
 from pathlib import Path
 
-from seqloom.cli.app import app, opened, show
+from seqloom.cli.app import Kind, app, opened, show
+
+SAMPLE = 256  # lines whose vectors are also made in full precision, to tell what bytes cost
 
 
 @app.command(name="import")
@@ -57,7 +59,17 @@ def export(run: Path, folder: Path, /, *, to: str = "huggingface", json: bool = 
 
 
 @app.command
-def embed(run: Path, file: str, /, *, out: Path | None = None, length: int = 256, threads: int | None = None, json: bool = False) -> None:
+def embed(
+    run: Path,
+    file: str,
+    /,
+    *,
+    out: Path | None = None,
+    length: int = 256,
+    quantize: Kind | None = None,
+    threads: int | None = None,
+    json: bool = False,
+) -> None:
     """One vector for each line of a text: the mean of an encoder's features over its tokens, of length 1.
 
     Parameters
@@ -70,6 +82,8 @@ def embed(run: Path, file: str, /, *, out: Path | None = None, length: int = 256
         A .npy file for the vectors; without it they are printed, one line of numbers for each.
     length
         Tokens that are read of a line.
+    quantize
+        Put the weights into bytes: a quarter of the memory. How near the vectors stay is told.
     threads
         CPU threads.
     json
@@ -82,10 +96,18 @@ def embed(run: Path, file: str, /, *, out: Path | None = None, length: int = 256
 
     loaded = opened(run, threads)
     texts = [line for (line,) in Lines([file])]
+    if out is not None and out.suffix != ".npy":
+        raise ValueError(f"{out}: vectors are written as .npy; choose such a name")
+    if quantize:
+        from seqloom.evaluate import quantize as put
+
+        exact = vectors(loaded, texts[:SAMPLE], length=length)
+        put(loaded, quantize)
     found = vectors(loaded, texts, length=length)
+    if quantize and len(exact):
+        near = (exact * found[:SAMPLE]).sum(1)
+        print(f"{quantize}: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over {len(near)} lines", file=sys.stderr)
     if out is not None:
-        if out.suffix != ".npy":
-            raise ValueError(f"{out}: vectors are written as .npy; choose such a name")
         np.save(out, found)
         print(f"{len(found)} vectors of {found.shape[1]}: {out}", file=sys.stderr)
         return
