@@ -46,11 +46,11 @@ def threads(request):
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 11, 48])
-@pytest.mark.parametrize("columns, size", [(1, 8), (2, 5), (3, 8), (4, 17), (50, 24), (1000, 63)])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 11, 48, 157])
+@pytest.mark.parametrize("columns, size", [(1, 8), (2, 5), (3, 8), (4, 17), (50, 24), (1000, 63), (20, 2050)])
 def test_few_rows_are_the_product_of_many(threads, rows, columns, size):
     torch.manual_seed(rows)
-    x, weight, bias = torch.randn(rows, 1, size), torch.randn(columns, size), torch.randn(columns)
+    x, weight, bias = torch.randn(rows, 1, size), torch.randn(columns, size) / size**0.5, torch.randn(columns)
     for b in (None, bias):
         wanted = nn.functional.linear(x.double(), weight.double(), None if b is None else b.double())
         with torch.no_grad():
@@ -63,7 +63,7 @@ def test_the_compiled_product_is_taken_for_few_rows_only(monkeypatch):
     layer, x = linears.Linear(16, 8), torch.randn(4, 16)
     layer(x)  # gradients
     with torch.no_grad():
-        layer(torch.randn(49, 16))
+        layer(torch.randn(linears.FEW + 1, 16))
         layer.double()(x.double())
         assert not taken
         with pytest.raises(TypeError):
@@ -291,8 +291,8 @@ def test_dropout_and_many_rows_take_the_usual_way(monkeypatch):
         _, state = part(torch.randn(2, 3, 32))
         part(torch.randn(2, 1, 32), state)
         part.eval()
-        _, state = part(torch.randn(60, 3, 32))
-        part(torch.randn(60, 1, 32), state)
+        _, state = part(torch.randn(linears.FEW + 1, 3, 32))
+        part(torch.randn(linears.FEW + 1, 1, 32), state)
         quantize(part)
-        part(torch.randn(60, 1, 32), state)
+        part(torch.randn(linears.FEW + 1, 1, 32), state)
     assert [one is not None for one in found] == [False, False, True]

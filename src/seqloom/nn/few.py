@@ -12,6 +12,7 @@ from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, compiled, inner, numbe
 from seqloom.nn.tiles import DEEP, HIGH, PANEL, WIDE, bytes_, floats, floats_at
 
 NEAR = 1 << 15  # bytes of weights that one turn takes at least
+CLOSE = 1 << 17  # bytes of inputs, and of weights, that meet while both are near
 BLOCK = 32 * DEEP  # inputs that some panels meet while both are near
 MOST = (1 << 31) - 1
 FLOAT_JOB = REST + 11  # numbers that tell a product of floats
@@ -25,30 +26,42 @@ def turn(pieces, size, threads):
 
 
 @inner
-def float_piece(job, piece):
-    """Three columns of y, or the fewer that are left."""
-    rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
-    far, long, step, row = number(job, REST + 3), number(job, REST + 4), number(job, REST + 5), number(job, REST + 6)
-    n = WIDE * piece
-    x, w = number(job, REST + 7), number(job, REST + 8) + n * long
-    b, y = number(job, REST + 9) + 4 * n, number(job, REST + 10) + 4 * n
-    if columns - n < WIDE:
+def float_piece(rows, left, size, y, row, b, step, w, long, x, far):
+    """Three columns of y, or the fewer that are left, for so many rows."""
+    if left < WIDE:
         for i in range(rows):
-            if columns - n == 2:
+            if left == 2:
                 floats(y + i * row, row, b + i * step, step, w, long, x + i * far, far, size, 1, 2)
             else:
                 floats(y + i * row, row, b + i * step, step, w, long, x + i * far, far, size, 1, 1)
         return
     for i in range(0, rows, HIGH):
-        to, under, at, left = y + i * row, b + i * step, x + i * far, rows - i
-        if left >= 4:
+        to, under, at, some = y + i * row, b + i * step, x + i * far, rows - i
+        if some >= 4:
             floats(to, row, under, step, w, long, at, far, size, 4, WIDE)
-        elif left == 3:
+        elif some == 3:
             floats(to, row, under, step, w, long, at, far, size, 3, WIDE)
-        elif left == 2:
+        elif some == 2:
             floats(to, row, under, step, w, long, at, far, size, 2, WIDE)
         else:
             floats(to, row, under, step, w, long, at, far, size, 1, WIDE)
+
+
+@inner
+def float_pieces(job, first, last):
+    """Pieces of three columns of y. Some rows meet some pieces while both are near."""
+    rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
+    far, long, step, row = number(job, REST + 3), number(job, REST + 4), number(job, REST + 5), number(job, REST + 6)
+    x, w, b, y = number(job, REST + 7), number(job, REST + 8), number(job, REST + 9), number(job, REST + 10)
+    high, wide = max(HIGH, CLOSE // (4 * HIGH * size) * HIGH), max(1, CLOSE // (4 * WIDE * size))
+    if rows <= high:
+        wide = last - first
+    for chunk in range(first, last, wide):
+        for i in range(0, rows, high):
+            for piece in range(chunk, min(chunk + wide, last)):
+                n = WIDE * piece
+                under, to = b + i * step + 4 * n, y + i * row + 4 * n
+                float_piece(min(high, rows - i), columns - n, size, to, row, under, step, w + n * long, long, x + i * far, far)
 
 
 @inner
@@ -98,8 +111,7 @@ def float_work(job):
         first = take(job, some)
         if first >= pieces:
             return
-        for piece in range(first, min(first + some, pieces)):
-            float_piece(job, piece)
+        float_pieces(job, first, min(first + some, pieces))
 
 
 def byte_work(job):

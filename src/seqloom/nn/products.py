@@ -20,7 +20,7 @@ from numba.extending import overload
 from seqloom.nn.few import FLOAT_JOB, into
 from seqloom.nn.kernels import inner
 
-FEW = 96  # rows up to which the tiles of few.py are quicker
+FEW = 160  # rows up to which the tiles of few.py are quicker, as in linear.py
 
 
 def address(name: str) -> int:
