@@ -154,15 +154,18 @@ class Recipe:
         with torch.device("meta"):
             return self.model(min(1000, self.parts["model"].keywords.get("vocabulary", 1000)))
 
-    def model(self, vocabulary: int, labels: int = 2) -> nn.Module:
-        """The model with its first weights, a function of the seed alone."""
+    def model(self, vocabulary: int, labels: Sequence[str] = ("", "")) -> nn.Module:
+        """The model with its first weights, a function of the seed alone. `labels` are the names of those that it gives, if any."""
         torch.manual_seed(self.seed)
         wanted, said = inspect.signature(self.parts["model"].func).parameters, self.parts["model"].keywords
         if said.get("vocabulary", vocabulary) < vocabulary:
             raise ValueError(f"{self.lines.at('model.vocabulary')}: {said['vocabulary']} rows are fewer than the {vocabulary} tokens; leave it out")
         names = [name for name in ("vocabulary", "source_vocabulary") if name in wanted and name not in said]
         sizes = {name: said.get("vocabulary", vocabulary) for name in names}
-        return self.parts["model"](**sizes, **({"labels": labels} if "labels" in wanted else {}))
+        model = self.parts["model"](**sizes, **({"labels": len(labels)} if "labels" in wanted else {}))
+        if hasattr(model, "named"):
+            model.named(labels)
+        return model
 
 
 class Files:
@@ -252,6 +255,6 @@ def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
     if files.sha256(weights_file) != said:
         raise ValueError(f"{weights_file}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}")
     known = labels.load(folder / "labels.json") if kinds.labelled(recipe.kinds()) else []
-    model = recipe.model(learnt.get_vocab_size(), len(known))
+    model = recipe.model(learnt.get_vocab_size(), known)
     set_weights(model, load_file(weights_file), weights_file)
     return Run(folder, recipe, learnt, model.eval(), known)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -38,6 +40,10 @@ class Tagger(Reading):
         super().__init__(vocabulary, dim, stack if made is None else lambda size: stack(size + made.dim), embedding, dropout, unknown)
         self.spelling, self.labels = made, labels
         self.score, self.head = linear(self.stack.dim, labels), head(labels)
+
+    def named(self, labels: Sequence[str]) -> None:
+        """Tells the names of the labels."""
+        self.head.named(labels)
 
     def scores(self, ids: Tensor, mask: Tensor | None, begins: Tensor, letters: Tensor, spelt: Tensor) -> Tensor:
         """Pieces (B, T), the first piece of each word (B, W), distinct words (U, C) and which is which (B, W) → (B, W, K)."""

@@ -32,18 +32,23 @@ class Paths(nn.Module):
     """P(y₁ … y_T) over all sequences of labels, from scores sₜ[k].
 
     `allowed` says which label may follow which: (K, K), or (K + 1, K + 1) with the sentence's border last, its row for what may begin and
-    its column for what may end.
+    its column for what may end. With `spans` the labels mark spans (BIO, BIOES, BILOU), and their names say it: `named`.
     """
 
-    def __init__(self, labels: int, allowed: Tensor | None = None):
+    def __init__(self, labels: int, allowed: Tensor | None = None, spans: bool = False):
         super().__init__()
         need(labels > 0, f"labels are chosen from at least one, not {labels}")
-        self.labels = labels
+        self.labels, self.spans = labels, spans
         if allowed is not None:
             shape, fits = tuple(allowed.shape), ((labels, labels), (labels + 1, labels + 1))
             need(shape in fits, f"the allowed steps of {labels} labels are a square of {labels} or {labels + 1}, not {shape}")
             allowed = F.pad(allowed.bool(), (0, labels + 1 - shape[0]) * 2, value=True)
         self.register_buffer("allowed", allowed, persistent=False)
+
+    def named(self, names: Sequence[str]) -> None:
+        """Tells the names of the labels; where they mark spans, they say which may follow which."""
+        if self.spans:
+            self.allowed = transitions(names)
 
     def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
         """-ln P(tags) of each row, 0 where it has no token: (B,)."""
@@ -95,8 +100,8 @@ class CRF(Paths):
     lattice.py are the fast form.
     """
 
-    def __init__(self, labels: int, allowed: Tensor | None = None):
-        super().__init__(labels, allowed)
+    def __init__(self, labels: int, allowed: Tensor | None = None, spans: bool = False):
+        super().__init__(labels, allowed, spans)
         self.steps = nn.Parameter(torch.zeros(labels, labels))
         self.first, self.last = nn.Parameter(torch.zeros(labels)), nn.Parameter(torch.zeros(labels))
 

@@ -1,7 +1,7 @@
 """Labelled tasks in use: what a run says about records, in the order of the file, and what its answers are worth.
 
 A task is the module that belongs to a kind of model. It offers `answers(run, source)`, one for each record, and `measure(run, source, facts)`;
-and `begin(model, store)` where a new model needs to know something of the data.
+and `begin(model, store, labels)` where a new model needs to know something of the data.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def need(run: Run) -> ModuleType:
     return task
 
 
-def begin(model: nn.Module, store: Store) -> None:
+def begin(model: nn.Module, store: Store, labels: Sequence[str]) -> None:
     """What a task sets in a new model from the data that it will learn."""
     task = of(model)
     if hasattr(task, "begin"):
-        task.begin(model, store)
+        task.begin(model, store, labels)
 
 
 def measure(run: Run, store: Store, facts: dict[str, object], most: int | None = None) -> Measured:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +28,7 @@ class Score(NamedTuple):
         return {"number": round(self.number, 6)}
 
 
-def begin(model: Regressor, store: Store) -> None:
+def begin(model: Regressor, store: Store, _: Sequence[str]) -> None:
     """Set the mean and the deviation of the numbers to learn."""
     numbers = store.columns("number")[0].tokens
     with torch.no_grad():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +11,11 @@ from seqloom.data import Tagged
 from seqloom.data.buckets import rows
 from seqloom.measure import Number, chunks, sign
 from seqloom.measure.labels import Calibration, Confusion, labels
+from seqloom.models import Tagger
 from seqloom.run import Run
 from seqloom.tasks.walk import walk
+from seqloom.text.kinds import some
+from seqloom.text.store import Store
 
 
 class Tags(NamedTuple):
@@ -24,6 +27,21 @@ class Tags(NamedTuple):
 
     def json(self) -> dict[str, Any]:
         return {"words": self.words, "tags": self.tags, "probabilities": [round(p, 6) for p in self.probabilities]}
+
+
+def begin(model: Tagger, store: Store, names: Sequence[str]) -> None:
+    """Where tags mark spans, the sentences to learn must keep to what spans allow."""
+    if not model.head.spans:
+        return
+    if not chunks.marked(names):
+        raise ValueError(f"model.head.spans: {some(names)} are not labels of spans, such as O, B-PER and I-PER; leave it out")
+    field = store.columns("tags")[0]
+    tags, border, full = field.tokens.astype(np.int64), len(names), np.flatnonzero(np.diff(field.offsets))
+    before, after = np.insert(tags, field.offsets[full], border), np.insert(tags, field.offsets[full + 1], border)
+    if len(wrong := np.flatnonzero(~model.head.allowed.numpy()[before, after])):
+        first, second = ([*names, "the border"][side[wrong[0]]] for side in (before, after))
+        sentence = full[np.searchsorted(field.offsets[full + 1] + np.arange(1, len(full) + 1), wrong[0], "right")] + 1
+        raise ValueError(f"sentence {sentence} of the training text has {second} after {first}, which no spans allow; leave model.head.spans out")
 
 
 class Told(NamedTuple):

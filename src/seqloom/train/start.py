@@ -52,12 +52,12 @@ def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Pr
     learnt = tokenizer.load(saved) if saved and saved.exists() else begin.source_tokenizer(recipe) or recipe.tokenizer()
     known = labels.load(saved.with_name("labels.json")) if saved and saved.with_name("labels.json").exists() else recipe.labels()
     train, valid = recipe.stores(learnt, None if quiet else Reading(), known)
-    model = recipe.model(learnt.get_vocab_size(), len(known))
+    model = recipe.model(learnt.get_vocab_size(), known)
     if hasattr(model, "unk"):
         model.unk = train.specials.unk
     if not saved or not any((saved.parent / "checkpoints").glob("step-*")):  # which hold the table as it was learnt on
         vectors.begin(model, learnt, None if quiet else say)
-        tasks.begin(model, train)
+        tasks.begin(model, train, known)
     begun = begin.begin(model, recipe, saved and saved.parent)
     for line in begun.lines(model) if begun and not quiet else ():
         say(line)
