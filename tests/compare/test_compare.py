@@ -14,7 +14,7 @@ from sacrebleu.metrics import BLEU
 from seqloom import world
 from seqloom.cli import main
 from seqloom.compare import Study, prepare, rows, run_all
-from seqloom.compare.show import render
+from seqloom.compare.show import curves, render
 from seqloom.compare.size import sized
 from seqloom.compare.systems import TABLE2
 from seqloom.compare.table import buckets, one_column, outputs, paired
@@ -51,6 +51,7 @@ def test_a_study_runs_is_added_to_and_trains_nothing_twice(place: Path) -> None:
     assert run_all(both, print, threads=1) == []
     found = rows(both)
     assert {row.system for row in found} == {"small", "other"} and found[0].rank == 1
+    assert list(curves(both, found)) == [row.system for row in found] and list(curves(both, found[::-1])) == [row.system for row in found[::-1]]
     assert {path: path.stat().st_mtime_ns for path in before} == before
     results = json.loads((place / "runs" / "other" / "seed-0" / "results.json").read_text("utf-8"))
     [other] = [row for row in found if row.system == "other"]

@@ -35,13 +35,13 @@ def report(found: Sequence[Row]) -> dict[str, Any]:
 
 
 def curves(study: Study, found: Sequence[Row]) -> dict[str, tuple[list[float], list[float]]]:
-    """Held-out loss of the first seed over the FLOPs spent."""
+    """Held-out loss of the first seed over the FLOPs spent, in the order of the rows."""
     result = {}
-    rows = {row.system: row for row in found}
-    for entry in entries(study):
-        if entry.joined or entry.title not in rows:
+    folders = {entry.title: entry.folders[0] for entry in entries(study) if not entry.joined}
+    for row in found:
+        if row.system not in folders:
             continue
-        row, text = rows[entry.title], (entry.folders[0] / "metrics.jsonl").read_text("utf-8")
+        text = (folders[row.system] / "metrics.jsonl").read_text("utf-8")
         points = [one for one in map(json.loads, text.splitlines()) if "valid" in one]
         result[row.system] = ([row.flops * one["step"] / row.steps for one in points], [one["valid"] for one in points])
     return result
@@ -62,11 +62,13 @@ def render(study: Study, found: Sequence[Row], failed: Sequence[str], shown: int
         table(HEAD, [cells(row) for row in found], f"Measured here. {found[0].signature}"),
         *(f"<p>{escape(sentence)}</p>" for sentence in failed),
         "<h2>Learning</h2><p class=soft>Held-out loss (nats per token) over the training FLOPs spent.</p>",
-        figure(curves(study, found), "training FLOPs", "held-out loss", first=True, log=True),
+        figure(learning := curves(study, found), "training FLOPs", "held-out loss", first=True, log=True),
         "<h2>By length</h2><p class=soft>BLEU over source sentences of so many words.</p>",
     ]
     names = [f"{low}–{high}" if low < high else str(low) for low, high in buckets(sources)]
-    parts.append(figure({row.system: (names, row.by_length) for row in found}, "words in the source", "BLEU", first=False))
+    lengths = {row.system: (names, row.by_length) for row in found}
+    alike = {system: lengths[system] for system in [*learning, *lengths]}  # the colours of the figure above
+    parts.append(figure(alike, "words in the source", "BLEU", first=False))
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     chosen = [order[(2 * n + 1) * len(order) // (2 * shown)] for n in range(min(shown, len(order)))]
     folders = {entry.title: entry.folders if entry.joined else entry.folders[:1] for entry in entries(study)}
