@@ -27,7 +27,6 @@ from probe import Row, apart, bandwidth, interleave, lone, record, show
 from seqloom.generate import complete
 from seqloom.models import LanguageModel
 from seqloom.nn import FeedForward, Learned, Transformer, quantize
-from seqloom.train.memory import keep_freed
 
 VOCABULARY, DIM, LAYERS, HEADS, PROMPT, NEW, END = 50257, 768, 12, 12, 32, 128, 50256
 MATRICES = VOCABULARY * DIM + LAYERS * 12 * DIM**2  # numbers that each step reads
@@ -52,7 +51,6 @@ Answer = Callable[[torch.Tensor, int], list[list[int]]]
 def writer(name: str, folder: Path, threads: int) -> Answer:
     """What gives so many new ids after each prompt."""
     torch.set_num_threads(threads)
-    keep_freed()
     library, kind = name.split()
     if library == "seqloom":
         model = ours()

@@ -26,7 +26,6 @@ from probe import Row, apart, interleave, lone, probe, record, show
 from seqloom.generate import beam, shared
 from seqloom.models import Seq2Seq
 from seqloom.nn import Embedding, FeedForward, Output, Sinusoidal, Transformer, quantize
-from seqloom.train.memory import keep_freed
 
 VOCABULARY, DIM, LAYERS, HEADS, SENTENCES, WIDTH, LENGTH = 32000, 512, 6, 8, 32, 5, 30
 END, PAD = 0, VOCABULARY - 1
@@ -65,7 +64,6 @@ def padded(rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 def writer(name: str, folder: Path, threads: int) -> Answer:
     """What gives the best translation of each sentence."""
     torch.set_num_threads(threads)
-    keep_freed()
     library, kind, *crew = name.split()
     workers = 2 if crew else 1
     if library == "seqloom":

@@ -139,38 +139,32 @@ def fsync_folder(path: str | Path) -> None:
 
 
 @contextmanager
-def claim(folder: str | Path) -> Iterator[None]:
-    """Mark a folder as being written by this process for the length of a `with`; death ends the claim by itself."""
+def claim(folder: str | Path) -> Iterator[bool]:
+    """Mark a folder as being written by this process for the length of a `with`; death ends the claim by itself. Gives False where another process
+    has claimed it. On a file system without locks nobody is kept out, and `claimed` goes by age alone."""
     if fcntl is None:
-        yield
+        yield True
         return
-    handle = os.open(folder, os.O_RDONLY)
+    handle, ours = os.open(folder, os.O_RDONLY), True
     try:
-        with suppress(OSError):  # no locks on this file system: `claimed` goes by age alone
+        try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        except BlockingIOError:
+            ours = False
+        except OSError:
+            pass
+        yield ours
     finally:
         os.close(handle)
 
 
 @contextmanager
 def alone(folder: str | Path, work: str) -> Iterator[None]:
-    """Keep a folder for this process for the length of a `with`, or say that another is at `work` there; death gives it back by itself.
-    Where the file system knows no locks, nobody is kept out."""
-    if fcntl is None:
+    """Claim a folder, or say that another process is at `work` there."""
+    with claim(folder) as ours:
+        if not ours:
+            raise ValueError(f"{folder}: another process is {work} there; wait for its end, or choose another folder")
         yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ValueError(f"{folder}: another process is {work} there; wait for its end, or choose another folder") from None
-        except OSError:
-            pass
-        yield
-    finally:
-        os.close(handle)
 
 
 def claimed(folder: str | Path) -> bool:

@@ -1,14 +1,14 @@
-"""Where compiled code is kept between processes."""
+"""Compiled code, and where it is kept between processes."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from numba import config
+from numba import config, njit
 
 FILES = ("few", "kernels", "lattice", "look", "looks", "products", "ranks", "surprise_kernels", "sweeps", "tape", "threads", "tiles")
 
@@ -29,3 +29,13 @@ def kept() -> Iterator[None]:
         yield
     finally:
         config.CACHE_DIR = before
+
+
+def compiler(options: dict[str, object]) -> Callable[[Callable], Callable]:
+    """What compiles a function with these options and keeps it."""
+
+    def compiled(function: Callable) -> Callable:
+        with kept():
+            return njit(**options, cache=True)(function)
+
+    return compiled

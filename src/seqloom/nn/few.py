@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, compiled, inner, number, share, take
+from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, by_rows, compiled, inner, number, share, take
 from seqloom.nn.tiles import DEEP, HIGH, PANEL, WIDE, bytes_, floats, floats_at
 
 NEAR = 1 << 15  # bytes of weights that one turn takes at least
@@ -164,14 +164,22 @@ def rounded(x, size, whole, first, step, most):
     return high / most
 
 
+@inner
+def round_rows(first, last, x, size, rows, whole, steps):
+    most = np.float32(min(32767, MOST // (127 * size)))
+    for i in range(first, last):  # the rows of a tile stand side by side
+        begin = i // DEEP * DEEP
+        steps[i] = rounded(x + 4 * i * size, size, whole, begin * size + 2 * (i - begin), 2 * min(DEEP, rows - begin), most)
+
+
+round_all = by_rows(round_rows)
+
+
 @compiled
 def multiply_bytes(work, rows, columns, size, x, weights, bias, out, scales, threads):
     """out ← x̂ Ŵᵀ + bias with W in bytes, its rows' scales, and x in 16 bits, as fine as sums of 32 bits allow; size is even."""
     steps, whole = np.empty(rows, np.float32), np.empty(rows * size, np.int16)
-    most = np.float32(min(32767, MOST // (127 * size)))
-    for i in range(rows):  # the rows of a tile stand side by side
-        begin = i // DEEP * DEEP
-        steps[i] = rounded(x + 4 * i * size, size, whole, begin * size + 2 * (i - begin), 2 * min(DEEP, rows - begin), most)
+    round_all(rows, threads, x, size, rows, whole, steps)
     job = np.empty(REST + 9, np.int64)
     pieces = -(-columns // PANEL)
     job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, PANEL * size, threads)

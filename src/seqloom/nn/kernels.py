@@ -11,22 +11,15 @@ stand at the cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from seqloom.nn.built import kept
+from seqloom.nn.built import compiler
 
 OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
-inner = njit(**OPTIONS)
-
-
-def compiled(function: Callable) -> Callable:
-    with kept():
-        return njit(**OPTIONS, cache=True)(function)
-
+inner, compiled = njit(**OPTIONS), compiler(OPTIONS)
 
 f32 = np.float32
 LOG2E, ROUND, LN2_HIGH, LN2_LOW = f32(1 / math.log(2)), f32(1.5 * 2**23), f32(0.693359375), f32(math.log(2) - 0.693359375)

@@ -6,12 +6,11 @@ import numpy as np
 from numba import njit
 
 from seqloom.nn.kernels import power
-from seqloom.nn.threads import OPTIONS, PIECES, REST, TAKEN, TURN, compiled, inner, number, share, take
+from seqloom.nn.threads import OPTIONS, PIECES, REST, TAKEN, TURN, compiled, inner, number, share, summed, take
 from seqloom.nn.tiles import floats_at, longs_at
 
 SPAN = 64  # numbers that are looked at together
 LOGITS, VOCABULARY, COUNT, BAN, BANNED, VALUES, TOKENS, TOTALS, END = range(REST, REST + 9)
-summed = njit(**{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc"}})  # a sum in any order is one that vectors can make
 ordered = njit(**{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc", "nnan"}})  # the largest of numbers alone
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from seqloom.nn.few import multiply, multiply_bytes
 from seqloom.nn.kernels import power, squash
 from seqloom.nn.look import attend
-from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, compiled, inner, number, share, take
+from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, by_rows, compiled, inner, number, share, summed, take
 from seqloom.nn.tiles import floats_at
 
 NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE, ROTATE = range(9)
@@ -68,16 +68,28 @@ def bend_work(job):
         bend(floats_at(x + 4 * CHUNK * piece, min(CHUNK, count - CHUNK * piece)), kind)
 
 
+@summed
+def plain_sum(x):
+    found = 0.0
+    for i in range(len(x)):
+        found += x[i]
+    return found
+
+
+@summed
+def squares(x, mean):
+    found = 0.0
+    for i in range(len(x)):
+        found += (x[i] - mean) ** 2
+    return found
+
+
 @inner
 def norm(x, y, gain, bias, epsilon, centred):
     """y = gain ⊙ (x - mean) / √(variance + ε) + bias, or without the mean."""
-    size, mean, square = len(x), 0.0, 0.0
-    for i in range(size):
-        mean += x[i]
-    mean = mean / size if centred else 0.0
-    for i in range(size):
-        square += (x[i] - mean) ** 2
-    factor, middle = f32(1 / math.sqrt(square / size + epsilon)), f32(mean)
+    size = len(x)
+    mean = plain_sum(x) / size if centred else 0.0
+    factor, middle = f32(1 / math.sqrt(squares(x, mean) / size + epsilon)), f32(mean)
     if len(bias):
         for i in range(size):
             y[i] = (x[i] - middle) * factor * gain[i] + bias[i]
@@ -90,13 +102,31 @@ def norm(x, y, gain, bias, epsilon, centred):
 
 
 @inner
-def keep(c):
+def norm_rows(first, last, c, numbers):
+    dim, kind = c[2], c[7]  # the place of ε, turned round where the mean is left in
+    gain, bias = floats_at(c[5], dim if c[5] else 0), floats_at(c[6], dim if c[6] else 0)
+    for b in range(first, last):
+        norm(floats_at(c[3] + 4 * b * dim, dim), floats_at(c[4] + 4 * b * dim, dim), gain, bias, numbers[abs(kind)], kind > 0)
+
+
+@inner
+def copied(to, source, size):
+    x, y = floats_at(source, size), floats_at(to, size)
+    for i in range(size):
+        y[i] = x[i]
+
+
+@inner
+def keep_rows(first, last, c):
     """New keys and values of each row into its place of the cache."""
-    rows, groups, key, value, k, v, row = c[1], c[2], c[3], c[4], c[5], c[6], c[7]
-    for b in range(rows):
+    groups, key, value, k, v, row = c[2], c[3], c[4], c[5], c[6], c[7]
+    for b in range(first, last):
         for g in range(groups):
-            floats_at(c[8] + b * c[9] + g * c[10], key)[:] = floats_at(k + b * row + 4 * g * key, key)
-            floats_at(c[11] + b * c[12] + g * c[13], value)[:] = floats_at(v + b * row + 4 * g * value, value)
+            copied(c[8] + b * c[9] + g * c[10], k + b * row + 4 * g * key, key)
+            copied(c[11] + b * c[12] + g * c[13], v + b * row + 4 * g * value, value)
+
+
+norms, keep = by_rows(norm_rows), by_rows(keep_rows)
 
 
 @inner
@@ -121,12 +151,7 @@ def play(code, numbers, float_work, byte_work, look_work, bend_work, sizes, thre
         op = code[at]
         c = code[at : at + sizes[op]]
         if op == NORM:
-            dim = c[2]
-            gain, bias = floats_at(c[5], dim if c[5] else 0), floats_at(c[6], dim if c[6] else 0)
-            kind = c[7]  # the place of ε, turned round where the mean is left in
-            for b in range(c[1]):
-                x, y = floats_at(c[3] + 4 * b * dim, dim), floats_at(c[4] + 4 * b * dim, dim)
-                norm(x, y, gain, bias, numbers[abs(kind)], kind > 0)
+            norms(c[1], threads, c, numbers)
         elif op == FLOATS:
             multiply(float_work, c[1], c[2], c[3], c[4], c[5], c[6], c[7], threads)
         elif op == BYTES:
@@ -136,7 +161,7 @@ def play(code, numbers, float_work, byte_work, look_work, bend_work, sizes, thre
             for i in range(c[1]):
                 x[i] += y[i]
         elif op == KEEP:
-            keep(c)
+            keep(c[1], threads, c)
         elif op == LOOK:
             attend(look_work, c[1], numbers[c[2]], c[3:], threads)
         elif op == BEND:

@@ -20,17 +20,14 @@ from numba import cfunc, njit, types
 from numba.core import cgutils, typing
 from numba.extending import intrinsic
 
-from seqloom.nn.built import kept
+from seqloom.nn.built import compiler, kept
 
 OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz"}, "error_model": "numpy", "boundscheck": False}
-inner = njit(**OPTIONS)
+inner, compiled = njit(**OPTIONS), compiler(OPTIONS)
+summed = njit(**{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc"}})  # a sum in any order is one that vectors can make
 WORD = ir.IntType(64)
 TAKEN, PIECES, TURN, REST = 0, 1, 2, 3  # the places of a job's numbers
-
-
-def compiled(function: Callable) -> Callable:
-    with kept():
-        return njit(**OPTIONS, cache=True)(function)
+SOME = 16  # rows that a thread takes at a time
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
@@ -163,6 +160,28 @@ def in_parts(function: Callable) -> Callable:
     def call(bounds, work, threads, *arguments):
         ticket, parts = np.zeros(1, np.int64), len(bounds) - 1
         routine((ticket, bounds, work, threads if parts == 1 else 1, *arguments), min(parts, threads))
+        ticket[0] = 0
+
+    return call
+
+
+def by_rows(function: Callable) -> Callable:
+    """Calls of the compiled function(first, last, *arguments) that do all rows, some at a time, by as many threads as find work."""
+
+    @inner
+    def some(ticket, rows, arguments):
+        while True:
+            first = take(ticket.ctypes.data, SOME)
+            if first >= rows:
+                return
+            function(first, min(first + SOME, rows), *arguments)
+
+    routine = together(some)
+
+    @inner
+    def call(rows, threads, *arguments):
+        ticket = np.zeros(1, np.int64)
+        routine((ticket, rows, arguments), min(threads, -(-rows // SOME)))
         ticket[0] = 0
 
     return call

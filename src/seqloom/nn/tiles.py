@@ -1,4 +1,4 @@
-"""Matrix products with few rows on the left, as decoding has them: small tiles that stay in registers, eight numbers wide.
+"""Matrix products with few rows on the left, as decoding and recurrence have them: small tiles that stay in registers, eight numbers wide.
 
 `floats` reads a matrix as it stands, row after row; a tile is up to four inputs by three rows of weights. `bytes_` reads weights in one byte:
 sixteen rows stand together, two columns side by side, and one instruction multiplies and adds pairs of 16-bit numbers; a tile is up to six inputs

@@ -119,10 +119,10 @@ def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool 
     options = trainer(begin.pinned(recipe))
     world = distributed.join()
     try:
-        if not world.first:
-            distributed.wait(world)
         if world.first:
             check_folder(folder, recipe)
+        else:
+            distributed.wait(world)
         ready = prepare(recipe, folder / "tokenizer.json", quiet or not world.first)
         if world.first:
             open_folder(folder, ready)
