@@ -193,7 +193,8 @@ def show(title: str, rows: list[Row], unit: str = "tok/s") -> None:
     print(f"  {'':28}{unit:>10}  ratio  (lowest - highest)  share of probe")
     for row in rows:
         share = "" if row.share is None else f"{row.share:14.0%}"
-        print(f"  {row.name:28}{row.rate:10,.0f}  {row.ratio:5.2f}  ({row.low:5.2f} - {row.high:5.2f}){share}", flush=True)
+        rate = f"{row.rate:10,.0f}" if row.rate >= 100 else f"{row.rate:10.1f}"
+        print(f"  {row.name:28}{rate}  {row.ratio:5.2f}  ({row.low:5.2f} - {row.high:5.2f}){share}", flush=True)
 
 
 def record(title: str, rows: list[Row]) -> str:

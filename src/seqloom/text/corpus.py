@@ -91,7 +91,8 @@ class Parallel(Reader):
     def __init__(self, paths: Paths):
         super().__init__(paths)
         if len(self.paths) != 2:
-            raise ValueError(f"parallel text is two files, source and target, not {len(self.paths)}; give exactly two paths")
+            way = "give exactly two paths, or corpus.type=Table where one file has both in columns"
+            raise ValueError(f"parallel text is two files, source and target, not {len(self.paths)}; {way}")
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         count, short = 0, 0
