@@ -213,6 +213,8 @@ def test_tokens_and_flops_become_steps(tmp_path: Path, text: Path, budget: str, 
     asked = budget.format(steps * 200.0 * first["FLOPs per token"] * 1.01)
     results = seqloom.fit("gpt", *options, asked, data=[str(text)], out=tmp_path / "run", quiet=True).results()
     assert first["tokens"] == 200 and results["steps"] == steps and results["tokens"] == 200 * steps
+    shown = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [one["step"] for one in shown if "valid" in one] == list(range(1, steps + 1))  # few steps, looked at often: a curve has ten points
 
 
 def test_two_budgets_are_one_too_many(tmp_path: Path, text: Path) -> None:
@@ -226,7 +228,7 @@ def test_minutes_become_steps_by_the_probe(tmp_path: Path, text: Path, monkeypat
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.1)
     options = [*GPT, "train.minutes=0.05", "train.every=1000"]
     seqloom.fit("gpt", *options, data=[str(text)], out=tmp_path / "run", quiet=True)
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 29  # 3 s of 0.1 s steps, an evaluation's share taken off
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 24  # of 0.1 s, and one evaluation of six batches: 3 s
 
 
 def test_the_promise_counts_parameters_and_flops(tmp_path: Path, text: Path) -> None:

@@ -56,7 +56,8 @@ def render(study: Study, found: Sequence[Row], failed: Sequence[str], shown: int
     kind, value = study.budget
     parts = [
         "<h1>One budget, every system</h1>",
-        f"<p class=soft>{value:g} {escape(kind)} of training each, {study.seeds} seed{'s' if study.seeds > 1 else ''}; beam {study.beam}, "
+        f"<p class=soft>{value:g} {escape(kind.removesuffix('s') if value == 1 else kind)} of training each, "
+        f"{study.seeds} seed{'s' if study.seeds > 1 else ''}; beam {study.beam}, "
         f"length penalty {study.penalty}; test text of {len(sources):,} sentences. A tie: the paired bootstrap cannot tell a system "
         "from the one above it at 5 %.</p>",
         table(HEAD, [cells(row) for row in found], f"Measured here. {found[0].signature}"),

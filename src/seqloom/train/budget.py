@@ -14,6 +14,8 @@ from torch import nn
 from seqloom.nn.fast import plain
 from seqloom.nn.flops import counter
 
+POINTS = 10  # of a curve
+
 
 class Promise(NamedTuple):
     parameters: dict[str, int]  # for each part
@@ -30,6 +32,11 @@ class Promise(NamedTuple):
             f"         {self.flops_per_token / 1e6:,.2f} MFLOP a token, {self.memory / 2**20:,.0f} MiB, "
             f"{self.steps:,} steps in {duration(self.seconds)} on this machine"
         )
+
+
+def points(training: float, look: float) -> int:
+    """How often to look at the held-out text: often enough for a curve, but for at most a tenth of the seconds of training."""
+    return max(1, min(POINTS, int(training / 10 / max(look, 1e-9))))
 
 
 def parameters(model: nn.Module) -> dict[str, int]:

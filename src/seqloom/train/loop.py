@@ -86,9 +86,10 @@ class Step(nn.Module):
 class Trainer:
     """Trains for `steps`, or for as many as a budget allows: `minutes` by a probe made before the first, `tokens` to predict, or `flops`.
 
-    every: steps between evaluations; save: steps between checkpoints (as `every` where not said); keep: newest checkpoints kept beside
-    the best; patience: evaluations without a better one before it stops early; average: how many of the newest checkpoints make the final
-    weights (0 takes the best one); accumulate: batches to a step; valid: most held-out batches that one evaluation reads.
+    every: steps between evaluations, fewer where a budget allows only few steps; save: steps between checkpoints (as `every` where not said);
+    keep: newest checkpoints kept beside the best; patience: evaluations without a better one before it stops early; average: how many of the
+    newest checkpoints make the final weights (0 takes the best one); accumulate: batches to a step; valid: most held-out batches that one
+    evaluation reads.
     """
 
     def __init__(
@@ -137,7 +138,7 @@ class Fit:
         self.parameters = [p for p in job.model.parameters() if p.requires_grad]
         self.half = bf16(trainer.precision, self.parameters[0].device)
         self.checkpoints = job.folder / "checkpoints"
-        self.step, self.steps, self.seconds, self.skipped = 0, trainer.steps, 0.0, 0
+        self.step, self.steps, self.every, self.seconds, self.skipped = 0, trainer.steps, trainer.every, 0.0, 0
         self.best, self.best_step, self.worse = math.inf, 0, 0
         self.cursor: Cursor = ()
         self.state: State = None
@@ -164,7 +165,7 @@ class Fit:
                 while self.step < self.steps and not self.patience_lost():
                     stop = self.advance(module, stream, signals.seen)
                     self.seconds = before + time.perf_counter() - begun
-                    if self.step % options.every == 0 or self.step == self.steps:
+                    if self.step % self.every == 0 or self.step == self.steps:
                         self.validate()
                     if stop or self.step in (self.steps, self.best_step) or self.step % options.save == 0 or self.patience_lost():
                         self.keep()
@@ -245,8 +246,9 @@ class Fit:
         model, names = weights(self.job.model), {id(p): name for name, p in self.job.model.named_parameters()}
         moments = {f"{names[id(p)]}:{key}": value for p, kept in self.optimizer.state.items() for key, value in kept.items()}
         facts = {
-            "step": self.step, "steps": self.steps, "cursor": list(self.cursor), "seconds": self.seconds, "skipped": self.skipped,
-            "tokens": self.tokens, "best": self.best if math.isfinite(self.best) else None, "best_step": self.best_step, "worse": self.worse,
+            "step": self.step, "steps": self.steps, "every": self.every, "cursor": list(self.cursor), "seconds": self.seconds,
+            "skipped": self.skipped, "tokens": self.tokens, "best": self.best if math.isfinite(self.best) else None,
+            "best_step": self.best_step, "worse": self.worse,
             "seed": self.job.seed, "world": self.world.size, "threads": torch.get_num_threads(), "torch": torch.__version__,
             "metrics": self.metrics.flushed(), "promise": self.promise and self.promise._asdict(),
         }  # fmt: skip
@@ -280,7 +282,7 @@ class Fit:
             parameter, _, key = name.rpartition(":")
             self.optimizer.state[named[parameter]][key] = tensor
         self.step, self.steps, self.cursor, self.seconds = facts["step"], facts["steps"], tuple(facts["cursor"]), facts["seconds"]
-        self.tokens = facts.get("tokens", 0.0)
+        self.tokens, self.every = facts.get("tokens", 0.0), facts.get("every", self.options.every)
         self.best = math.inf if facts["best"] is None else facts["best"]
         self.best_step, self.worse, self.skipped = facts["best_step"], facts["worse"], facts["skipped"]
         self.metrics_bytes = facts["metrics"]
@@ -321,14 +323,19 @@ class Fit:
 
         held = budget.activations(forward)
         flops = budget.flops(lambda: forward().backward()) / max(batches[0].weight, 1)
-        each = distributed.total(self.world, budget.seconds_per_step(step, *self.probe()))[0] / self.world.size
+        each = budget.seconds_per_step(step, *self.probe())
         look = budget.seconds_per_step(lambda _: nats(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5)
         look *= sum(1 for _ in self.held_out())
-        weight = self.world.size * options.accumulate * sum(batch.weight for batch in batches) / len(batches)
-        each_step = {"minutes": (each + look / options.every) / 60, "tokens": weight, "flops": weight * flops}
+        weight = options.accumulate * sum(batch.weight for batch in batches)
+        each, look, flops, weight = distributed.total(self.world, each, look, flops, weight)  # all processes find the same steps
+        each, look, flops, weight = each / self.world.size, look / self.world.size, flops / self.world.size, weight / len(batches)
         for name, value in options.budgets.items():
-            self.steps = max(1, int(value / each_step[name]))
-        seconds = each * self.steps + look * -(-self.steps // options.every)
+            for _ in range(2):  # few steps are looked at more often, which makes them fewer
+                each_step = {"minutes": (each + look / self.every) / 60, "tokens": weight, "flops": weight * flops}
+                self.steps = max(1, int(value / each_step[name]))
+                points = budget.POINTS if name != "minutes" else budget.points(each * self.steps, look)
+                self.every = min(options.every, max(1, self.steps // points))
+        seconds = each * self.steps + look * -(-self.steps // self.every)
         moments = sum(value.numel() * value.element_size() for kept in optimizer.state.values() for value in kept.values())
         size = sum(p.numel() * p.element_size() for p in model.parameters())
         memory = budget.peak_memory(now=True) + size + moments + held
