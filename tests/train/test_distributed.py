@@ -20,15 +20,20 @@ FAMILIES = {
 }  # fmt: skip
 
 
+def curves(arguments: list[str], place: Path) -> list[list[dict]]:
+    """What one process and two tell of the same training."""
+    shared = ["-m", "seqloom", "train", *arguments, "--threads", "1", "--out"]
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *shared, str(place / "two")]
+    for line in ([sys.executable, *shared, str(place / "one")], two):
+        finished = subprocess.run(line, capture_output=True, text=True, timeout=250)
+        assert finished.returncode == 0, finished.stderr
+    return [read_metrics(place / "one"), read_metrics(place / "two")]
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_two_processes_follow_the_loss_curve_of_one(name: str, tmp_path: Path, text: Path, parallel: list[Path]) -> None:
     files = [str(text)] if name != "transformer" else [str(path) for path in parallel]
-    arguments = ["-m", "seqloom", "train", name, *FAMILIES[name], *STILL, "--data", *files, "--threads", "1", "--out"]
-    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments, str(tmp_path / "two")]
-    for line in ([sys.executable, *arguments, str(tmp_path / "one")], two):
-        finished = subprocess.run(line, capture_output=True, text=True, timeout=250)
-        assert finished.returncode == 0, finished.stderr
-    one, other = read_metrics(tmp_path / "one"), read_metrics(tmp_path / "two")
+    one, other = curves([name, *FAMILIES[name], *STILL, "--data", *files], tmp_path)
     assert [line["step"] for line in one] == [line["step"] for line in other] and len(one) == 33
     for ours, theirs in zip(one, other, strict=True):
         for key in ("loss", "valid"):
@@ -36,3 +41,11 @@ def test_two_processes_follow_the_loss_curve_of_one(name: str, tmp_path: Path, t
     first, second = load(tmp_path / "one"), load(tmp_path / "two")
     for ours, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-3)
+
+
+def test_a_budget_is_as_many_steps_for_two_processes(tmp_path: Path, parallel: list[Path]) -> None:
+    """Their batches differ in tokens, and processes that go different ways wait for each other for ever."""
+    options = [*FAMILIES["transformer"], "train.tokens=7000", "train.log=1"]
+    one, other = curves(["transformer", *options, "--data", *map(str, parallel)], tmp_path)
+    assert [(line["step"], "valid" in line) for line in one] == [(line["step"], "valid" in line) for line in other]
+    assert sum("valid" in line for line in one) >= 10
