@@ -111,7 +111,7 @@ def check(folder: Path, count: int) -> None:
 
 def measure(kind: str, batch: int, count: int, rounds: int, cpu: bool, folder: Path) -> list[Row]:
     names = [f"seqloom {kind}", "transformers fp32", f"ctranslate2 {kind}"]
-    cost = MATRICES * BYTES[kind] * 1e-9 / batch
+    cost = {name: MATRICES * BYTES[name.split()[1]] * 1e-9 / batch for name in names}
     if cpu:
         return interleave({name: variant(name, batch, count, folder, 1) for name in names}, rounds, None, lone, time.process_time)
     return interleave({name: apart(variant, name, batch, count, folder, 2) for name in names}, rounds, cost, bandwidth)
