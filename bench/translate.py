@@ -135,6 +135,7 @@ def check(folder: Path) -> None:
 
 CASES = {
     "fp32": ["seqloom fp32", "transformers fp32", "ctranslate2 fp32"],
+    "fp32, two workers of one thread": ["seqloom fp32 x2", "transformers fp32", "ctranslate2 fp32 x2", "seqloom fp32"],
     "int8": ["seqloom int8", "transformers fp32", "ctranslate2 int8"],
     "int8, two workers of one thread": ["seqloom int8 x2", "transformers fp32", "ctranslate2 int8 x2", "seqloom int8"],
 }

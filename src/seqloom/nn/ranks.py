@@ -22,6 +22,14 @@ def largest(x, first, last):
     return top
 
 
+@inner
+def peaks(x, found):
+    """The largest of each span, into `found`, and of all."""
+    for span in range(len(found)):
+        found[span] = largest(x, span * SPAN, min((span + 1) * SPAN, len(x)))
+    return largest(found, 0, len(found))
+
+
 @summed
 def total(x, top):
     """Σ exp(xᵢ - top)"""
@@ -32,16 +40,15 @@ def total(x, top):
 
 
 @inner
-def rank(x, ban, values, tokens):
+def rank(x, ban, values, tokens, spans):
     """ln Σ exp x, and the best of x that are not banned, largest first, the lower place first among equals; -inf where there are no more."""
-    count, top = len(values), largest(x, 0, len(x))
+    count, top = len(values), peaks(x, spans)
     rest = top + np.float32(np.log(total(x, top)))
     values[:], tokens[:] = -np.inf, 0
-    for first in range(0, len(x), SPAN):
-        last = min(first + SPAN, len(x))
-        if not largest(x, first, last) > values[count - 1]:
+    for span in range(len(spans)):
+        if not spans[span] > values[count - 1]:
             continue
-        for i in range(first, last):
+        for i in range(span * SPAN, min((span + 1) * SPAN, len(x))):
             if x[i] > values[count - 1]:
                 free = True
                 for token in ban:
@@ -60,13 +67,14 @@ def rank(x, ban, values, tokens):
 def rank_work(job):
     pieces, some, count, size = number(job, PIECES), number(job, TURN), number(job, COUNT), number(job, VOCABULARY)
     ban, totals = longs_at(number(job, BAN), number(job, BANNED)), floats_at(number(job, TOTALS), pieces)
+    spans = np.empty(-(-size // SPAN), np.float32)
     while True:
         first = take(job, some)
         if first >= pieces:
             return
         for row in range(first, min(first + some, pieces)):
             values, tokens = floats_at(number(job, VALUES) + 4 * row * count, count), longs_at(number(job, TOKENS) + 8 * row * count, count)
-            totals[row] = rank(floats_at(number(job, LOGITS) + 4 * row * size, size), ban, values, tokens)
+            totals[row] = rank(floats_at(number(job, LOGITS) + 4 * row * size, size), ban, values, tokens, spans)
 
 
 @compiled

@@ -123,7 +123,7 @@ class Plan:
         """x ← x + last(made), with its norm where it stands after."""
         x = self.x.data_ptr()
         self.linear(last, made, self.h)
-        self.said += (ADD, self.rows * block.dim, x, self.h)
+        self.said += (ADD, self.rows, block.dim, x, self.h)
         if block.order == "post":
             self.norm(norm, x, x)
 

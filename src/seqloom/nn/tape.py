@@ -17,7 +17,7 @@ from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, by_rows, compiled, inn
 from seqloom.nn.tiles import floats_at
 
 NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE, ROTATE = range(9)
-SIZES = (8, 8, 9, 4, 14, 29, 4, 5, 9)  # of the instructions, each with its number
+SIZES = (8, 8, 9, 5, 14, 29, 4, 5, 9)  # of the instructions, each with its number
 BENDS = ("relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh")
 CHUNK = 4096  # numbers that are bent together
 
@@ -126,21 +126,40 @@ def keep_rows(first, last, c):
             copied(c[11] + b * c[12] + g * c[13], v + b * row + 4 * g * value, value)
 
 
-norms, keep = by_rows(norm_rows), by_rows(keep_rows)
+@inner
+def add_rows(first, last, c):
+    """x ← x + y"""
+    size = c[2] * (last - first)
+    x, y = floats_at(c[3] + 4 * c[2] * first, size), floats_at(c[4] + 4 * c[2] * first, size)
+    for i in range(size):
+        x[i] += y[i]
 
 
 @inner
-def rotate(c):
+def gate_rows(first, last, c):
+    """out = swish(a) ⊙ b, where a and b stand in a row."""
+    dim = c[2]
+    for b in range(first, last):
+        both, out = floats_at(c[3] + 8 * b * dim, 2 * dim), floats_at(c[4] + 4 * b * dim, dim)
+        for i in range(dim):
+            out[i] = both[i] / (ONE + power(-both[i])) * both[dim + i]
+
+
+@inner
+def rotate_rows(first, last, c):
     """Each pair of queries and keys turned by its angle: (a, b) becomes (a cos - b sin, a sin + b cos)."""
     half = c[3] // 2
     one, step = (1, half) if c[4] else (2, 1)  # from pair to pair, and from a to b
-    for b in range(c[1]):
+    for b in range(first, last):
         turns = floats_at(c[7] + b * c[8], 2 * half)
         for h in range(c[2]):
             x = floats_at(c[5] + b * c[6] + 4 * h * c[3], c[3])
             for i in range(half):
                 left, right, cos, sin = x[one * i], x[one * i + step], turns[i], turns[half + i]
                 x[one * i], x[one * i + step] = left * cos - right * sin, left * sin + right * cos
+
+
+norms, keep, adds, gates, rotate = by_rows(norm_rows), by_rows(keep_rows), by_rows(add_rows), by_rows(gate_rows), by_rows(rotate_rows)
 
 
 @compiled
@@ -157,9 +176,7 @@ def play(code, numbers, float_work, byte_work, look_work, bend_work, sizes, thre
         elif op == BYTES:
             multiply_bytes(byte_work, c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], threads)
         elif op == ADD:
-            x, y = floats_at(c[2], c[1]), floats_at(c[3], c[1])
-            for i in range(c[1]):
-                x[i] += y[i]
+            adds(c[1], threads, c)
         elif op == KEEP:
             keep(c[1], threads, c)
         elif op == LOOK:
@@ -170,11 +187,7 @@ def play(code, numbers, float_work, byte_work, look_work, bend_work, sizes, thre
             job[TAKEN], job[PIECES], job[TURN], job[REST], job[REST + 1], job[REST + 2] = 0, pieces, 1, c[1], c[2], c[3]
             share(bend_work, job, min(threads, pieces))
         elif op == ROTATE:
-            rotate(c)
+            rotate(c[1], threads, c)
         else:
-            rows, dim = c[1], c[2]
-            for b in range(rows):
-                both, out = floats_at(c[3] + 8 * b * dim, 2 * dim), floats_at(c[4] + 4 * b * dim, dim)
-                for i in range(dim):
-                    out[i] = both[i] / (ONE + power(-both[i])) * both[dim + i]
+            gates(c[1], threads, c)
         at += sizes[op]

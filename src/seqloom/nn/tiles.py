@@ -17,6 +17,7 @@ I8, I16, I32, I64, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.Int
 FLOATS, INTS, SHORTS, BYTES = ir.VectorType(FLOAT, 8), ir.VectorType(I32, 8), ir.VectorType(I16, 16), ir.VectorType(I8, 16)
 WIDE, HIGH = 3, 4  # of a tile of floats: rows of weights, inputs
 PANEL, DEEP = 16, 6  # of a tile of bytes
+SIDE = 8  # vectors that are multiplied with one at a time
 PAIRS = bool(llvm.get_host_cpu_features().get("avx2"))  # whether the processor multiplies and adds pairs of 16-bit numbers
 FAST = ("contract", "reassoc", "nsz")
 
@@ -165,49 +166,57 @@ def bytes_(typing, out, row, bias, weights, scales, x, steps, pairs, ahead, inpu
     return types.none(*[types.intp] * 9, inputs), code
 
 
+def totals(builder, values):
+    """The sums of eight vectors of eight floats, as one vector: halves of pairs change places until each stands beside its like."""
+    for low, high in (
+        ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]),
+        ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]),
+        ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
+    ):
+        pairs = zip(values[::2], values[1::2], strict=True)
+        values = [builder.fadd(*(builder.shuffle_vector(a, b, ir.Constant(INTS, which)) for which in (low, high))) for a, b in pairs]
+    return values[0]
+
+
 @intrinsic
-def dots(typing, out, a, b, first, count, eights):
-    """out[i] = Σ a b[i] over 8 · `eights` floats, for so many of the addresses at `b`, from `first` on."""
-    if (many := literal(count)) is None:
-        return None
+def dots(typing, out, a, b, shift, first, eights):
+    """out[i] = Σ a b[i] over 8 · `eights` floats, for `SIDE` of the addresses at `b` from `first` on, each `shift` bytes further."""
 
     def code(context, builder, signature, args):
-        out, a, b, first, _, eights = args
-        (sums,) = registers(builder, FLOATS, 1, many)
-        rows = [read(builder, builder.add(b, builder.mul(builder.add(first, I64(i)), I64(8))), I64, 8) for i in range(many)]
+        out, a, b, shift, first, eights = args
+        (sums,) = registers(builder, FLOATS, 1, SIDE)
+        places = [builder.add(b, builder.mul(builder.add(first, I64(i)), I64(8))) for i in range(SIDE)]
+        rows = [builder.add(read(builder, place, I64, 8), shift) for place in places]
         with cgutils.for_range(builder, eights, intp=I64) as loop:
             at = builder.mul(loop.index, I64(32))
             value = read(builder, builder.add(a, at), FLOATS, 4)
             for one, row in zip(sums, rows, strict=True):
                 builder.store(fma(builder, value, read(builder, builder.add(row, at), FLOATS, 4), builder.load(one)), one)
-        for i, one in enumerate(sums):
-            write(builder, total(builder, builder.load(one)), builder.add(out, builder.mul(builder.add(first, I64(i)), I64(4))))
+        write(builder, totals(builder, [builder.load(one) for one in sums]), builder.add(out, builder.mul(first, I64(4))))
         return context.get_dummy_value()
 
-    return types.none(types.intp, types.intp, types.intp, types.intp, count, types.intp), code
+    return types.none(*[types.intp] * 6), code
 
 
 @intrinsic
-def adds(typing, out, weights, x, first, count, eights):
-    """out ← out + Σ weights[i] x[i] over 8 · `eights` floats, for so many of the addresses at `x`, from `first` on."""
-    if (many := literal(count)) is None:
+def mix(typing, out, weights, x, shift, count, eights):
+    """out = Σ weights[i] x[i] over 8 · `eights` floats, for the first `count` of the addresses at `x`, each `shift` bytes further."""
+    if (wide := literal(eights)) is None:
         return None
 
     def code(context, builder, signature, args):
-        out, weights, x, first, _, eights = args
-        places = [builder.add(first, I64(i)) for i in range(many)]
-        rows = [read(builder, builder.add(x, builder.mul(place, I64(8))), I64, 8) for place in places]
-        factors = [spread(builder, read(builder, builder.add(weights, builder.mul(place, I64(4))), FLOAT, 4), 8) for place in places]
-        with cgutils.for_range(builder, eights, intp=I64) as loop:
-            at = builder.mul(loop.index, I64(32))
-            to = builder.add(out, at)
-            value = read(builder, to, FLOATS, 4)
-            for factor, row in zip(factors, rows, strict=True):
-                value = fma(builder, factor, read(builder, builder.add(row, at), FLOATS, 4), value)
-            write(builder, value, to)
+        out, weights, x, shift, count = args[:5]
+        (sums,) = registers(builder, FLOATS, 1, wide)
+        with cgutils.for_range(builder, count, intp=I64) as loop:
+            row = builder.add(read(builder, builder.add(x, builder.mul(loop.index, I64(8))), I64, 8), shift)
+            factor = spread(builder, read(builder, builder.add(weights, builder.mul(loop.index, I64(4))), FLOAT, 4), 8)
+            for n, one in enumerate(sums):
+                builder.store(fma(builder, factor, read(builder, builder.add(row, I64(32 * n)), FLOATS, 4), builder.load(one)), one)
+        for n, one in enumerate(sums):
+            write(builder, builder.load(one), builder.add(out, I64(32 * n)))
         return context.get_dummy_value()
 
-    return types.none(types.intp, types.intp, types.intp, types.intp, count, types.intp), code
+    return types.none(*[types.intp] * 5, eights), code
 
 
 def at(kind: types.Type, bits: ir.Type):
