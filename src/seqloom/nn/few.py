@@ -9,13 +9,15 @@ from __future__ import annotations
 import numpy as np
 
 from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, by_rows, compiled, inner, number, share, take
-from seqloom.nn.tiles import DEEP, HIGH, PANEL, WIDE, bytes_, floats, floats_at
+from seqloom.nn.tiles import ACROSS, DEEP, HIGH, PANEL, TALL, WIDE, bytes_, floats, floats_at, outer, turned
 
 NEAR = 1 << 15  # bytes of weights that one turn takes at least
 CLOSE = 1 << 17  # bytes of inputs, and of weights, that meet while both are near
 BLOCK = 32 * DEEP  # inputs that some panels meet while both are near
 MOST = (1 << 31) - 1
-FLOAT_JOB = REST + 11  # numbers that tell a product of floats
+PACKED = REST + 11  # where the inputs stand side by side; 0 where they do not
+FLOAT_JOB = REST + 12  # numbers that tell a product of floats
+MANY = 16  # rows from which it pays to put inputs side by side
 FURTHER = 2048  # bytes that are fetched before they are needed
 
 
@@ -65,6 +67,57 @@ def float_pieces(job, first, last):
 
 
 @inner
+def pack_rows(first, last, x, size, rows, packed):
+    """`TALL` rows side by side, number by number; zeros where there are no more rows."""
+    for begin in range(first, last, 8):
+        to = packed + 4 * (begin // TALL * TALL * size + begin % TALL)
+        even = size // 8 * 8 if begin + 8 <= rows else 0
+        for k in range(0, even, 8):
+            turned(to + 4 * TALL * k, 4 * TALL, x + 4 * (begin * size + k), 4 * size)
+        for k in range(even, size):
+            y = floats_at(to + 4 * TALL * k, 8)
+            for i in range(8):
+                y[i] = floats_at(x + 4 * ((begin + i) * size + k), 1)[0] if begin + i < rows else np.float32(0)
+
+
+pack_all = by_rows(pack_rows)
+
+
+@inner
+def outer_tile(to, row, b, w, long, x, size, rows, left):
+    """Sixteen rows and six columns of y: eight rows where no more are needed, and one column at a time where fewer are left."""
+    if left < ACROSS:
+        for n in range(left):
+            outer(to + 4 * n, row, b + 4 * n, w + n * long, long, x, size, 2, 1)
+    elif rows <= 8:
+        outer(to, row, b, w, long, x, size, 1, ACROSS)
+    else:
+        outer(to, row, b, w, long, x, size, 2, ACROSS)
+
+
+@inner
+def outer_pieces(job, first, last):
+    """Pieces of six columns of y. Some pieces meet all rows while they are near."""
+    rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
+    long, row = number(job, REST + 4), number(job, REST + 6)
+    w, b, y, x = number(job, REST + 8), number(job, REST + 9), number(job, REST + 10), number(job, PACKED)
+    wide, spare = max(1, CLOSE // (4 * ACROSS * size)), np.empty((TALL, ACROSS), np.float32)
+    for chunk in range(first, last, wide):
+        for i in range(0, rows, TALL):
+            at, left = x + 4 * i * size, min(TALL, rows - i)
+            for piece in range(chunk, min(chunk + wide, last)):
+                n = ACROSS * piece
+                to = y + i * row + 4 * n
+                if left == TALL:
+                    outer_tile(to, row, b + 4 * n, w + n * long, long, at, size, left, columns - n)
+                    continue
+                outer_tile(spare.ctypes.data, 4 * ACROSS, b + 4 * n, w + n * long, long, at, size, left, columns - n)
+                some = min(ACROSS, columns - n)
+                for j in range(left):
+                    floats_at(to + j * row, some)[:] = spare[j, :some]
+
+
+@inner
 def byte_tile(to, row, b, w, s, at, steps, pairs, ahead, left):
     """Up to six rows and sixteen columns of y."""
     if left >= 6:
@@ -111,7 +164,10 @@ def float_work(job):
         first = take(job, some)
         if first >= pieces:
             return
-        float_pieces(job, first, min(first + some, pieces))
+        if number(job, PACKED):
+            outer_pieces(job, first, min(first + some, pieces))
+        else:
+            float_pieces(job, first, min(first + some, pieces))
 
 
 def byte_work(job):
@@ -127,7 +183,7 @@ def byte_work(job):
 def into(job, work, rows, columns, size, x, far, weights, long, base, step, out, row, threads):
     """out ← x Wᵀ + base, all single precision; rows begin so many bytes apart. `job` has room for FLOAT_JOB numbers."""
     pieces = -(-columns // WIDE)
-    job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, WIDE * size * max(4, rows), threads)
+    job[TAKEN], job[PIECES], job[TURN], job[PACKED] = 0, pieces, turn(pieces, WIDE * size * max(4, rows), threads), 0
     job[REST], job[REST + 1], job[REST + 2] = rows, columns, size
     job[REST + 3], job[REST + 4], job[REST + 5], job[REST + 6] = far, long, step, row
     job[REST + 7], job[REST + 8], job[REST + 9], job[REST + 10] = x, weights, base, out
@@ -137,7 +193,19 @@ def into(job, work, rows, columns, size, x, far, weights, long, base, step, out,
 @compiled
 def multiply(work, rows, columns, size, x, weights, bias, out, threads):
     """out (rows, columns) ← x (rows, size) Wᵀ + bias, all single precision."""
-    into(np.empty(FLOAT_JOB, np.int64), work, rows, columns, size, x, 4 * size, weights, 4 * size, bias, 0, out, 4 * columns, threads)
+    job = np.empty(FLOAT_JOB, np.int64)
+    if rows < MANY:
+        into(job, work, rows, columns, size, x, 4 * size, weights, 4 * size, bias, 0, out, 4 * columns, threads)
+        return
+    full = -(-rows // TALL) * TALL
+    packed = np.empty(full * size, np.float32)
+    pack_all(full, threads, x, size, rows, packed.ctypes.data)
+    pieces = -(-columns // ACROSS)
+    job[TAKEN], job[PIECES], job[TURN], job[PACKED] = 0, pieces, turn(pieces, 4 * ACROSS * size, threads), packed.ctypes.data
+    job[REST], job[REST + 1], job[REST + 2], job[REST + 4], job[REST + 6] = rows, columns, size, 4 * size, 4 * columns
+    job[REST + 8], job[REST + 9], job[REST + 10] = weights, bias, out
+    share(work, job, threads)
+    packed[0] = 0
 
 
 @inner

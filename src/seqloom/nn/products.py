@@ -20,7 +20,7 @@ from numba.extending import overload
 from seqloom.nn.few import FLOAT_JOB, into
 from seqloom.nn.kernels import inner
 
-FEW = 160  # rows up to which the tiles of few.py are quicker, as in linear.py
+FEW = 160  # rows up to which the tiles of few.py are quicker than the library's product
 
 
 def address(name: str) -> int:

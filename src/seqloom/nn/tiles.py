@@ -1,8 +1,9 @@
 """Matrix products with few rows on the left, as decoding and recurrence have them: small tiles that stay in registers, eight numbers wide.
 
-`floats` reads a matrix as it stands, row after row; a tile is up to four inputs by three rows of weights. `bytes_` reads weights in one byte:
-sixteen rows stand together, two columns side by side, and one instruction multiplies and adds pairs of 16-bit numbers; a tile is up to six inputs
-by sixteen rows. Addresses and lengths are whole numbers; nothing checks them.
+`floats` reads a matrix as it stands, row after row; a tile is up to four inputs by three rows of weights. `outer` does so too, for inputs that
+stand side by side, number by number: sixteen of them by six rows of weights, with nothing to add up across a vector in the end. `bytes_` reads
+weights in one byte: sixteen rows stand together, two columns side by side, and one instruction multiplies and adds pairs of 16-bit numbers; a tile
+is up to six inputs by sixteen rows. Addresses and lengths are whole numbers; nothing checks them.
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ from numba.extending import intrinsic
 I8, I16, I32, I64, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 FLOATS, INTS, SHORTS, BYTES = ir.VectorType(FLOAT, 8), ir.VectorType(I32, 8), ir.VectorType(I16, 16), ir.VectorType(I8, 16)
 WIDE, HIGH = 3, 4  # of a tile of floats: rows of weights, inputs
+ACROSS, TALL = 6, 16  # of a tile whose inputs stand side by side
 PANEL, DEEP = 16, 6  # of a tile of bytes
 SIDE = 8  # vectors that are multiplied with one at a time
 PAIRS = bool(llvm.get_host_cpu_features().get("avx2"))  # whether the processor multiplies and adds pairs of 16-bit numbers
 FAST = ("contract", "reassoc", "nsz")
+SWAPS = (  # parts of two vectors that change places, singly, by twos, by fours: what turns eight by eight
+    ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]),
+    ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]),
+    ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
+)
 
 
 def read(builder, address, kind, align):
@@ -120,6 +127,55 @@ def floats(typing, out, row, base, step, weights, long, x, far, size, inputs, co
     return types.none(*[types.intp] * 9, inputs, columns), code
 
 
+@intrinsic
+def outer(typing, out, row, bias, weights, long, x, size, eights, columns):
+    """out[i, n] = Σₖ x[k, i] W[n, k] + bias[n] over `size` k for 8 · `eights` inputs, which stand `TALL` in a row, and `columns` rows of W. Rows
+    of out and W begin `row` and `long` bytes apart."""
+    if (high := literal(eights)) is None or (wide := literal(columns)) is None:
+        return None
+
+    def code(context, builder, signature, args):
+        out, row, bias, weights, long, x, size = args[:7]
+        sums = registers(builder, FLOATS, wide, high)
+        ws = rows_of(builder, weights, long, wide)
+        with cgutils.for_range(builder, size, intp=I64) as loop:
+            here, at = builder.add(x, builder.mul(loop.index, I64(4 * TALL))), builder.mul(loop.index, I64(4))
+            loaded = [read(builder, builder.add(here, I64(32 * i)), FLOATS, 4) for i in range(high)]
+            for n in range(wide):
+                value = spread(builder, read(builder, builder.add(ws[n], at), FLOAT, 4), 8)
+                for i in range(high):
+                    builder.store(fma(builder, value, loaded[i], builder.load(sums[n][i])), sums[n][i])
+        more = [spread(builder, read(builder, builder.add(bias, I64(4 * n)), FLOAT, 4), 8) for n in range(wide)]
+        made = [[builder.fadd(builder.load(sums[n][i]), more[n]) for i in range(high)] for n in range(wide)]
+        for i, start in enumerate(rows_of(builder, out, row, 8 * high)):
+            for n in range(wide):
+                write(builder, builder.extract_element(made[n][i // 8], I32(i % 8)), builder.add(start, I64(4 * n)))
+        return context.get_dummy_value()
+
+    return types.none(*[types.intp] * 7, eights, columns), code
+
+
+@intrinsic
+def turned(typing, out, row, x, far):
+    """out[k, i] = x[i, k] for eight i and k; rows of out and x begin `row` and `far` bytes apart."""
+
+    def code(context, builder, signature, args):
+        out, row, x, far = args
+        values = [read(builder, at, FLOATS, 4) for at in rows_of(builder, x, far, 8)]
+        for step, swap in zip((1, 2, 4), SWAPS, strict=True):
+            made = list(values)
+            for i in range(8):
+                if not i & step:
+                    made[i], made[i + step] = (builder.shuffle_vector(values[i], values[i + step], ir.Constant(INTS, which)) for which in swap)
+            values = made
+        order = [values[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]
+        for value, at in zip(order, rows_of(builder, out, row, 8), strict=True):
+            write(builder, value, at)
+        return context.get_dummy_value()
+
+    return types.none(*[types.intp] * 4), code
+
+
 def prefetch(builder, address):
     """Asks for the cache line at the address, to be read; where it is, the processor may forget it."""
     byte = I8.as_pointer()
@@ -167,14 +223,10 @@ def bytes_(typing, out, row, bias, weights, scales, x, steps, pairs, ahead, inpu
 
 
 def totals(builder, values):
-    """The sums of eight vectors of eight floats, as one vector: halves of pairs change places until each stands beside its like."""
-    for low, high in (
-        ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]),
-        ([0, 1, 8, 9, 4, 5, 12, 13], [2, 3, 10, 11, 6, 7, 14, 15]),
-        ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
-    ):
+    """The sums of eight vectors of eight floats, as one vector."""
+    for swap in SWAPS:
         pairs = zip(values[::2], values[1::2], strict=True)
-        values = [builder.fadd(*(builder.shuffle_vector(a, b, ir.Constant(INTS, which)) for which in (low, high))) for a, b in pairs]
+        values = [builder.fadd(*(builder.shuffle_vector(a, b, ir.Constant(INTS, which)) for which in swap)) for a, b in pairs]
     return values[0]
 
 
