@@ -78,15 +78,6 @@ def translation(place: Path, out: Path, minutes: float) -> None:
         print(greedy["BLEU"].signature, file=sys.stderr)
 
 
-def table(target: Path, source: Path, first: str = "") -> Path:
-    """SST's `label text` as `text<TAB>label`, below the rows of `first`."""
-    with gzip.open(source, "rt", encoding="utf-8") as file:
-        rows = [line.rstrip("\n").partition(" ") for line in file]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(first + "".join(f"{text}\t{label}\n" for label, _, text in rows), "utf-8")
-    return target
-
-
 def vectors(place: Path, out: Path) -> Path:
     """Skip-gram vectors of 17 million words, learnt once: five epochs, 100 numbers."""
     from seqloom.words.formats import save
@@ -120,15 +111,21 @@ def tagging(place: Path, out: Path, minutes: float) -> None:
         labelled(run, files["test"], "accuracy", "unknown words", "calibration error")
 
 
-def movies(place: Path, out: Path, phrases: bool) -> list[Path]:
-    """SST-2's sentences to learn, with the phrases in them where asked; to hold out; to test on."""
-    first = ""
-    if phrases:
-        with gzip.open(place / "sentiment" / "glue_sst2.train_phrases.tsv.gz", "rt", encoding="utf-8") as file:
-            first = "".join(line for number, line in enumerate(file) if number)
-    sides = {side: place / "sentiment" / f"stsa.binary.{side}.gz" for side in ("train", "dev", "test")}
-    names = {"train": "phrases" if phrases else "sentences", "dev": "dev", "test": "test"}
-    return [table(out / "sst" / f"{names[side]}.tsv", path, first if side == "train" else "") for side, path in sides.items()]
+def movies(place: Path, out: Path) -> list[Path]:
+    """SST-2's sentences and the phrases in them to learn, sentences to hold out, to test on. A phrase that is one of the latter is left out."""
+    rows = {}
+    for side in ("train", "dev", "test"):
+        with gzip.open(place / "sentiment" / f"stsa.binary.{side}.gz", "rt", encoding="utf-8") as file:
+            rows[side] = [(text.strip(), label) for label, _, text in (line.partition(" ") for line in file)]
+    unseen = {text for side in ("dev", "test") for text, _ in rows[side]}
+    with gzip.open(place / "sentiment" / "glue_sst2.train_phrases.tsv.gz", "rt", encoding="utf-8") as file:
+        phrases = [(text.strip(), label.strip()) for text, _, label in (line.partition("\t") for line in file)][1:]
+    rows["train"] = [(text, label) for text, label in phrases if text not in unseen] + rows["train"]
+    (out / "sst").mkdir(parents=True, exist_ok=True)
+    paths = [out / "sst" / f"{side}.tsv" for side in rows]
+    for path, some in zip(paths, rows.values(), strict=True):
+        path.write_text("".join(f"{text}\t{label}\n" for text, label in some), "utf-8")
+    return paths
 
 
 LABELS = "| run | parameters | steps | accuracy, test | macro F1 | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|"
@@ -142,7 +139,7 @@ def pairs(place: Path) -> list[Path]:
 def sentiment(place: Path, out: Path, minutes: float) -> None:
     """SST-2: sentences and phrases to learn, sentences to test."""
     print(LABELS)
-    train, dev, test = movies(place, out, phrases=True)
+    train, dev, test = movies(place, out)
     known = vectors(place, out)
     begun = [f"tokenizer.also={known}", "model.dim=100", f"model.embedding={{type: Embedding, vectors: {known}}}"]
     for name, changes in {"classifier": [], "classifier-vectors": begun}.items():
@@ -163,7 +160,7 @@ def nli(place: Path, out: Path, minutes: float) -> None:
 
 
 def finetuned(place: Path, out: Path, minutes: float) -> None:
-    """MiniLM, read by our importer, learns SST-2 from its sentences, and SICK."""
+    """MiniLM, read by our importer, learns SST-2 from its sentences and phrases, and SICK."""
     if "SEQLOOM_MINILM" not in os.environ:
         sys.exit("set SEQLOOM_MINILM to the folder of MiniLM's files")
     base = out / "minilm"
@@ -172,7 +169,7 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
     print(LABELS)
     slow = ["train.optimizer.rate=1e-4", "layer_decay=0.9", f"train.minutes={minutes}"]
     for name, preset, changes, files in (
-        ("minilm-sst2", "classifier", [], movies(place, out, phrases=False)),
+        ("minilm-sst2", "classifier", [], movies(place, out)),
         ("minilm-sick", "nli", SICK, pairs(place)),
     ):
         train, dev, test = files
