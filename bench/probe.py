@@ -90,9 +90,11 @@ def lone(seconds: float = 0.02) -> float:
     return work * repeats / (time.thread_time() - began)
 
 
-def bandwidth(megabytes: int = 128) -> float:
-    """GB/s read from memory on all threads: the most that decoding one token at a time could use."""
+def bandwidth(megabytes: int = 512) -> float:
+    """GB/s read from memory on all threads: the most that decoding one token at a time could use. Waits first: threads of other libraries
+    go on spinning for some 0.2 s after their work."""
     x = room(megabytes * 250_000 // THREADS)
+    time.sleep(0.3)
     return x.nbytes * 1e-9 / together(lambda row: add_up(x[row]))
 
 

@@ -177,6 +177,22 @@ def test_a_part_that_does_not_take_what_it_is_given_cannot_stand_there(tmp_path)
         build(tmp_path, "bike: {type: Disc}")(26, memory=3)
 
 
+OVERRIDDEN = {
+    "bike.spoke=3": "'bike.spoke=3': bike.spoke: Wheel has no option 'spoke'; did you mean 'spokes'?",
+    "bike={type: Motor, power: fast}": "'bike={type: Motor, power: fast}': bike.power: expected a number, not 'fast'",
+    "bike.type=Whel": "'bike.type=Whel': bike.type: no part is called 'Whel'",
+    "bike.tyre=old": "bike.yaml:3: bike.spokes: expected a whole number, not 'many'",
+}
+
+
+@pytest.mark.parametrize("change, sentence", OVERRIDDEN.items(), ids=OVERRIDDEN)
+def test_a_mistake_in_an_override_is_shown_there(tmp_path, change, sentence):
+    (tmp_path / "bike.yaml").write_text(f"bike:\n  type: Wheel\n  spokes: {'many' if 'tyre' in change else 3}\n")
+    tree, lines = config.read(tmp_path / "bike.yaml")
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        config.build(config.override(tree, [change])["bike"], NAMES, "bike", config.Lines(lines.source, lines.lines, [change]))
+
+
 # Files
 
 

@@ -57,16 +57,21 @@ for side in (Reader, Writer):  # YAML 1.1 takes 1e-3 for text; people mean a num
 
 
 class Lines:
-    """Where each option of a file stands: dotted place → file:line."""
+    """Where each option stands: dotted place → file:line, or the override that says it."""
 
-    def __init__(self, source: str = "config", lines: Mapping[str, int] | None = None):
+    def __init__(self, source: str = "config", lines: Mapping[str, int] | None = None, overrides: Iterable[str] = ()):
         self.source, self.lines = source, dict(lines or {})
+        self.said = {said.partition("=")[0].strip(): said for said in overrides}
 
     def at(self, place: str) -> str:
-        line, parent = self.lines.get(place), place
-        while line is None and parent:
+        around, parent = [place], place
+        while parent:
             parent = re.sub(r"(\.|^|\[)[^.\[]*$", "", parent)  # a.b[0] → a.b → a
-            line = self.lines.get(parent)
+            around.append(parent)
+        for each in around:
+            if each in self.said:
+                return f"{self.said[each][:80]!r}: {place}"
+        line = next((self.lines[each] for each in around if each in self.lines), None)
         return f"{self.source}:{line}: {place}" if line else f"{self.source}: {place}"
 
 

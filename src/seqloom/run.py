@@ -111,7 +111,7 @@ class Recipe:
     ) -> Recipe:
         """A preset, a YAML file or a run folder, changed by dotted overrides, on the given files."""
         tree, lines = find(what)
-        tree = config.override(tree, overrides)
+        tree, lines = config.override(tree, overrides), config.Lines(lines.source, lines.lines, overrides)
         for side, paths in (("train", data), ("valid", valid)):
             if paths is not None:
                 tree.setdefault("files", {})[side] = [path if path == "-" else str(Path(path).resolve()) for path in paths]

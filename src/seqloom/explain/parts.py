@@ -14,7 +14,7 @@ from torch import nn
 
 from seqloom import config
 from seqloom.explain import count, notation
-from seqloom.run import Recipe, find, is_run
+from seqloom.run import Recipe, is_run
 from seqloom.text import tokenizer
 
 MOST = 1_000_000_000  # parameters that are made to count FLOPs
@@ -94,9 +94,7 @@ def explain(
 ) -> Explanation:
     """Take apart the model of a run folder, a preset or a YAML file. `vocabulary` is for configs that have no tokenizer yet, `length` the
     number of tokens over which FLOPs are counted, `parts` classes of the user's own."""
-    tree, lines = find(what)
-    tree = config.override(tree, overrides)
-    recipe = Recipe(tree, lines, parts)
+    recipe = Recipe.of(what, overrides, parts=parts)
     if is_run(what):
         vocabulary = tokenizer.load(f"{what}/tokenizer.json").get_vocab_size()
     if vocabulary < 1 or (length is not None and length < 1):
@@ -128,7 +126,7 @@ def explain(
     for part in groups.values():
         part.places = together(part.places)
     total = sum(part.parameters for part in groups.values())
-    return Explanation(" ".join([what, *overrides]), vocabulary, width, total, sum(work.values()) / width, list(groups.values()), tree)
+    return Explanation(" ".join([what, *overrides]), vocabulary, width, total, sum(work.values()) / width, list(groups.values()), recipe.tree)
 
 
 def counted(recipe: Recipe, vocabulary: int, width: int, device: str) -> tuple[nn.Module, dict[str, nn.Module], count.Said, dict[str, int], int]:
