@@ -46,7 +46,7 @@ def encode(run: Run, text: str) -> list[int]:
     """The ids of a text with gaps, framed. A tokenizer whose tokens begin with their space hides it with the word."""
     opens, ends, mask = frame(run)
     pieces = GAP.split(text)
-    if len(pieces) > 1 and (run.tokenizer.encode(" a").tokens or [""])[0].startswith("Ġ"):
+    if len(pieces) > 1 and (run.tokenizer.encode(" a", add_special_tokens=False).tokens or [""])[0].startswith("Ġ"):
         pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
     ids = [opens]
     for number, piece in enumerate(pieces):

@@ -1,7 +1,8 @@
 """The run folder, and which names each section of a config may use.
 
 A run is complete: config.yaml, tokenizer.json, labels.json where there are labels, model.safetensors, checkpoints/, metrics.jsonl,
-results.json. `load(folder)` needs nothing else.
+results.json. `load(folder)` needs nothing else. Where the model has a shape that `transformers` knows, config.json and tokenizer_config.json
+stand beside them, and the folder is one that it loads.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from seqloom import config, data, files, models, objectives
+from seqloom import config, data, files, layouts, models, objectives
 from seqloom import nn as equations
+from seqloom.layouts.folder import Tensors
 from seqloom.text import annotated, corpus, dictionary, kinds, labels, store, tokenizer
 from seqloom.text.pattern import Pattern
 from seqloom.text.special import Specials, specials
@@ -234,6 +236,29 @@ def set_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -
             parameter.copy_(tensors[name])
 
 
+def keep(folder: Path, model: nn.Module, own: Mapping[str, Tensor], learnt: Tokenizer) -> None:
+    """Write the final weights of a run: as others lay them out where they know such a model, else under our own names."""
+    try:
+        made = layouts.keep(model, own, learnt)
+    except layouts.Unfit:
+        files.write_whole(folder / "model.safetensors", save({name: tensor.contiguous() for name, tensor in own.items()}))
+        return
+    for name in sorted(made.texts.keys() - {"tokenizer.json"}):  # which the run has
+        files.write_whole(folder / name, made.texts[name])
+    files.write_whole(folder / "model.safetensors", made.weights)
+
+
+def kept(folder: Path, model: nn.Module | None = None) -> dict[str, Tensor]:
+    """The final weights of a run by our names; `model` is the run's, where it is at hand."""
+    path = folder / "model.safetensors"
+    if not layouts.theirs(path):
+        return load_file(path)
+    if model is None:
+        with torch.device("meta"):
+            model = Recipe(*find(str(folder))).model(tokenizer.load(folder / "tokenizer.json").get_vocab_size())
+    return layouts.ours(layouts.fitting(model)[0], model, Tensors([path]), str(path))
+
+
 def is_run(folder: str | Path) -> bool:
     return (Path(folder) / "config.yaml").exists()
 
@@ -256,5 +281,5 @@ def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
         raise ValueError(f"{weights_file}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}")
     known = labels.load(folder / "labels.json") if kinds.labelled(recipe.kinds()) else []
     model = recipe.model(learnt.get_vocab_size(), known)
-    set_weights(model, load_file(weights_file), weights_file)
+    set_weights(model, kept(folder, model), weights_file)
     return Run(folder, recipe, learnt, model.eval(), known)

@@ -69,12 +69,21 @@ def test_what_is_exported_loads_there_with_the_same_logits(both, tmp_path):
         assert torch.equal(dict(back.model.named_parameters())[name], weight), name
 
 
-def test_their_tokenizer_gives_the_same_ids(both, tmp_path):
+@torch.no_grad()
+def test_an_imported_run_is_a_folder_of_theirs(both):
+    kind, theirs, run, _ = both
+    again = type(theirs).from_pretrained(run.folder).eval()
+    torch.testing.assert_close(expected(kind, again, IDS, MASK)[MASK], expected(kind, theirs, IDS, MASK)[MASK], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("exported", [True, False])
+def test_their_tokenizer_gives_the_same_ids(both, exported, tmp_path):
     """Also when read there from what we write; a text is framed as they frame it."""
     kind, _, run, _ = both
     text = "the old king sees nothing and finds a river"
-    give(run, tmp_path / "out")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    if exported:
+        give(run, tmp_path / "out")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out" if exported else run.folder)
     ids, _ = run.encode([text], begin=run.model.continues)
     assert theirs(text)["input_ids"] == ids[0].tolist()
     assert theirs.decode(ids[0], skip_special_tokens=True).replace(" ", "") == run.decode(ids[0].tolist()).replace(" ", "")

@@ -32,7 +32,8 @@ def test_the_command_makes_a_whole_run(tmp_path, capsys):
     main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "run"), "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["imported"] == {"kind": "gpt2", "from": "theirs"} and told["special tokens"]["eos"] == 3
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["config.yaml", "model.safetensors", "results.json", "tokenizer.json"]
+    whole = ["config.json", "config.yaml", "model.safetensors", "results.json", "tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == whole
     assert told["weights"]["sha256"] == sha256(tmp_path / "run" / "model.safetensors")
     assert told["parameters"] == sum(weight.numel() for weight in load(tmp_path / "run").model.parameters())
 

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import seqloom
 from seqloom.files import sha256
-from seqloom.run import Recipe
+from seqloom.run import Recipe, kept
 from seqloom.train import begin
 from seqloom.train.optim import AdamW, spread
 
@@ -39,7 +38,7 @@ def other(tmp_path: Path) -> Path:
 
 
 def tensors(run: seqloom.Run) -> dict[str, torch.Tensor]:
-    return load_file(run.folder / "model.safetensors")
+    return kept(run.folder)
 
 
 def test_it_goes_on_from_the_weights_and_with_the_tokenizer(source: seqloom.Run, other: Path, tmp_path: Path) -> None:

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from seqloom import config, files
-from seqloom.interop.names import Shapes
-from seqloom.run import Recipe, Run, load
+from seqloom.layouts.names import Shapes
+from seqloom.run import Recipe, Run, keep, load
 from seqloom.text import tokenizer as tokenizers
 from seqloom.text.special import specials
 
@@ -76,7 +75,7 @@ def write(found: Checkpoint, source: Path, out: Path) -> Run:
         raise ValueError(f"{out}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out") from None
     try:
         tokenizers.save(found.tokenizer, out / "tokenizer.json")
-        files.write_whole(out / "model.safetensors", save({name: tensor.contiguous() for name, tensor in weights.items()}))
+        keep(out, model, weights, found.tokenizer)
         files.write_whole(out / "results.json", json.dumps(results(found, source, out, weights), indent=1, ensure_ascii=False))
         files.write_whole(out / "config.yaml", config.write(tree))  # last: with it the folder is a run
         return load(out)

@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from torch import Tensor, nn
 
 from seqloom.interop.checkpoint import Checkpoint, shapes
-from seqloom.interop.llama import language
+from seqloom.layouts.llama import language
 from seqloom.text import tokenizer as tokenizers
 from seqloom.text.special import carrying
 

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.interop import gpt2, names, tokens
+from seqloom.interop import tokens
 from seqloom.interop.checkpoint import Checkpoint, shapes, sized
-from seqloom.interop.folder import Settings
 from seqloom.interop.torchzip import Checkpoint as Torch
 from seqloom.interop.torchzip import Lazy
+from seqloom.layouts import gpt2, names
+from seqloom.layouts.folder import Settings
 
 COMPILED = "_orig_mod."
 

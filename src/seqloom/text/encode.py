@@ -48,7 +48,8 @@ class Encoder:
         self.tokenizer, self.ends, self.end = tokenizer, ends, specials(tokenizer).eos
         self.dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32)
         parts = json.loads(tokenizer.to_str())
-        bare = not (parts["added_tokens"] or parts["post_processor"] or parts["truncation"] or parts["padding"])
+        plain = parts["post_processor"] is None or parts["post_processor"]["type"] == "TemplateProcessing"  # whose frame is not asked for
+        bare = plain and not (parts["added_tokens"] or parts["truncation"] or parts["padding"])
         model = parts["model"]
         self.encode = self._whole
         if bare and parts["pre_tokenizer"] is None and parts["normalizer"] is None and _single(model):
@@ -58,7 +59,7 @@ class Encoder:
                     self.table[ord(token)] = index
             self.encode = self._characters
         elif bare and parts["pre_tokenizer"] in SPLITS and parts["normalizer"] in NORMALIZERS and not model.get("dropout"):
-            self.chunks = Chunks(lambda chunk: self._bytes(tokenizer.encode(chunk)))
+            self.chunks = Chunks(lambda chunk: self._bytes(tokenizer.encode(chunk, add_special_tokens=False)))
             self.encode = self._chunked
 
     def __call__(self, records: list[str]) -> tuple[bytes, np.ndarray]:

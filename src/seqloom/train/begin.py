@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import nn
 
 from seqloom import config, files
 from seqloom.nn import lora
-from seqloom.run import Recipe, find, is_run
+from seqloom.run import Recipe, find, is_run, kept
 from seqloom.text import tokenizer
 
 SECTIONS = ("from", "freeze", "rates", "layer_decay", "adapt")
@@ -198,7 +197,7 @@ def take(model: nn.Module, source: Source | None) -> Begun:
     config_of(folder)
     if digest(folder) != source.sha256:
         raise ValueError(f"{folder}: its weights are no longer those that the run began with (SHA-256 {source.sha256[:12]}…); choose another --out")
-    theirs = load_file(folder / "model.safetensors")
+    theirs = kept(folder)
     taken = [name for name in own if name in theirs and theirs[name].shape == own[name].shape]
     if not taken:
         unlike = [f"{name} is {tuple(theirs[name].shape)} there and {tuple(own[name].shape)} here" for name in own if name in theirs]

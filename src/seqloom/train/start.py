@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors.torch import save
 
-from seqloom import config, evaluate, files, tasks
+from seqloom import config, evaluate, files, layouts, tasks
 from seqloom.measure import Number
 from seqloom.nn import lora
-from seqloom.run import Recipe, Run, find, is_run, weights
+from seqloom.run import Recipe, Run, find, is_run, keep, weights
 from seqloom.text import labels, tokenizer
 from seqloom.text.store import Store
 from seqloom.train import begin, budget, distributed, vectors
@@ -48,8 +47,9 @@ class Prepared(NamedTuple):
 def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Prepared:
     """Tokenizer, stores and model; the tokenizer is the saved one where there is one. Sizes that do not fit are found before the data
     is read, and those that do not fit the data before anything is written."""
-    recipe.sketch()
-    learnt = tokenizer.load(saved) if saved and saved.exists() else begin.source_tokenizer(recipe) or recipe.tokenizer()
+    sketch = recipe.sketch()
+    given = tokenizer.load(saved) if saved and saved.exists() else begin.source_tokenizer(recipe)
+    learnt = given or layouts.framed(sketch, recipe.tokenizer())
     known = labels.load(saved.with_name("labels.json")) if saved and saved.with_name("labels.json").exists() else recipe.labels()
     train, valid = recipe.stores(learnt, None if quiet else Reading(), known)
     model = recipe.model(learnt.get_vocab_size(), known)
@@ -160,8 +160,7 @@ def fit(
 
 def finish(folder: Path, ready: Prepared, outcome: Outcome, most: int) -> None:
     """Write the final weights, and results.json with what was promised, what it took, and the numbers of at most `most` held-out batches."""
-    data = save({name: tensor.contiguous() for name, tensor in weights(ready.model).items()})
-    files.write_whole(folder / "model.safetensors", data)
+    keep(folder, ready.model, weights(ready.model), ready.tokenizer)
     numbers = evaluate.held_out(Run(folder, ready.recipe, ready.tokenizer, ready.model, ready.labels), ready.valid, most)
     begun = {"begun": ready.begun._asdict()} if ready.begun else {}
     files.write_whole(folder / "results.json", json.dumps({**summary(folder, outcome, numbers), **begun}, indent=1))

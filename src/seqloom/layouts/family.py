@@ -9,8 +9,8 @@ from torch import nn
 
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.interop.folder import Settings
-from seqloom.interop.names import Entry
+from seqloom.layouts.folder import Settings
+from seqloom.layouts.names import Entry
 
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -75,6 +75,8 @@ def look(stack: nn.Module, order: str, causal: bool, norm: type, forward: type) 
     fits(attention.rule.window is None, "its attention has a window")
     fits(type(block.attention_norm) is norm, f"its norm is {type(block.attention_norm).__name__}, not {norm.__name__}")
     fits(type(inside) is forward, f"its feed-forward part is {type(inside).__name__}, not {forward.__name__}")
+    function = getattr(inside, "activation", "swish")
+    fits(function in SAID, f"its feed-forward part has the function {function}")
     return Look(
         len(stack.blocks),
         attention.shape.queries,
@@ -82,7 +84,7 @@ def look(stack: nn.Module, order: str, causal: bool, norm: type, forward: type) 
         attention.shape.key,
         attention.shape.value,
         inside.last.in_features,
-        SAID[getattr(inside, "activation", "swish")],
+        SAID[function],
         block.attention_norm.epsilon,
         attention.last.bias is not None,
         inside.last.bias is not None,
@@ -104,7 +106,7 @@ def plain_output(model: nn.Module, bias: bool, tied: bool | None = None) -> bool
     """Whether the output is the embedding's own table."""
     output = model.output
     fits(type(output) is parts.Output, f"its output is {type(output).__name__}")
-    fits(bias or output.bias is None or not output.bias.any(), "its output has a bias")
+    fits(bias or output.bias is None, "its output has a bias")
     shared = output.table is model.embedding.table
     fits(tied is None or shared == tied, f"its output is {'' if shared else 'not '}tied to the embedding")
     return shared

@@ -9,9 +9,9 @@ from torch import nn
 from seqloom import models
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.interop.family import ACTIVATIONS, SAID, Family, fits, look, plain_embedding, plain_output, usual
-from seqloom.interop.folder import Settings
-from seqloom.interop.names import Entry, affine, same, stacked
+from seqloom.layouts.family import ACTIVATIONS, SAID, Family, fits, look, plain_embedding, plain_output, usual
+from seqloom.layouts.folder import Settings
+from seqloom.layouts.names import Entry, affine, same, stacked
 
 EPSILON = 1e-12  # DistilBERT's, which its config.json does not say
 
@@ -110,7 +110,7 @@ def seen(model: nn.Module, embedding: type) -> tuple[Any, int]:
         plain_output(model, bias=True, tied=True)
         head = model.output.head
         fits(head is not None and model.output.bias is not None and type(head.norm) is parts.LayerNorm, "its output has not BERT's head")
-        fits(SAID[head.activation] == sizes.activation, "its head has another function than its stack")
+        fits(SAID.get(head.activation) == sizes.activation, "its head has another function than its stack")
         epsilons.add(head.norm.epsilon)
     fits(len(epsilons) == 1, "its norms have several epsilons")
     return sizes, model.stack.context

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from seqloom import models
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.interop.family import Family, fits, look, plain_embedding, plain_output
-from seqloom.interop.folder import Settings
-from seqloom.interop.names import Entry, same, stacked
+from seqloom.layouts.family import Family, fits, look, plain_embedding, plain_output
+from seqloom.layouts.folder import Settings
+from seqloom.layouts.names import Entry, same, stacked
 
 
 def tree(said: Settings, names: set[str]) -> Tree:
@@ -152,17 +152,25 @@ def settings(model: nn.Module) -> dict[str, Any]:
 
 def halved(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights with the pairs of each turning head as two halves: rows 0 2 4 … 1 3 5 … of every query and key. q·k stays the same."""
-    found = dict(weights)
+    return {**weights, **{name: weights[name][rows] for name, rows in orders(model, weights)}}
+
+
+def paired(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The way back: halves as pairs, where the model has its pairs side by side."""
+    return {**weights, **{name: weights[name][rows.argsort()] for name, rows in orders(model, weights)}}
+
+
+def orders(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+    """Which weights have their rows in pairs, and the order that makes halves of them."""
     if getattr(model.stack.position, "layout", None) != "interleaved":
-        return found
+        return
     for number, block in enumerate(model.stack.blocks):
         (heads, groups, key, _), total = block.attention.shape, block.attention.project.out_features
         order = torch.cat([torch.arange(0, key, 2), torch.arange(1, key, 2)])
         rows = torch.cat([(torch.arange(heads + groups)[:, None] * key + order).flatten(), torch.arange((heads + groups) * key, total)])
         for kind in ("weight", "bias"):
-            if (name := f"stack.blocks.{number}.attention.project.{kind}") in found:
-                found[name] = found[name][rows]
-    return found
+            if (name := f"stack.blocks.{number}.attention.project.{kind}") in weights:
+                yield name, rows
 
 
 LLAMA = Family(

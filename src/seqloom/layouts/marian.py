@@ -9,9 +9,9 @@ from torch import nn
 from seqloom import models
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.interop.family import ACTIVATIONS, Family, Look, fits, look, plain_embedding, plain_output, usual
-from seqloom.interop.folder import Settings
-from seqloom.interop.names import Entry, affine, same, stacked
+from seqloom.layouts.family import ACTIVATIONS, Family, Look, fits, look, plain_embedding, plain_output, usual
+from seqloom.layouts.folder import Settings
+from seqloom.layouts.names import Entry, affine, same, stacked
 
 
 def tree(said: Settings, names: set[str]) -> Tree:
