@@ -167,7 +167,7 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
     if not base.exists():
         seqloom.bring(os.environ["SEQLOOM_MINILM"], base)
     print(LABELS)
-    slow = ["train.optimizer.rate=1e-4", "layer_decay=0.9", "train.average=3", f"train.minutes={minutes}"]
+    slow = ["train.optimizer.rate=1e-4", "layer_decay=0.9", "train.average=3", "model.dropout=0.1", "model.unknown=0", f"train.minutes={minutes}"]
     for name, preset, changes, files in (
         ("minilm-sst2", "classifier", [], movies(place, out)),
         ("minilm-sick", "nli", SICK, pairs(place)),
