@@ -51,7 +51,7 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
     "unknown verb": (lambda p: ["trian", "gpt"], ["trian", "train"]),
     "unknown preset": (lambda p: ["train", "gtp"], ["gtp", "gpt"]),
     "misspelt part": (lambda p: ["check", "gpt", "model.stack.position=ALibi"], ["model.stack.position", "ALiBi"]),
-    "misspelt option": (lambda p: ["check", "gpt", "model.stack.layrs=3"], ["gpt.yaml:", "layrs", "layers"]),
+    "misspelt option": (lambda p: ["check", "gpt", "model.stack.layrs=3"], ["'model.stack.layrs=3'", "layrs", "layers"]),
     "misspelt section": (lambda p: ["check", "gpt", "modle.dim=3"], ["modle", "model"]),
     "part in the wrong place": (lambda p: ["check", "gpt", "model.stack.position=LSTM"], ["LSTM", "cannot stand here"]),
     "wrong type": (lambda p: ["check", "gpt", "model.stack.layers=four"], ["whole number", "four"]),
