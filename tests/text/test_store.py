@@ -20,6 +20,7 @@ from seqloom.text import encode, store
 from seqloom.text.corpus import JSONLines, Lines, Parallel, Text
 from seqloom.text.encode import Encoder
 from seqloom.text.pool import Pool
+from seqloom.text.special import BOS, framed
 from seqloom.text.store import build
 from seqloom.text.tokenizer import BPE, BYTES, EOS, Characters, Unigram, WordPiece, Words
 
@@ -39,6 +40,11 @@ def _normalized() -> Tokenizer:
     return tokenizer
 
 
+def _framed() -> Tokenizer:
+    """As a run of BERT's shape has it: <bos> … <eos> around a text, where that is asked for."""
+    return Tokenizer.from_str(json.dumps(framed(json.loads(WordPiece(TEXTS, size=200).to_str()), [BOS], [EOS])))
+
+
 KINDS = {
     "characters": (Characters(TEXTS), "_characters"),
     "bpe": (BPE(TEXTS, size=500), "_chunked"),
@@ -47,6 +53,7 @@ KINDS = {
     "wordpiece lower": (WordPiece(TEXTS, size=200, lowercase=True), "_chunked"),
     "words": (Words(TEXTS), "_chunked"),
     "words lower": (Words(TEXTS, lowercase=True), "_chunked"),
+    "wordpiece framed": (_framed(), "_chunked"),
     "foreign": (_foreign(), "_whole"),
     "normalized": (_normalized(), "_whole"),
 }
@@ -85,7 +92,7 @@ def test_a_changed_tokenizer_is_no_longer_ours(change):
 def test_ids_equal_the_tokenizers_own(kind, records, ends):
     tokenizer, _ = KINDS[kind]
     tokens, counts = Encoder(tokenizer, ends)(records)
-    expected = [tokenizer.encode(record).ids + [EOS] * ends for record in records]
+    expected = [tokenizer.encode(record, add_special_tokens=False).ids + [EOS] * ends for record in records]
     assert counts.tolist() == [len(ids) for ids in expected]
     assert np.frombuffer(tokens, np.uint16).tolist() == [index for ids in expected for index in ids]
 

@@ -97,8 +97,8 @@ def ours(family: Family, model: nn.Module, found: Tensors, source: str) -> dict[
     wanted = {name for entry in entries for name in entry.theirs}
     void = {name for entry in entries if entry.ours not in shapes and entry.fill is not None for name in entry.theirs
             if name in known and bool((found.get(known[name]) == entry.fill).all())}  # fmt: skip
-    left = {name: found.shapes[full] for name, full in known.items() if name in wanted - void or not re.fullmatch(family.spare, name)}
-    names.check(entries, shapes, {name: shape for name, shape in left.items() if name not in void}, source)
+    spare = {name for name in known if name not in wanted and re.fullmatch(family.spare, name)}
+    names.check(entries, shapes, {name: found.shapes[full] for name, full in known.items() if name not in void | spare}, source)
     made = turned(names.read(entries, shapes, lambda name: found.get(known[name]) if name in known else None))
     return paired(model, made) if family is LLAMA else made
 
