@@ -160,7 +160,7 @@ def test_a_killed_fine_tuning_ends_with_the_same_bits(source: seqloom.Run, other
     """Killed twice with SIGKILL, before and after its first checkpoint; then the source is gone, and the run folder goes on by itself."""
 
     def command(folder: Path) -> list[str]:
-        options = ["train.steps=60", "train.save=4", "train.every=20", "model.stack.dropout=0.1"]
+        options = ["train.steps=160", "train.save=4", "train.every=20", "model.stack.dropout=0.1"]
         begun = ["adapt={rank: 2}", "freeze=[embedding]", "rates={stack: 0.5}"]
         return [sys.executable, "-m", "seqloom", "train", "gpt", *SHORT[2:], *options, *begun, "--from", str(source.folder), "--data", str(other),
                 "--out", str(folder), "--threads", "1"]  # fmt: skip
