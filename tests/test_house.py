@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"nn"},
     "objectives": {"nn", "data", "generate", "measure"},
     "generate": {"nn.state", "nn.best"},
-    "layouts": {"config", "models", "nn", "text"},
+    "layouts": {"config", "files", "models", "nn", "text"},
     "run": FOUNDATION | {"config", "layouts"},
     "tasks": FOUNDATION | {"run"},
     "evaluate": FOUNDATION | {"run", "tasks"},

@@ -109,6 +109,19 @@ def write_new(path: str | Path, data: bytes) -> None:
         os.close(handle)
 
 
+def read_small(path: str | Path, most: int) -> bytes:
+    """The bytes of a regular file, and of nothing else: a device or a pipe may have no end. Raises the bare `OSError`, or a `ValueError` for a
+    file of more than `most`."""
+    path = Path(path)
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file")
+    with path.open("rb") as file:
+        found = file.read(most + 1)
+    if len(found) > most:
+        raise ValueError(f"{path}: {path.stat().st_size:,} bytes are too many, more than {most:,}")
+    return found
+
+
 def sha256(path: str | Path) -> str:
     """SHA-256 of a file's bytes in hexadecimal, read in pieces so that its size costs no memory."""
     with open(path, "rb") as file:

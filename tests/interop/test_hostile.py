@@ -98,7 +98,7 @@ def test_a_crafted_config(copy, tmp_path, capsys, values, sentence):
         ("{" * 10, "not valid JSON"),
         ("[" * 100_000, "nested too deep"),
         ('{"a": ' * 100_000, "nested too deep"),
-        (" " * (17 << 20), "too many for settings"),
+        (" " * (17 << 20), "too many, more than 16,777,216, for settings"),
         (b"\xff\xfe\x00", "not valid JSON"),
     ],
 )

@@ -18,7 +18,7 @@ def bring(source: str | Path, out: str | Path, tokenizer: str | Path | None = No
     source, chosen = Path(source), None if tokenizer is None else Path(tokenizer)
     if source.is_dir():
         read = huggingface.read
-    elif not source.exists():
+    elif not source.is_file():
         raise ValueError(f"{source}: no such file or folder; give a folder of the Hugging Face layout, or a .bin, .pt or .npz file")
     elif source.suffix not in READERS or source.name == "pytorch_model.bin":
         pickled = source.suffix in (".bin", ".pth", ".pkl", ".ckpt")

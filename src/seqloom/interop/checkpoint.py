@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -68,7 +67,7 @@ def write(found: Checkpoint, source: Path, out: Path) -> Run:
     weights = found.weights(model)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: exists and is not empty; choose another --out")
-    fresh = not out.exists()
+    fresh = [one for one in (out, *out.parents) if not one.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -80,8 +79,10 @@ def write(found: Checkpoint, source: Path, out: Path) -> Run:
         files.write_whole(out / "config.yaml", config.write(tree))  # last: with it the folder is a run
         return load(out)
     except BaseException:
-        if fresh:
-            shutil.rmtree(out, ignore_errors=True)
+        for one in out.iterdir():
+            one.unlink()
+        for one in fresh:
+            one.rmdir()
         raise
 
 

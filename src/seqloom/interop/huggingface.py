@@ -12,6 +12,8 @@ from seqloom.layouts.folder import Settings, read_json, tensors
 from seqloom.run import Run, weights
 from seqloom.text.special import specials
 
+LEAST = 9  # tensors of a layer
+
 
 def read(folder: Path, tokenizer: Path | None = None) -> Checkpoint:
     """The checkpoint of a folder."""
@@ -20,12 +22,13 @@ def read(folder: Path, tokenizer: Path | None = None) -> Checkpoint:
     if not isinstance(kind, str) or kind not in FAMILIES:
         raise ValueError(f"{said.source}: models of type {str(kind)[:40]!r} cannot be read; only {', '.join(sorted(FAMILIES))}")
     family, found = FAMILIES[kind], tensors(folder)
+    said = said.called(family.aliases)
     named = renamed(found, family)
     learnt = tokens.read(tokenizer or folder / "tokenizer.json", said, family.roles, family.frame)
     tree = family.tree(said, set(named))
     for place in (tree.get("stack"), tree.get("encoder"), tree.get("decoder")):
-        if place and place["layers"] > len(named):
-            raise ValueError(f"{said.source}: {place['layers']} layers are more than the {len(named)} tensors; the two do not belong together")
+        if place and place["layers"] > 1 + len(named) // LEAST:
+            raise ValueError(f"{said.source}: {place['layers']} layers are more than {len(named)} tensors make; the two do not belong together")
     if tree.get("embedding", {}).get("type") == "Segmented":
         tree["embedding"]["separator"] = specials(learnt).eos
     rows = said.count("vocab_size", 1)

@@ -14,6 +14,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from torch import Tensor, nn
 
+from seqloom.files import read_small
 from seqloom.interop.checkpoint import Checkpoint, shapes
 from seqloom.layouts.llama import language
 from seqloom.text import tokenizer as tokenizers
@@ -21,6 +22,7 @@ from seqloom.text.special import carrying
 
 UNK, BOS, EOS = range(3)
 MOST = 1 << 20  # of any of its sizes
+LONGEST = 256  # bytes of a piece
 EPSILON = 1e-5
 
 
@@ -39,7 +41,7 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
     dim, inner, layers, heads, groups, vocabulary, context = struct.unpack("<7i", head)
     tied, vocabulary = vocabulary > 0, abs(vocabulary)
     sizes = (dim, inner, layers, heads, groups, vocabulary, context)
-    if not all(0 < size < MOST for size in sizes) or dim % heads or heads % groups or (dim // heads) % 2:
+    if not all(0 < size < MOST for size in sizes) or vocabulary <= EOS or dim % heads or heads % groups or (dim // heads) % 2:
         raise ValueError(f"{path}: its sizes {sizes} are those of no model; this is not a checkpoint of llama2.c")
     half, keys = dim // heads // 2, dim // heads * groups
     parts = {
@@ -98,7 +100,7 @@ def beside(path: Path) -> Path:
 def pieces(path: Path, vocabulary: int) -> Tokenizer:
     """The tokenizer of a tok….bin: byte pairs over pieces, the pair that makes the best-scored piece first."""
     try:
-        data = path.read_bytes()
+        data = read_small(path, MOST * LONGEST)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
     found: list[tuple[str, float]] = []
@@ -107,7 +109,7 @@ def pieces(path: Path, vocabulary: int) -> Tokenizer:
         for index in range(vocabulary):
             score, length = struct.unpack_from("<fi", data, place)
             text = data[place + 8 : place + 8 + length]
-            if length < 0 or len(text) != length:
+            if not 0 <= length <= LONGEST or len(text) != length:
                 raise ValueError
             place += 8 + length
             found.append((("<unk>", "<s>", "</s>")[index] if index < 3 else text.decode().replace(" ", "▁"), score))

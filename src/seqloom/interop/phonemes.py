@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -68,10 +69,10 @@ def load(path: Path) -> dict[str, np.ndarray]:
                 raise ValueError(f"it has no {missing[0]}")
             found = {name: opened[name] for name in names}
         for name, array in found.items():
-            if array.dtype.kind != "f" or not np.isfinite(array).all():
+            if array.dtype.kind != "f" or not (np.abs(array) < np.finfo(np.float32).max).all():
                 raise ValueError(f"{name} holds more than finite numbers")
         return found
-    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path}: not a checkpoint of letters to phonemes ({str(error)[:120]}); nothing else is read from .npz files") from None
 
 

@@ -47,6 +47,11 @@ def read(
         by_name = [known[one] for one in (*tokens, *unknown, *usual.get(role, ())) if isinstance(one, str) and one in known]
         if chosen := [one for one in given if one in ids] or by_name[:1]:
             found[role] = chosen
+    for role in frame:
+        if role not in found:
+            raise ValueError(f"{path}: it has no token that {'begins' if role == 'bos' else 'ends'} a text, as this kind of model needs; "
+                             f"say it in tokenizer_config.json beside it ({WORDS[role][-1]})")  # fmt: skip
+    _obey(parts.get("normalizer"), names)
     try:
         parts = carrying(parts, found)
         one = specials(Tokenizer.from_str(json.dumps(parts)))
@@ -55,3 +60,11 @@ def read(
     except ValueError as error:
         raise ValueError(f"{path}: {error}; say it in tokenizer_config.json beside it (bos_token, eos_token)") from None
     return tokenizers.parse(json.dumps(parts), path)
+
+
+def _obey(normalizer: dict[str, Any] | None, names: dict[str, Any]) -> None:
+    """What tokenizer_config.json says of capitals and accents goes before what BERT's normalizer says itself."""
+    if normalizer and normalizer.get("type") == "BertNormalizer":
+        for theirs, own in (("do_lower_case", "lowercase"), ("strip_accents", "strip_accents"), ("tokenize_chinese_chars", "handle_chinese_chars")):
+            if isinstance(names.get(theirs), bool):
+                normalizer[own] = names[theirs]

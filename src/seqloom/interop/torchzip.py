@@ -72,9 +72,9 @@ class Checkpoint:
             if f"{self.root}byteorder" in names and self.zip.read(f"{self.root}byteorder") != b"little":
                 raise ValueError("its numbers are not little-endian")
             self.value = walk(self.zip.read(program))
-        except (OSError, zipfile.BadZipFile, StopIteration):
+        except (OSError, zipfile.BadZipFile, StopIteration, RuntimeError, EOFError):  # encrypted, or of a method unknown
             raise ValueError(f"{path}: not a checkpoint of torch in its zip form; nothing else is opened, since it could run code") from None
-        except (ValueError, IndexError, KeyError, TypeError) as error:
+        except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if type(error) is ValueError else "its program makes no sense"
             raise ValueError(f"{path}: cannot be read without running what it says ({reason[:160]}); give a checkpoint of plain tensors") from None
 
@@ -82,7 +82,7 @@ class Checkpoint:
         (dtype, key, count), last = lazy.stored, lazy.offset
         try:
             data = self.zip.read(f"{self.root}data/{key}")
-        except (KeyError, OSError, zipfile.BadZipFile):
+        except (KeyError, OSError, zipfile.BadZipFile, RuntimeError, EOFError):
             raise ValueError(f"{self.path}: its numbers {key} are missing or damaged; get the file again") from None
         for size, stride in zip(lazy.size, lazy.stride, strict=True):
             last += (size - 1) * stride
@@ -124,10 +124,10 @@ def walk(program: bytes) -> Any:
             stack.append(tuple(since_mark()))
         elif name == "SETITEMS":
             pairs = since_mark()
-            stack[-1].update(zip(pairs[::2], pairs[1::2], strict=True))
+            put(stack[-1], pairs[::2], pairs[1::2])
         elif name == "SETITEM":
             value, key = stack.pop(), stack.pop()
-            stack[-1].update({key: value})
+            put(stack[-1], [key], [value])
         elif name == "APPENDS":
             items = since_mark()
             stack[-1].extend(items)
@@ -155,6 +155,13 @@ def walk(program: bytes) -> Any:
         else:
             raise ValueError(f"it uses {name}")
     raise ValueError("it does not end")
+
+
+def put(where: Any, keys: list[Any], values: list[Any]) -> None:
+    """Entries of a dict, whose keys are texts or numbers: the hash of a nest of pairs takes time without end."""
+    if type(where) is not dict or not all(type(key) in (str, int) for key in keys):
+        raise ValueError("it fills a dict with what has no name")
+    where.update(zip(keys, values, strict=True))
 
 
 def word(name: str) -> Word:

@@ -27,7 +27,7 @@ from seqloom.layouts.llama import LLAMA, halved, paired
 from seqloom.layouts.marian import MARIAN
 from seqloom.layouts.tokens import frame, written
 
-__all__ = ["FAMILIES", "Family", "Kept", "Unfit", "fitting", "framed", "keep", "ours", "renamed", "theirs"]
+__all__ = ["FAMILIES", "Family", "Kept", "Unfit", "fitting", "framed", "keep", "ours", "renamed", "same", "theirs"]
 
 FAMILIES = {family.kind: family for family in (GPT2, LLAMA, BERT, DISTILBERT, MARIAN)}
 MARK = {"format": "pt"}  # what a file of weights says where it has their names; more would stand in an order of chance
@@ -75,6 +75,8 @@ def keep(model: nn.Module, own: Mapping[str, Tensor], learnt: Tokenizer) -> Kept
     for name in sorted(own.keys() - {entry.ours for entry in entries}):
         raise Unfit(f"no folder of the Hugging Face layout can hold this model: as {family.kind}, it has {name}, which they have not")
     made = names.write(entries, own, lacking(model, entries, own))
+    if not said["tie_word_embeddings"]:  # then nothing else that is shared is tied either
+        made |= {f"{body}{name}": made[f"{body}{one}"].clone() for name, one in family.copies.items() if name not in made and f"{body}{one}" in made}
     texts, ids = written(learnt, family.kind, model.context)
     said = {**said, **ids, "dtype": "float32", "torch_dtype": "float32"}
     return Kept(family.kind, save(made, MARK), {**texts, "config.json": json.dumps(said, indent=1)})
@@ -97,10 +99,24 @@ def ours(family: Family, model: nn.Module, found: Tensors, source: str) -> dict[
     wanted = {name for entry in entries for name in entry.theirs}
     void = {name for entry in entries if entry.ours not in shapes and entry.fill is not None for name in entry.theirs
             if name in known and bool((found.get(known[name]) == entry.fill).all())}  # fmt: skip
+    copies = {name: one for name, one in family.copies.items() if name in known and name not in wanted}
+    computed = {name: one for name, one in family.computed.items() if name in known}
     spare = {name for name in known if name not in wanted and re.fullmatch(family.spare, name)}
-    names.check(entries, shapes, {name: found.shapes[full] for name, full in known.items() if name not in void | spare}, source)
+    rest = known.keys() - void - spare - copies.keys() - computed.keys()
+    names.check(entries, shapes, {name: found.shapes[known[name]] for name in rest}, source)
+    for name, one in copies.items():
+        same(name, one, found.get(known[name]), found.get(known[one]), 0.0, source)
+    for name, made in computed.items():
+        copy = found.get(known[name])
+        same(name, "what is computed", copy, made(model, len(copy)), 1e-3, source)  # as near as 16 bits come
     made = turned(names.read(entries, shapes, lambda name: found.get(known[name]) if name in known else None))
     return paired(model, made) if family is LLAMA else made
+
+
+def same(name: str, other: str, copy: Tensor, first: Tensor, near: float, source: str) -> None:
+    """Refuse a second copy of a weight that is none: their model would use it, and ours has no place for it."""
+    if copy.shape != first.shape or not torch.allclose(copy.float(), first.float(), rtol=0, atol=near):
+        raise ValueError(f"{source}: {name} is not the same as {other}, as it must be for this kind of model; it cannot be read")
 
 
 def turned(own: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -44,7 +44,7 @@ def encoder(
 
 
 def bert_tree(said: Settings, names: set[str]) -> Tree:
-    only = {"is_decoder": False, "add_cross_attention": False, "tie_word_embeddings": True, "position_embedding_type": "absolute"}
+    only = {"is_decoder": False, "is_causal": False, "add_cross_attention": False, "tie_word_embeddings": True, "position_embedding_type": "absolute"}
     for name, allowed in only.items():
         said.only(name, allowed)
     made = encoder(
@@ -137,6 +137,7 @@ def bert_settings(model: nn.Module) -> dict[str, Any]:
 
 def distil_tree(said: Settings, names: set[str]) -> Tree:
     said.only("tie_word_embeddings", True)
+    said.only("is_causal", False)
     dim = said.count("dim", 768)
     return encoder(
         dim,
@@ -197,7 +198,12 @@ def distil_settings(model: nn.Module) -> dict[str, Any]:
 
 ROLES, FRAME = {"pad": "pad_token_id"}, ("bos", "eos")
 BERT = Family(
-    "bert", "bert.", r"embeddings\.position_ids|cls\.predictions\.decoder\.(weight|bias)|pooler\.dense\.(weight|bias)", bert_tree, bert_entries,
-    bert_settings, ROLES, FRAME,
+    "bert", "bert.", r"embeddings\.position_ids|pooler\.dense\.(weight|bias)",
+    {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight", "cls.predictions.decoder.bias": "cls.predictions.bias"},
+    bert_tree, bert_entries, bert_settings, ROLES, FRAME,
 )  # fmt: skip
-DISTILBERT = Family("distilbert", "distilbert.", r"vocab_projector\.weight", distil_tree, distil_entries, distil_settings, ROLES, FRAME)
+DISTILBERT = Family(
+    "distilbert", "distilbert.", r"embeddings\.position_ids", {"vocab_projector.weight": "embeddings.word_embeddings.weight"},
+    distil_tree, distil_entries, distil_settings, ROLES, FRAME,
+    {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+)  # fmt: skip

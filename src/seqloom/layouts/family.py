@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from seqloom import nn as parts
 from seqloom.config import Tree
@@ -25,18 +26,23 @@ ACTIVATIONS = {
 }
 SAID = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "swish": "silu", "tanh": "tanh", "sigmoid": "sigmoid"}
 
+NONE: Mapping[str, Any] = MappingProxyType({})
+
 
 class Family(NamedTuple):
     """One kind of checkpoint, both ways."""
 
     kind: str  # its model_type
     prefix: str  # what may stand before the names of its body
-    spare: str  # a pattern of tensors that say nothing new
+    spare: str  # a pattern of tensors that are not used
+    copies: dict[str, str]  # tensors that may stand there a second time → what they must equal
     tree: Callable[[Settings, set[str]], Tree]  # config.json and the names of the tensors → a model as a config says it
     entries: Callable[[nn.Module, str], list[Entry]]  # a model, the prefix → which tensor is which weight
     settings: Callable[[nn.Module], dict[str, Any]]  # a model → its config.json, or a ValueError that says why it has none
     roles: dict[str, str]  # our special tokens → the settings that name theirs
     frame: tuple[str, ...] = ()  # the special tokens around a text where its tokenizer.json does not say
+    aliases: Mapping[str, str] = NONE  # other names of settings → the usual ones
+    computed: Mapping[str, Callable[[nn.Module, int], Tensor]] = NONE  # tensors that may stand there → what their rows must be
 
 
 class Unfit(ValueError):

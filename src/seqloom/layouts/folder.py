@@ -7,12 +7,14 @@ Nothing in it can name code to run. Whatever is missing, damaged or crafted is a
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from seqloom.files import read_small
 
 MOST = 16 << 20  # bytes of a JSON file of settings; a real one has a few thousand
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines", "custom_generate", "custom_code")
@@ -21,20 +23,30 @@ CUT = "safetensors"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object, not too large and not too deep."""
+    """A JSON object, not too large and not too deep, that says nothing twice."""
     try:
-        if path.stat().st_size > MOST:
-            raise ValueError(f"{path}: {path.stat().st_size:,} bytes are too many for settings; this is not a real checkpoint")
-        found = json.loads(path.read_text("utf-8"))
+        text = read_small(path, MOST)
+    except ValueError as error:
+        raise ValueError(f"{error}, for settings; this is not a real checkpoint") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}); give a folder of the Hugging Face layout") from None
+    try:
+        found = json.loads(text.decode(), object_pairs_hook=_once)
     except RecursionError:
         raise ValueError(f"{path}: nested too deep to be settings; this is not a real checkpoint") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"{path}: not valid JSON ({error}); get the file again") from None
+    except ValueError as error:
+        raise ValueError(f"{path}: not valid JSON ({str(error)[:160]}); get the file again") from None
     if not isinstance(found, dict):
         raise ValueError(f"{path}: a JSON object is expected, not a {type(found).__name__}; get the file again")
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:80]!r} stands in it twice")
+    return made
 
 
 class Settings:
@@ -51,6 +63,14 @@ class Settings:
     def wrong(self, name: str, wanted: str) -> ValueError:
         return ValueError(f"{self.source}: {name} is {str(self.values.get(name))[:80]}, where {wanted} is expected")
 
+    def called(self, other: Mapping[str, str]) -> Settings:
+        """The settings with `other` names for some of them replaced by the usual one; both may stand there if they agree."""
+        values = {name: value for name, value in self.values.items() if name not in other}
+        for name, usual in other.items():
+            if (value := self.values.get(name)) is not None and value != values.setdefault(usual, value):
+                raise ValueError(f"{self.source}: {name} is {str(value)[:40]} and {usual}, which means the same, {str(values[usual])[:40]}")
+        return Settings(values, self.source)
+
     def count(self, name: str, default: int | None = None, least: int = 1) -> int:
         value = self.values.get(name)
         value = default if value is None else value
@@ -58,10 +78,10 @@ class Settings:
             raise self.wrong(name, f"a whole number of at least {least}")
         return value
 
-    def number(self, name: str, default: float) -> float:
+    def number(self, name: str, default: float | None = None) -> float:
         value = self.values.get(name)
         value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e308:
             raise self.wrong(name, "a number of at least 0")
         return float(value)
 
@@ -109,6 +129,8 @@ class Tensors:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.types: dict[str, str] = {}
         for path in files:
+            if path.exists() and not path.is_file():
+                raise ValueError(f"{path}: it is not a regular file; get the file again")
             try:
                 with safe_open(path, "pt") as opened:
                     for name in opened.keys():  # noqa: SIM118  it is no dict
@@ -142,7 +164,7 @@ def tensors(folder: Path) -> Tensors:
             raise ValueError(f"{index}: it has no weight_map of names to files; get the file again")
         files = sorted(set(named.values()))
         for file in files:
-            if Path(file).name != file or "\\" in file or not file.endswith(f".{CUT}"):
+            if Path(file).name != file or len(file) > 255 or "\\" in file or not file.endswith(f".{CUT}"):
                 raise ValueError(f"{index}: {file[:80]!r} is not the name of a safetensors file beside it; nothing else is opened")
             if not (folder / file).is_file():
                 raise ValueError(f"{folder}: {file} is missing, which its index names; get the whole checkpoint again")

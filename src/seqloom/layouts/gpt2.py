@@ -20,6 +20,7 @@ def tree(said: Settings, names: set[str]) -> Tree:
         ("scale_attn_by_inverse_layer_idx", False),
         ("reorder_and_upcast_attn", False),
         ("add_cross_attention", False),
+        ("is_causal", True),
     ):
         said.only(name, allowed)
     dim = said.count("n_embd", 768)
@@ -99,6 +100,7 @@ def settings(model: nn.Module) -> dict[str, Any]:
 
 
 GPT2 = Family(
-    "gpt2", "transformer.", r"h\.\d+\.attn\.(bias|masked_bias)|lm_head\.weight", tree, entries, settings,
+    "gpt2", "transformer.", r"h\.\d+\.attn\.(bias|masked_bias)", {"lm_head.weight": "wte.weight"}, tree, entries, settings,
     {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "pad_token_id"},
+    aliases={"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
 )  # fmt: skip

@@ -17,6 +17,7 @@ from seqloom.layouts.names import Entry, same, stacked
 
 
 def tree(said: Settings, names: set[str]) -> Tree:
+    said.only("is_causal", True)
     said.word("hidden_act", "silu", {"silu": "swish", "swish": "swish"})
     dim, heads = said.count("hidden_size", 4096), said.count("num_attention_heads", 32)
     size = said.count("head_dim", max(1, dim // heads))
@@ -70,21 +71,24 @@ def language(
 
 
 def angles(said: Settings) -> Tree:
-    """The base of the angles and their stretch, in the newer form (rope_parameters) or the older (rope_theta, rope_scaling)."""
-    inside = said.inner("rope_parameters") or said.inner("rope_scaling") or Settings({}, said.source)
+    """The base of the angles and their stretch, in the older form (rope_theta, rope_scaling), which goes first, or the newer (rope_parameters)."""
+    form = "rope_scaling" if said.values.get("rope_scaling") else "rope_parameters"
+    inside = said.inner(form) or Settings({}, said.source)
     base = inside.number("rope_theta", said.number("rope_theta", 10000.0))
     kind = inside.values.get("rope_type") or inside.values.get("type") or "default"
     if kind == "default":
         return {"base": base}
     if kind == "linear":
-        return {"base": base, "stretch": {"type": "Interpolated", "factor": inside.number("factor", 1.0)}}
+        return {"base": base, "stretch": {"type": "Interpolated", "factor": inside.number("factor")}}
     if kind == "llama3":
+        length = "original_max_position_embeddings"
+        known = said if said.values.get(length) is not None else inside
         stretch = {
             "type": "Banded",
-            "factor": inside.number("factor", 8.0),
-            "low": inside.number("low_freq_factor", 1.0),
-            "high": inside.number("high_freq_factor", 4.0),
-            "length": inside.count("original_max_position_embeddings", 8192),
+            "factor": inside.number("factor"),
+            "low": inside.number("low_freq_factor"),
+            "high": inside.number("high_freq_factor"),
+            "length": known.count(length, said.count("max_position_embeddings", 2048)),
         }
         return {"base": base, "stretch": stretch}
     raise ValueError(f"{said.source}: rotary angles of type {str(kind)[:40]!r} cannot be read; only default, linear and llama3")
@@ -174,6 +178,6 @@ def orders(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[tuple[st
 
 
 LLAMA = Family(
-    "llama", "model.", r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq|lm_head\.weight", tree, entries, settings,
+    "llama", "model.", r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", {"lm_head.weight": "embed_tokens.weight"}, tree, entries, settings,
     {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "pad_token_id"},
 )  # fmt: skip

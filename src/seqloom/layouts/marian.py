@@ -13,6 +13,8 @@ from seqloom.layouts.family import ACTIVATIONS, Family, Look, fits, look, plain_
 from seqloom.layouts.folder import Settings
 from seqloom.layouts.names import Entry, affine, same, stacked
 
+LENGTH = 4096  # positions that their table is made for; ours are computed, for any length
+
 
 def tree(said: Settings, names: set[str]) -> Tree:
     for name, allowed in (
@@ -22,6 +24,7 @@ def tree(said: Settings, names: set[str]) -> Tree:
         ("normalize_embedding", False),
         ("add_final_layer_norm", False),
         ("static_position_embeddings", True),
+        ("is_causal", None),
     ):
         said.only(name, allowed)
     activation, dropout = said.word("activation_function", "gelu", ACTIVATIONS), said.number("dropout", 0.1)
@@ -103,7 +106,7 @@ def settings(model: nn.Module) -> dict[str, Any]:
         "activation_function": sizes["encoder"].activation,
         "scale_embedding": model.embedding.factor != 1,
         "share_encoder_decoder_embeddings": True,
-        "max_position_embeddings": 1024,
+        "max_position_embeddings": LENGTH,
         "tie_word_embeddings": plain_output(model, bias=True),
     }
     for side, size in sizes.items():
@@ -112,6 +115,10 @@ def settings(model: nn.Module) -> dict[str, Any]:
 
 
 MARIAN = Family(
-    "marian", "model.", r"(encoder|decoder)\.embed_(positions|tokens)\.weight|lm_head\.weight", tree, entries, settings,
-    {"bos": "decoder_start_token_id", "eos": "eos_token_id", "pad": "pad_token_id"}, ("eos",),
+    "marian", "model.", "",
+    {name: "shared.weight" for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")},
+    tree, entries, settings, {"bos": "decoder_start_token_id", "eos": "eos_token_id", "pad": "pad_token_id"}, ("eos",),
+    {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads", "num_hidden_layers": "encoder_layers"},
+    {f"{side}.embed_positions.weight": lambda model, rows, side=side: getattr(model, side).position.code(slice(0, rows))
+     for side in ("encoder", "decoder")},
 )  # fmt: skip

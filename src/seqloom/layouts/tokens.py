@@ -21,7 +21,7 @@ def frame(learnt: Tokenizer, kind: str) -> dict[str, Any]:
 
 
 def written(learnt: Tokenizer, kind: str, context: int | None) -> tuple[dict[str, str], dict[str, Any]]:
-    """tokenizer.json and tokenizer_config.json as texts by name, and the ids that config.json says."""
+    """tokenizer.json and tokenizer_config.json as texts by name, and the ids that config.json says; null where there is none, not a class's own."""
     one = specials(learnt)
     named: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     for role, index in (("pad", one.pad), ("unk", one.unk), ("bos", one.bos), ("eos", one.eos if one.stops else None), ("mask", one.mask)):
@@ -40,5 +40,4 @@ def written(learnt: Tokenizer, kind: str, context: int | None) -> tuple[dict[str
     else:
         ids.pop("eos_token_id")
     texts = {"tokenizer.json": frame(learnt, kind), "tokenizer_config.json": named}
-    texts = {name: json.dumps(value, ensure_ascii=False, indent=1 if value is named else None) for name, value in texts.items()}
-    return texts, {name: value for name, value in ids.items() if value is not None}
+    return {name: json.dumps(value, ensure_ascii=False, indent=1 if value is named else None) for name, value in texts.items()}, ids

@@ -14,6 +14,7 @@ SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
 PAD, UNK, BOS, EOS, MASK = range(5)
 NAMES = ("pad", "unk", "bos", "eos", "mask")
 MARK = "seqloom:"
+PAIRS = ("BertProcessing", "RobertaProcessing")  # what says [CLS] and [SEP] without a template
 
 
 class Specials(NamedTuple):
@@ -108,18 +109,15 @@ def _template(state: dict[str, Any]) -> dict[str, Any] | None:
 
 def _framing(state: dict[str, Any] | None) -> dict[str, Any]:
     """A post-processor's JSON with a template in it: its own, or one that adds nothing."""
-    if state is not None and _template(state) is not None:
-        return state
-    before, after = [], []
-    table: dict[str, Any] = {}
-    if state is not None and state["type"] == "BertProcessing":
-        for name, side in (("cls", before), ("sep", after)):
-            token, index = state[name]
-            table[token] = {"id": token, "ids": [index], "tokens": [token]}
-            side.append({"SpecialToken": {"id": token, "type_id": 0}})
-        state = None
-    template = _made(before, after, table)
-    return template if state is None else {"type": "Sequence", "processors": [state, template]}
+    empty = _made([], [], {})
+    if state is None:
+        return empty
+    if state["type"] in PAIRS:
+        before, after = ([{"SpecialToken": {"id": state[name][0], "type_id": 0}}] for name in ("cls", "sep"))
+        return _made(before, after, {token: {"id": token, "ids": [index], "tokens": [token]} for token, index in (state["cls"], state["sep"])})
+    if state["type"] == "Sequence":
+        state = {**state, "processors": [_framing(one) if one["type"] in PAIRS else one for one in state["processors"]]}
+    return state if _template(state) is not None else {"type": "Sequence", "processors": [state, empty]}
 
 
 def _made(before: list[dict], after: list[dict], table: dict[str, Any]) -> dict[str, Any]:

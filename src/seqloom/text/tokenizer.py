@@ -19,6 +19,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from seqloom.files import write_whole
 from seqloom.text.lines import lines
+from seqloom.text.parsed import load, parse
 from seqloom.text.special import BOS, EOS, MASK, PAD, SPECIALS, UNK, Specials, specials  # noqa: F401  some find them here
 
 SAMPLE = 100_000_000  # characters a tokenizer learns from
@@ -131,15 +132,6 @@ def save(tokenizer: Tokenizer, path: str | Path) -> None:
     write_whole(path, tokenizer.to_str(pretty=True))
 
 
-def load(path: str | Path) -> Tokenizer:
-    """The tokenizer saved at `path`; a file that is none is a ValueError."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot read a tokenizer: {getattr(error, 'strerror', error)}; give a tokenizer.json") from error
-    return parse(text, path)
-
-
 def signature(tokenizer: Tokenizer) -> str:
     """Sixteen hexadecimal digits that name exactly this tokenizer."""
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
@@ -215,45 +207,6 @@ def _learn(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer
     tokenizer.train_from_iterator(texts, trainer)
     # Training registers the special tokens as added tokens, which are searched for in every text: forget that.
     return Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"added_tokens": []}))
-
-
-def parse(text: str, path: str | Path) -> Tokenizer:
-    """The tokenizer of a JSON text, without padding and truncation, which would change what a text is."""
-    # A crafted file raises PanicException, which is a BaseException, when read or only when used: so use it once.
-    try:
-        parts = json.loads(text)
-        _survivable(parts["model"])
-        _complete(parts.get("post_processor"))
-        tokenizer = Tokenizer.from_str(json.dumps(parts | {"padding": None, "truncation": None}))
-        tokenizer.decode(tokenizer.encode("Hello, <wörld>\n 1").ids)
-        top = max(tokenizer.get_vocab().values(), default=-1)
-        count = tokenizer.get_vocab_size()
-    except (KeyboardInterrupt, SystemExit, MemoryError):
-        raise
-    except BaseException as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path}: not a tokenizer.json of the tokenizers library ({reason}); give another file") from None
-    if top != count - 1:
-        raise ValueError(f"{path}: {count} tokens but the highest id is {top}; number them 0 to {count - 1}")
-    return tokenizer
-
-
-def _survivable(model: dict) -> None:
-    """Refuse merges whose second half lacks the prefix it should have: the library cuts it off blindly, and may abort the process."""
-    prefix = model.get("continuing_subword_prefix") or ""
-    for merge in model.get("merges", []) if prefix else []:
-        second = merge.split(" ")[-1] if isinstance(merge, str) else merge[-1]
-        if not second.startswith(prefix):
-            raise ValueError(f"the merge {merge} does not go on with {prefix}")
-
-
-def _complete(frame: dict | None) -> None:
-    """Refuse a template with a token that its table has not: the library stops the program's thread over it, aloud."""
-    for one in [frame, *(frame or {}).get("processors", [])]:
-        if one and one["type"] == "TemplateProcessing":
-            names = [piece["SpecialToken"]["id"] for side in ("single", "pair") for piece in one[side] if "SpecialToken" in piece]
-            if missing := [name for name in names if name not in one["special_tokens"]]:
-                raise ValueError(f"the template names {missing[0]} and does not say its id")
 
 
 def _moved(parts: dict) -> dict:
