@@ -97,6 +97,24 @@ KINDS = {
             "tie_word_embeddings": True,
         },
     ),
+    "llama 3 said outside": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {
+            **LLAMA,
+            "original_max_position_embeddings": 16,
+            "rope_parameters": {"rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        },
+    ),
+    "llama 3 not said": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {
+            **LLAMA,
+            "max_position_embeddings": 40,
+            "rope_parameters": {"rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+        },
+    ),
     "bert": ("BertForMaskedLM", "BertConfig", BERT),
     "bert pairs": ("BertForPreTraining", "BertConfig", {**BERT, "hidden_act": "gelu_new"}),
     "bert body": ("BertModel", "BertConfig", BERT),

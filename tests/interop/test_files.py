@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -268,6 +270,9 @@ def test_nanogpt_needs_its_tokenizer(tmp_path):
         (lambda path: [1, 2], "no model_args"),
         (lambda path: {"model_args": {"n_layer": 10**9, "n_embd": 16, "n_head": 2}, "model": {}}, "more than its 0 tensors"),
         (lambda path: {"model_args": {"n_layer": float("nan"), "n_embd": 16}, "model": {}}, "n_layer is nan"),
+        (lambda path: {"model_args": {}, "model": {"a": torch.zeros(3, dtype=torch.int64)}}, "is no matrix of real numbers"),
+        (lambda path: {"model_args": {}, "model": {"a": torch.zeros(3), "transformer.a": torch.zeros(3)}}, "a stands there twice"),
+        (lambda path: {"model_args": {(1, 2): 3}, "model": {}}, "what has no name"),
     ],
 )
 def test_a_hostile_torch_file_runs_nothing(tmp_path, value, sentence):
@@ -276,6 +281,40 @@ def test_a_hostile_torch_file_runs_nothing(tmp_path, value, sentence):
     with pytest.raises(ValueError, match=sentence):
         bring(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
     assert not (tmp_path / "ran").exists() and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("program", [b"}](]]u.", b"K\x01K\x02a.", b"K\x01" + b"\x85q\x00h\x00h\x00\x86" * 64 + b"}h\x00K\x01s."])
+def test_a_program_that_makes_no_sense_is_one_line(tmp_path, program):
+    """A list filled as a dict, a number that is appended to, a nest of pairs as a key, whose hash would never be known."""
+    nano(tmp_path / "good.pt")
+    with zipfile.ZipFile(tmp_path / "ckpt.pt", "w") as packed:
+        packed.writestr("a/data.pkl", b"\x80\x02" + program)
+    with pytest.raises(ValueError, match="cannot be read without running"):
+        bring(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
+
+
+@pytest.mark.parametrize("field, value", [(6, 1), (8, 99)])
+@pytest.mark.parametrize("name", ["ckpt.pt", "ckpt.npz"])
+def test_an_archive_that_is_locked_or_packed_in_an_unknown_way(tmp_path, name, field, value):
+    nano(tmp_path / "good.pt")
+    arrays = {f"{side}_{key}": np.zeros(3, np.float32) for side in ("enc", "dec") for key in ("emb", "w_ih", "w_hh", "b_ih", "b_hh")}
+    np.savez(tmp_path / "good.npz", fc_w=np.zeros(3), fc_b=np.zeros(3), **arrays)
+    data = bytearray((tmp_path / f"good{Path(name).suffix}").read_bytes())
+    for mark, more in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
+        for place in [match.start() for match in re.finditer(re.escape(mark), bytes(data))]:
+            data[place + field + more : place + field + more + 2] = value.to_bytes(2, "little")
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=r"not a checkpoint of|cannot be read without"):
+        bring(tmp_path / name, tmp_path / "run", tmp_path / "tokenizer.json" if name == "ckpt.pt" else None)
+
+
+def test_nanogpt_with_an_output_of_its_own_is_refused(tmp_path):
+    nano(tmp_path / "ckpt.pt", prefix="")
+    saved = torch.load(tmp_path / "ckpt.pt", weights_only=True)
+    saved["model"]["lm_head.weight"] = saved["model"]["lm_head.weight"] + 1
+    torch.save(saved, tmp_path / "ckpt.pt")
+    with pytest.raises(ValueError, match=r"lm_head\.weight is not the same as wte\.weight"):
+        bring(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
 
 
 def test_a_bare_pickle_is_not_opened(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import struct
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import Trap, make
+from made import KINDS, Trap, make
 from safetensors.torch import load_file, save_file
 
 from seqloom.cli import main
@@ -37,11 +38,11 @@ def copy(checkpoints, tmp_path) -> Callable[[str], Path]:
     return copied
 
 
-def refused(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> str:
+def refused(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> str:
     """The one line that the command line says."""
     with pytest.raises(SystemExit) as left:
         main(["import", str(folder), "--out", str(tmp_path / "run")])
-    said = capsys.readouterr()
+    said = capfd.readouterr()
     assert left.value.code == 2 and said.out == ""
     assert said.err.count("\n") == 1 and len(said.err) < 600 and "Traceback" not in said.err, said.err
     assert not (tmp_path / "run").exists()
@@ -82,12 +83,16 @@ def change(path: Path, **values) -> None:
         ({"scale_attn_by_inverse_layer_idx": True}, "only false can be read"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"eos_token_id": "<script>"}, "a token's id is expected"),
+        ({"layer_norm_epsilon": 10**400}, "layer_norm_epsilon is 1000"),
+        ({"n_layer": 9}, "9 layers are more than"),
+        ({"is_causal": False}, "only true can be read"),
+        ({"num_attention_heads": 2}, "num_attention_heads is 2 and n_head, which means the same, 4"),
     ],
 )
-def test_a_crafted_config(copy, tmp_path, capsys, values, sentence):
+def test_a_crafted_config(copy, tmp_path, capfd, values, sentence):
     folder = copy("gpt2")
     change(folder / "config.json", **values)
-    assert sentence in refused(folder, tmp_path, capsys)
+    assert sentence in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize(
@@ -100,20 +105,22 @@ def test_a_crafted_config(copy, tmp_path, capsys, values, sentence):
         ('{"a": ' * 100_000, "nested too deep"),
         (" " * (17 << 20), "too many, more than 16,777,216, for settings"),
         (b"\xff\xfe\x00", "not valid JSON"),
+        ('{"model_type": "gpt2", "model_type": "llama"}', "'model_type' stands in it twice"),
+        ('{"n_embd": ' + "1" * 5000 + "}", "not valid JSON"),
     ],
 )
-def test_a_broken_config(copy, tmp_path, capsys, text, sentence):
+def test_a_broken_config(copy, tmp_path, capfd, text, sentence):
     folder = copy("gpt2")
     (folder / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert sentence in refused(folder, tmp_path, capsys)
+    assert sentence in refused(folder, tmp_path, capfd)
 
 
-def test_code_beside_the_weights_is_not_run(copy, tmp_path, capsys):
+def test_code_beside_the_weights_is_not_run(copy, tmp_path, capfd):
     """A folder with code and a config that names it; also one whose modules.json of sentence-transformers names a class."""
     folder = copy("gpt2")
     (folder / "modeling_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     change(folder / "config.json", auto_map={"AutoConfig": "modeling_evil.Config"})
-    refused(folder, tmp_path, capsys)
+    refused(folder, tmp_path, capfd)
     change(folder / "config.json", auto_map="leave out")
     (folder / "modules.json").write_text(json.dumps([{"type": "modeling_evil.Evil", "path": ""}]))
     main(["import", str(folder), "--out", str(tmp_path / "run")])
@@ -139,12 +146,12 @@ def header(data: dict) -> bytes:
         (lambda data, trap: header({"wte.weight": {"dtype": "F32", "shape": [1], "data_offsets": [100, 104]}}) + b"1234", "safetensors file"),
     ],
 )
-def test_spoilt_weights(copy, tmp_path, capsys, spoil, sentence):
+def test_spoilt_weights(copy, tmp_path, capfd, spoil, sentence):
     folder = copy("gpt2")
     path = folder / "model.safetensors"
     change(folder / "config.json", n_layer=1)
     path.write_bytes(spoil(path.read_bytes(), Trap(tmp_path / "ran")))
-    found = refused(folder, tmp_path, capsys)
+    found = refused(folder, tmp_path, capfd)
     assert sentence in found or "has shape" in found
     assert not (tmp_path / "ran").exists()
 
@@ -166,33 +173,33 @@ def alter(folder: Path, edit: Callable[[dict], None]) -> None:
         (lambda t: t.update({"wte.weight": torch.zeros(40, 32)}), "are the same weight"),
     ],
 )
-def test_wrong_tensors(copy, tmp_path, capsys, edit, sentence):
+def test_wrong_tensors(copy, tmp_path, capfd, edit, sentence):
     folder = copy("gpt2")
     alter(folder, edit)
-    assert sentence in refused(folder, tmp_path, capsys)
+    assert sentence in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pkl"])
-def test_pickled_weights_are_not_opened(copy, tmp_path, capsys, name):
+def test_pickled_weights_are_not_opened(copy, tmp_path, capfd, name):
     folder = copy("gpt2")
     (folder / "model.safetensors").unlink()
     (folder / name).write_bytes(pickle.dumps(Trap(tmp_path / "ran")))
-    assert f"its weights are pickled ({name})" in refused(folder, tmp_path, capsys)
+    assert f"its weights are pickled ({name})" in refused(folder, tmp_path, capfd)
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_pickled_file_given_itself_is_not_opened(tmp_path, capsys):
+def test_a_pickled_file_given_itself_is_not_opened(tmp_path, capfd):
     for name in ("pytorch_model.bin", "a.pkl", "a.pth", "a.pt", "a.bin"):
         (tmp_path / name).write_bytes(pickle.dumps(Trap(tmp_path / "ran")))
-        refused(tmp_path / name, tmp_path, capsys)
+        refused(tmp_path / name, tmp_path, capfd)
     assert not (tmp_path / "ran").exists()
 
 
-def test_no_weights_at_all(copy, tmp_path, capsys):
+def test_no_weights_at_all(copy, tmp_path, capfd):
     folder = copy("gpt2")
     (folder / "model.safetensors").unlink()
-    assert "no model.safetensors" in refused(folder, tmp_path, capsys)
-    assert "no such file or folder" in refused(tmp_path / "nowhere", tmp_path, capsys)
+    assert "no model.safetensors" in refused(folder, tmp_path, capfd)
+    assert "no such file or folder" in refused(tmp_path / "nowhere", tmp_path, capfd)
 
 
 @pytest.mark.parametrize(
@@ -209,22 +216,22 @@ def test_no_weights_at_all(copy, tmp_path, capsys):
         ({"weight_map": {"a": "part.safetensors"}}, "it says that a is in part.safetensors, which it is not"),
     ],
 )
-def test_a_crafted_index(copy, tmp_path, capsys, index, sentence):
+def test_a_crafted_index(copy, tmp_path, capfd, index, sentence):
     folder = copy("gpt2")
     (folder / "model.safetensors").rename(folder / "part.safetensors")
     (tmp_path / "outside.safetensors").write_bytes((folder / "part.safetensors").read_bytes())
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert sentence in refused(folder, tmp_path, capsys)
+    assert sentence in refused(folder, tmp_path, capfd)
 
 
-def test_two_shards_with_the_same_tensor(copy, tmp_path, capsys):
+def test_two_shards_with_the_same_tensor(copy, tmp_path, capfd):
     folder = copy("gpt2")
     (folder / "model.safetensors").rename(folder / "a.safetensors")
     (folder / "b.safetensors").write_bytes((folder / "a.safetensors").read_bytes())
     names = list(load_file(folder / "a.safetensors"))
     named = {**dict.fromkeys(names, "a.safetensors"), names[0]: "b.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
-    assert "stands in a.safetensors too" in refused(folder, tmp_path, capsys)
+    assert "stands in a.safetensors too" in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize(
@@ -246,42 +253,149 @@ def test_two_shards_with_the_same_tensor(copy, tmp_path, capsys):
         ),
     ],
 )
-def test_a_crafted_tokenizer(copy, tmp_path, capsys, text, sentence):
+def test_a_crafted_tokenizer(copy, tmp_path, capfd, text, sentence):
     folder = copy("gpt2")
     (folder / "tokenizer.json").write_text(text)
-    assert sentence in refused(folder, tmp_path, capsys)
+    assert sentence in refused(folder, tmp_path, capfd)
 
 
-def test_a_template_that_names_what_is_not_there(copy, tmp_path, capsys):
+def test_a_template_that_names_what_is_not_there(copy, tmp_path, capfd):
     folder = copy("bert")
     said = json.loads((folder / "tokenizer.json").read_text())
     piece = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
     said["post_processor"] = {"type": "TemplateProcessing", "single": [piece], "pair": [piece], "special_tokens": {}}
     (folder / "tokenizer.json").write_text(json.dumps(said))
-    assert "not a tokenizer.json" in refused(folder, tmp_path, capsys)
+    assert "not a tokenizer.json" in refused(folder, tmp_path, capfd)
 
 
-def test_a_tokenizer_without_an_end(copy, tmp_path, capsys):
+def test_a_tokenizer_without_an_end(copy, tmp_path, capfd):
     folder = copy("gpt2")
     (folder / "tokenizer_config.json").unlink()
     change(folder / "config.json", bos_token_id=None, eos_token_id=None)
-    assert "nothing says which token begins or ends a text" in refused(folder, tmp_path, capsys)
+    assert "nothing says which token begins or ends a text" in refused(folder, tmp_path, capfd)
     (folder / "tokenizer.json").unlink()
-    assert "no tokenizer.json" in refused(folder, tmp_path, capsys)
+    assert "no tokenizer.json" in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("kind", ["yarn", "dynamic", "longrope", {"a": 1}])
-def test_angles_that_are_not_known(copy, tmp_path, capsys, kind):
+def test_angles_that_are_not_known(copy, tmp_path, capfd, kind):
     folder = copy("llama")
     change(folder / "config.json", rope_parameters={"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0})
-    assert "rotary angles of type" in refused(folder, tmp_path, capsys)
+    assert "rotary angles of type" in refused(folder, tmp_path, capfd)
 
 
-def test_a_place_that_is_taken_is_left_alone(copy, tmp_path, capsys):
+def test_a_place_that_is_taken_is_left_alone(copy, tmp_path, capfd):
     folder = copy("gpt2")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("mine")
     with pytest.raises(SystemExit):
         main(["import", str(folder), "--out", str(tmp_path / "run")])
-    assert "exists and is not empty" in capsys.readouterr().err
+    assert "exists and is not empty" in capfd.readouterr().err
     assert [path.name for path in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    "kind, name, sentence",
+    [
+        ("gpt2", "lm_head.weight", "is not the same as wte.weight"),
+        ("llama tied", "lm_head.weight", "is not the same as embed_tokens.weight"),
+        ("bert", "cls.predictions.decoder.weight", "is not the same as embeddings.word_embeddings.weight"),
+        ("bert", "cls.predictions.decoder.bias", "is not the same as cls.predictions.bias"),
+        ("distilbert", "vocab_projector.weight", "is not the same as embeddings.word_embeddings.weight"),
+        ("marian", "lm_head.weight", "is not the same as shared.weight"),
+        ("marian", "model.encoder.embed_tokens.weight", "is not the same as shared.weight"),
+        ("marian", "model.decoder.embed_tokens.weight", "is not the same as shared.weight"),
+        ("marian", "model.encoder.embed_positions.weight", "is not the same as what is computed"),
+    ],
+)
+@pytest.mark.parametrize("spoil", ["another", "misshapen", "the same"])
+def test_a_weight_that_is_shared_stands_there_once_or_twice_alike(tmp_path, capfd, kind, name, sentence, spoil):
+    """Their model would use the second copy."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(KINDS, "llama tied", (*KINDS["llama"][:2], {**KINDS["llama"][2], "tie_word_embeddings": True}))
+        theirs = make(kind, folder)
+    capfd.readouterr()
+    held = load_file(folder / "model.safetensors")
+    copy = {**dict(theirs.named_parameters()), **theirs.state_dict()}[name].detach().clone()
+    other = copy.clone()
+    other[7] += 1
+    held[name] = {"another": other, "misshapen": copy[1:], "the same": copy}[spoil]
+    save_file({key: tensor.contiguous() for key, tensor in held.items()}, folder / "model.safetensors", {"format": "pt"})
+    if spoil == "the same":
+        main(["import", str(folder), "--out", str(tmp_path / "run")])
+    else:
+        assert sentence in refused(folder, tmp_path, capfd)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_what_has_no_end_is_not_read(copy, tmp_path, capfd, name, kind):
+    folder = copy("gpt2")
+    (folder / name).unlink()
+    os.mkfifo(folder / name) if kind == "pipe" else (folder / name).symlink_to("/dev/zero")
+    refused(folder, tmp_path, capfd)
+
+
+def test_a_file_that_is_a_pipe_is_not_opened(tmp_path, capfd):
+    for name in ("a.bin", "a.pt", "a.npz"):
+        os.mkfifo(tmp_path / name)
+        assert "no such file" in refused(tmp_path / name, tmp_path, capfd)
+
+
+def with_parts(folder: Path, **parts) -> None:
+    change(folder / "tokenizer.json", **parts)
+
+
+@pytest.mark.parametrize(
+    "parts, sentence",
+    [
+        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}] * 40}}, "too long"),
+        ({"normalizer": {"type": "Replace", "pattern": {"Regex": ""}, "content": "." * 3000}}, "too long"),
+        ({"decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}] * 40}}, "too long"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA=="}}, "cut short"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////" + "/" * 395}}, "cut short"),
+        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "CAAAAP///////////w=="}}, "not a tokenizer.json"),
+        ({"post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2000]}}, "the id 2000 and there are 21"),
+    ],
+)
+def test_a_tokenizer_that_would_not_end(copy, tmp_path, capfd, parts, sentence):
+    folder = copy("bert")
+    with_parts(folder, **parts)
+    assert sentence in refused(folder, tmp_path, capfd)
+
+
+def test_a_template_with_an_id_that_is_not_there(copy, tmp_path, capfd):
+    folder = copy("bert")
+    text = {"Sequence": {"id": "A", "type_id": 0}}
+    table = {"[CLS]": {"id": "[CLS]", "ids": [5000], "tokens": ["[CLS]"]}}
+    with_parts(folder, post_processor={"type": "TemplateProcessing", "single": [text], "pair": [text, text], "special_tokens": table})
+    assert "the id 5000 and there are 21" in refused(folder, tmp_path, capfd)
+
+
+@pytest.mark.parametrize("token", ["[CLS]", "[SEP]"])
+def test_an_encoder_needs_its_frame(copy, tmp_path, capfd, token):
+    folder = copy("bert")
+    text = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(text.replace(token, "[OTHER]"))
+    (folder / "tokenizer_config.json").unlink(missing_ok=True)
+    assert "it has no token that" in refused(folder, tmp_path, capfd)
+
+
+def test_what_was_made_on_the_way_goes_too(copy, tmp_path, capfd, monkeypatch):
+    """New parents of the run folder; and an empty folder that was there is empty again."""
+    folder = copy("gpt2")
+    monkeypatch.setattr("seqloom.interop.checkpoint.load", lambda out: (_ for _ in ()).throw(ValueError("no")))
+    (tmp_path / "empty").mkdir()
+    for out in (tmp_path / "new" / "deep" / "run", tmp_path / "empty"):
+        with pytest.raises(SystemExit):
+            main(["import", str(folder), "--out", str(out)])
+    assert not (tmp_path / "new").exists() and list((tmp_path / "empty").iterdir()) == []
+
+
+def test_a_shard_with_a_name_too_long(copy, tmp_path, capfd):
+    folder = copy("gpt2")
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "a" * 5000 + ".safetensors"}}))
+    assert "is not the name of a safetensors file" in refused(folder, tmp_path, capfd)

@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers
 from made import BODIES, CAUSAL, KINDS, MASKED, SIZE, WORDS, make
+from tokenizers import Tokenizer
 from torch import Tensor
 
 from seqloom.evaluate import answer
@@ -197,3 +198,77 @@ def test_half_precision_is_read_in_single(tmp_path):
     run = bring(tmp_path / "theirs", tmp_path / "run")
     assert run.model.embedding.table.dtype == torch.float32
     assert torch.equal(run.model.embedding.table, theirs.model.embed_tokens.weight.float())
+
+
+@torch.no_grad()
+def test_both_ways_to_say_angles_the_older_goes_first(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    make("llama", tmp_path / "theirs")
+    path = tmp_path / "theirs" / "config.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps({**said, "rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}}))
+    theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "theirs").eval()
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    torch.testing.assert_close(run.model(IDS)[0], theirs(input_ids=IDS).logits, rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+def test_a_setting_may_have_its_other_name(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    make("gpt2", tmp_path / "theirs")
+    path = tmp_path / "theirs" / "config.json"
+    said = json.loads(path.read_text())
+    said.pop("n_head")
+    path.write_text(json.dumps({**said, "num_attention_heads": 2}))
+    theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "theirs").eval()
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    torch.testing.assert_close(run.model(IDS)[0], theirs(input_ids=IDS).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_an_id_that_is_not_there_is_said_to_be_none(tmp_path):
+    """Else their class would have its own."""
+    (tmp_path / "theirs").mkdir()
+    make("llama", tmp_path / "theirs")
+    path = tmp_path / "theirs" / "config.json"
+    said = json.loads(path.read_text())
+    path.write_text(json.dumps({**said, "pad_token_id": None, "eos_token_id": None}))
+    (tmp_path / "theirs" / "tokenizer_config.json").unlink()
+    give(bring(tmp_path / "theirs", tmp_path / "run"), tmp_path / "out")
+    back = transformers.AutoConfig.from_pretrained(tmp_path / "out")
+    assert back.eos_token_id is None and back.pad_token_id is None and back.bos_token_id == 2
+
+
+def test_capitals_are_as_the_settings_of_the_tokenizer_say(tmp_path):
+    """Where they differ from the tokenizer itself, theirs goes by them too."""
+    (tmp_path / "theirs").mkdir()
+    make("bert", tmp_path / "theirs")
+    path = tmp_path / "theirs" / "tokenizer.json"
+    said = json.loads(path.read_text())
+    said["normalizer"] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": False}
+    path.write_text(json.dumps(said))
+    settings = tmp_path / "theirs" / "tokenizer_config.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": True}))
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    assert run.tokenizer.encode("The KING").ids == run.tokenizer.encode("the king").ids
+
+
+@pytest.mark.parametrize("kind", ["BertProcessing", "RobertaProcessing"])
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_frame_without_a_template_is_one(tmp_path, kind, inside):
+    (tmp_path / "theirs").mkdir()
+    make("llama", tmp_path / "theirs")
+    path = tmp_path / "theirs" / "tokenizer.json"
+    said = json.loads(path.read_text())
+    frame = {"type": kind, "sep": [said_token(said, 3), 3], "cls": [said_token(said, 2), 2]}
+    frame |= {"trim_offsets": True, "add_prefix_space": False} if kind == "RobertaProcessing" else {}
+    said["post_processor"] = {"type": "Sequence", "processors": [frame]} if inside else frame
+    path.write_text(json.dumps(said))
+    theirs = Tokenizer.from_file(str(path)).encode("the king").ids
+    run = bring(tmp_path / "theirs", tmp_path / "run")
+    assert run.tokenizer.encode("the king").ids == theirs and theirs[0] == 2 and theirs[-1] == 3
+    assert run.specials.before == (2,) and run.specials.after == (3,)
+
+
+def said_token(said: dict, index: int) -> str:
+    known = {**said["model"]["vocab"], **{one["content"]: one["id"] for one in said["added_tokens"]}}
+    return next(token for token, number in known.items() if number == index)

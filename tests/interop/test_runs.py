@@ -139,10 +139,11 @@ def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, n
     assert there("the old king")["input_ids"] == run.encode(["the old king"], begin=True)[0][0].tolist()
 
 
-def test_a_translator_trained_here_goes_out(tmp_path, parallel):
+@pytest.mark.parametrize("tied", ["true", "false"])
+def test_a_translator_trained_here_goes_out(tmp_path, parallel, tied):
     side = "layers: 2, heads: 2, order: post, position: {type: Sinusoidal, layout: halves}, feedforward: {type: FeedForward, dim: 20}"
     sides = [f"model.encoder={{type: Transformer, causal: false, {side}}}", f"model.decoder={{type: Transformer, {side}}}"]
-    few = ["model.dim=16", "tokenizer.size=300", "train.steps=3", "train.every=3"]
+    few = ["model.dim=16", "tokenizer.size=300", "train.steps=3", "train.every=3", f"model.tied={tied}"]
     run = seqloom.fit("transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True)
     assert give(run, tmp_path / "out") == "marian"
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()

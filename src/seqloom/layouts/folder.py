@@ -138,7 +138,7 @@ class Tensors:
                             raise ValueError(f"{path}: {name} stands in {self.home[name].name} too; get the whole checkpoint again")
                         part = opened.get_slice(name)
                         self.home[name], self.shapes[name], self.types[name] = path, tuple(part.get_shape()), part.get_dtype()
-            except (SafetensorError, OSError) as error:
+            except (SafetensorError, OSError, MemoryError) as error:
                 raise ValueError(f"{path}: not a whole safetensors file ({str(error)[:120]}); get the file again") from None
 
     def get(self, name: str) -> Tensor | None:
