@@ -107,3 +107,18 @@ def test_windows_that_do_not_fit_are_refused(gpt: seqloom.Run, translator: seqlo
             evaluate(gpt, [str(text)], window=window, stride=stride)
     with pytest.raises(ValueError, match="for language models"):
         evaluate(translator, [str(path) for path in parallel], stride=4)
+
+
+def test_lines_pay_for_their_ends_in_bytes_too(text: Path, tmp_path: Path) -> None:
+    """So that a run of lines compares with one of plain text: the bytes are those of the file."""
+    run = seqloom.fit("gpt", *GPT, *SHORT, "corpus.type=Lines", data=[str(text)], out=tmp_path / "run", quiet=True)
+    numbers = {number.name: number for number in evaluate(run, [str(text)])}
+    assert f"bytes:{len(text.read_bytes().rstrip()) + 1}" in numbers["bits per byte"].signature
+
+
+def test_bytes_are_not_counted_where_much_is_unknown(gpt: seqloom.Run, text: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.txt"
+    odd.write_text(text.read_text()[:1500] + "日本語" + text.read_text()[:1000])
+    assert "bits per byte" not in {number.name for number in evaluate(gpt, [str(odd)])}
+    odd.write_text(text.read_text()[:1500] + "日")
+    assert "bits per byte" in {number.name for number in evaluate(gpt, [str(odd)])}

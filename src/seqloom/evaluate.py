@@ -23,6 +23,9 @@ from seqloom.run import Run
 from seqloom.text.store import Store, build
 from seqloom.text.tokenizer import signature
 
+BLOCK = 1 << 20  # tokens looked at at a time
+UNKNOWN = 1000  # one token in so many may be unknown where bytes are counted
+
 
 @torch.no_grad()
 def totals(model: nn.Module, objective: Callable, batches: Iterator[Batch]) -> tuple[dict[str, float], int]:
@@ -44,9 +47,15 @@ def nats(model: nn.Module, objective: Callable, batches: Iterator[Batch]) -> tup
     return sums["nats"], count
 
 
-def octets(store: Store) -> int:
-    """The UTF-8 bytes of what is predicted: the last field of each record."""
-    return int(store.fields[-1].bytes[-1] - store.fields[-1].bytes[0])
+def octets(run: Run, store: Store, count: int) -> int:
+    """The UTF-8 bytes of what is predicted, the last field of each record, with a line's end where a record has one; 0 where `count` tokens are
+    not all of it, or where the tokenizer knows so little of it that its bytes are not what the tokens say."""
+    field, unk = store.fields[-1], run.specials.unk
+    steps = range(0, len(field.tokens), BLOCK)
+    unknown = 0 if unk is None else sum(int((field.tokens[begin : begin + BLOCK] == unk).sum()) for begin in steps)
+    if count != len(field.tokens) or unknown * UNKNOWN > count:
+        return 0
+    return int(field.bytes[-1] - field.bytes[0]) + (len(store) if run.ends else 0)
 
 
 class Answer(NamedTuple):
@@ -239,7 +248,7 @@ def held_out(run: Run, store: Store, most: int) -> list[Number]:
         return labelled(run, store, most).numbers
     total, count = nats(run.model, run.recipe.objective, islice(run.recipe.data(store).once(), most))
     facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
-    return likelihood(total, count, octets(store) if count == len(store.fields[-1].tokens) else 0, facts)
+    return likelihood(total, count, octets(run, store, count), facts)
 
 
 def evaluate(
@@ -261,7 +270,7 @@ def evaluate(
     source = striding(run, store, window, stride)
     facts |= {name: getattr(source, name) for name in ("width", "stride", "rate") if hasattr(source, name)}
     sums, count = totals(run.model, run.recipe.objective, source.once())
-    numbers = likelihood(sums["nats"], count, octets(store) if count == len(store.fields[-1].tokens) else 0, facts)
+    numbers = likelihood(sums["nats"], count, octets(run, store, count), facts)
     for name, right, of in (("accuracy", "right", count), ("next segment", "told", sums.get("pairs", 0))):
         if right in sums:
             numbers.append(Number(name, 100 * sums[right] / max(of, 1), sign("accuracy", {"of": int(of), **facts})))

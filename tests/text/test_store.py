@@ -80,7 +80,7 @@ def test_only_our_own_tokenizers_are_cut_into_chunks(kind):
 def test_a_changed_tokenizer_is_no_longer_ours(change):
     parts = json.loads(KINDS["bpe"][0].to_str()) | change
     tokenizer = Tokenizer.from_str(json.dumps(parts))
-    assert Encoder(tokenizer, False).encode.__name__ == "_whole"
+    assert Encoder(tokenizer, False).encode.__name__ == "_joint" and Encoder(tokenizer, True).encode.__name__ == "_whole"
     text = "the a b fox the a b"
     tokens, _ = Encoder(tokenizer, False)([text])
     assert np.frombuffer(tokens, np.uint16).tolist() == tokenizer.encode(text).ids
@@ -90,11 +90,27 @@ def test_a_changed_tokenizer_is_no_longer_ours(change):
 @settings(deadline=None, max_examples=200)
 @given(records=st.lists(RECORD, min_size=1, max_size=6), ends=st.booleans())
 def test_ids_equal_the_tokenizers_own(kind, records, ends):
-    tokenizer, _ = KINDS[kind]
+    tokenizer, way = KINDS[kind]
     tokens, counts = Encoder(tokenizer, ends)(records)
+    if way == "_whole" and not ends:  # lines of one text
+        assert np.frombuffer(tokens, np.uint16).tolist() == tokenizer.encode("".join(records), add_special_tokens=False).ids
+        assert counts.sum() == len(tokens) // 2 and len(counts) == len(records)
+        return
     expected = [tokenizer.encode(record, add_special_tokens=False).ids + [EOS] * ends for record in records]
     assert counts.tolist() == [len(ids) for ids in expected]
     assert np.frombuffer(tokens, np.uint16).tolist() == [index for ids in expected for index in ids]
+
+
+def test_lines_of_one_text_are_read_as_one(tmp_path):
+    """A tokenizer that puts something before a text does so once, and one that joins line ends joins them; each token counts for its line."""
+    pieces = ["<unk>", "▁", "a", "b", "\n", "\n\n", "▁a"]
+    tokenizer = Tokenizer(models.BPE({one: index for index, one in enumerate(pieces)}, [("▁", "a"), ("\n", "\n")], unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    text = "ab\n\n\nb a\nab\n"
+    store = build(Text(put(tmp_path / "a.txt", text)), tokenizer, tmp_path / "cache")
+    assert store.fields[0].tokens.tolist() == tokenizer.encode(text).ids == [6, 3, 5, 4, 3, 6, 4, 2, 3, 4]
+    assert np.diff(store.fields[0].offsets).tolist() == [3, 0, 1, 3, 3]
+    assert np.diff(store.fields[0].bytes).tolist() == [3, 1, 1, 4, 3]
 
 
 def test_forgetting_chunks_changes_nothing(monkeypatch):

@@ -2,7 +2,8 @@
 
 Our tokenizers never join two sides of the border between a word and the white space after it, so a text is cut there into chunks
 (white space, then a word), and what a chunk becomes is remembered: text repeats its words. Characters are one table lookup.
-Only tokenizers made of the parts in `tokenizer.py` are known to allow that; any other is asked for each record as a whole.
+Only tokenizers made of the parts in `tokenizer.py` are known to allow that; any other is asked for each record as a whole, or for all of them
+at once where they are the lines of one text: it may put something before a text, or join line ends.
 """
 
 import json
@@ -51,7 +52,7 @@ class Encoder:
         plain = parts["post_processor"] is None or parts["post_processor"]["type"] == "TemplateProcessing"  # whose frame is not asked for
         bare = plain and not (parts["added_tokens"] or parts["truncation"] or parts["padding"])
         model = parts["model"]
-        self.encode = self._whole
+        self.encode = self._whole if ends else self._joint
         if bare and parts["pre_tokenizer"] is None and parts["normalizer"] is None and _single(model):
             self.table = np.full(0x110000, UNK, self.dtype)
             for token, index in model["vocab"].items():
@@ -61,6 +62,11 @@ class Encoder:
         elif bare and parts["pre_tokenizer"] in SPLITS and parts["normalizer"] in NORMALIZERS and not model.get("dropout"):
             self.chunks = Chunks(lambda chunk: self._bytes(tokenizer.encode(chunk, add_special_tokens=False)))
             self.encode = self._chunked
+
+    @property
+    def joins(self) -> bool:
+        """Whether what a record becomes depends on those before it."""
+        return self.encode == self._joint
 
     def __call__(self, records: list[str]) -> tuple[bytes, np.ndarray]:
         return self.encode(records)
@@ -82,6 +88,12 @@ class Encoder:
     def _whole(self, records: list[str]) -> tuple[bytes, np.ndarray]:
         encoded = self.tokenizer.encode_batch_fast(records, add_special_tokens=False)
         return self._joined(list(map(self._bytes, encoded)))
+
+    def _joint(self, records: list[str]) -> tuple[bytes, np.ndarray]:
+        (encoding,) = self.tokenizer.encode_batch(["".join(records)], add_special_tokens=False)
+        begins = np.array(encoding.offsets, np.int64).reshape(-1, 2)[:, 0]
+        ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+        return self._bytes(encoding), np.bincount(np.searchsorted(ends, begins, "right").clip(max=len(records) - 1), minlength=len(records))
 
     def _bytes(self, encoding: Encoding) -> bytes:
         return np.array(encoding.ids, self.dtype).tobytes()

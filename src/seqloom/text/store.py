@@ -24,6 +24,7 @@ from tokenizers import Tokenizer
 
 from seqloom.files import claim, claimed, fsync_folder, no_room, write_new
 from seqloom.text.corpus import Reader
+from seqloom.text.encode import Encoder
 from seqloom.text.kinds import Layout, Text, labelled
 from seqloom.text.pool import Pool
 from seqloom.text.special import Specials, specials
@@ -109,7 +110,8 @@ def build(
     tokenizers = [tokenizer] if isinstance(tokenizer, Tokenizer) else list(tokenizer)
     folder = Path(folder or platformdirs.user_cache_dir("seqloom"))
     known = [json.dumps(list(labels))] if labelled(reader.kinds) else []
-    name = " ".join([str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers), *known])
+    joined = ["joined" for one in tokenizers if Encoder(one, reader.ends).joins]
+    name = " ".join([str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers), *known, *joined])
     digest = hashlib.sha256(name.encode()).hexdigest()
     place, vocabulary = folder / digest[:32], max(one.get_vocab_size() for one in tokenizers)
     ids = specials(tokenizers[-1])
