@@ -263,6 +263,14 @@ def is_run(folder: str | Path) -> bool:
     return (Path(folder) / "config.yaml").exists()
 
 
+def nameless(folder: Path) -> bool:
+    """Whether a run has no file of labels because its data named none, as questions that all have answers."""
+    try:
+        return not (folder / "labels.json").exists() and "labels" not in json.loads((folder / "data.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
 def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
     """The trained model of a run folder, ready to use; `parts` are the classes of the user's own that its config names."""
     folder = Path(folder)
@@ -279,7 +287,7 @@ def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
         raise ValueError(f"{folder / 'results.json'}: missing or damaged; write it again with: seqloom train {folder}") from None
     if files.sha256(weights_file) != said:
         raise ValueError(f"{weights_file}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}")
-    known = labels.load(folder / "labels.json") if kinds.labelled(recipe.kinds()) else []
+    known = labels.load(folder / "labels.json") if kinds.labelled(recipe.kinds()) and not nameless(folder) else []
     model = recipe.model(learnt.get_vocab_size(), known)
     set_weights(model, kept(folder, model), weights_file)
     return Run(folder, recipe, learnt, model.eval(), known)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score
-from small import OPTIONS, put
+from small import OPTIONS, put, squad
 
 import seqloom
 from seqloom import tasks
@@ -101,6 +101,19 @@ def test_answers_stand_in_their_passage(trained, corpora):
     assert numbers(run, path)["exact match"] == pytest.approx(100 * np.mean(hits))
     lines = [json.loads(line) for line in "".join(filled(run, path)).splitlines()]
     assert [line["answer"] for line in lines] == [one.text for one in found] and lines[3]["id"] == "3"
+
+
+def test_a_run_that_knows_only_questions_with_answers_can_be_opened(trained, tmp_path):
+    """Its list of labels is empty; where the file is missing too, as in older runs. One that has learnt that there may be no answer needs it."""
+    options = [*OPTIONS["qa"], "train.steps=2", "train.every=2"]
+    seqloom.fit("qa", *options, data=[put(tmp_path / "x.json", squad(30, 0, False))], out=tmp_path / "run", quiet=True)
+    assert seqloom.load(tmp_path / "run").labels == []
+    (tmp_path / "run" / "labels.json").unlink()
+    assert seqloom.predict(seqloom.load(tmp_path / "run"), [("who sees the cat ?", "the king sees the cat .")])[0].text
+    folder = shutil.copytree(trained["qa"].folder, tmp_path / "other")
+    (folder / "labels.json").unlink()
+    with pytest.raises(ValueError, match=r"labels\.json: missing or damaged"):
+        seqloom.load(folder)
 
 
 def test_a_long_passage_is_read_in_parts(trained):

@@ -14,7 +14,7 @@ from seqloom import config, evaluate, files, layouts, tasks
 from seqloom.measure import Number
 from seqloom.nn import lora
 from seqloom.run import Recipe, Run, find, is_run, keep, weights
-from seqloom.text import labels, tokenizer
+from seqloom.text import kinds, labels, tokenizer
 from seqloom.text.store import Store
 from seqloom.train import begin, budget, distributed, vectors
 from seqloom.train.loop import Job, Outcome, Trainer
@@ -88,7 +88,7 @@ def open_folder(folder: Path, ready: Prepared) -> None:
         except OSError as error:
             raise ValueError(f"{folder}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out") from None
         tokenizer.save(ready.tokenizer, folder / "tokenizer.json")
-        if ready.labels:
+        if kinds.labelled(ready.recipe.kinds()):
             labels.save(ready.labels, folder / "labels.json")
         files.write_whole(folder / "data.json", json.dumps(digests(ready), indent=1))
         if ready.begun:
