@@ -19,7 +19,8 @@ from seqloom.evaluate import evaluate, labelled
 from seqloom.files import sha256
 from seqloom.tasks.forms import filled
 from seqloom.text import lines
-from seqloom.text.store import build
+from seqloom.text.kinds import Layout
+from seqloom.text.store import build, held
 from seqloom.train.checkpoint import newest
 from seqloom.train.loop import Fit
 
@@ -47,6 +48,36 @@ def test_each_task_is_learnt(name, measure, least, trained, corpora):
     found = numbers(trained[name], corpora[name][1])
     assert found[measure] >= least and "nats per label" in found
     assert measure in {number["name"] for number in trained[name].results()["held out"]}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_numbers_of_some_batches_are_those_of_their_records(name, trained, corpora):
+    """Batches are of like length, so the records of the first do not follow each other in the file."""
+    run = trained[name]
+
+    def longer(record: tuple) -> tuple:
+        first, *rest = record
+        return (first * 2, rest[0] * 2) if isinstance(first, list) else (f"{first} {first}", *rest)
+
+    records = [record if number % 2 else longer(record) for number, record in enumerate(run.recipe.reader([corpora[name][1]]))]
+    layout = Layout(run.recipe.kinds(), [run.tokenizer], run.ends, run.labels)
+    store = held(records, layout)
+    chosen = sorted(next(run.recipe.data(store).pools())[0].tolist())
+    assert chosen != list(range(len(chosen)))
+    some, same = labelled(run, store, 1).numbers, labelled(run, held([records[number] for number in chosen], layout)).numbers
+    assert [number.name for number in some] == [number.name for number in same]
+    assert [number.value for number in some] == pytest.approx([number.value for number in same])
+    if name == "classifier":
+        hits = [one.label == records[number][1] for number, one in enumerate(seqloom.predict(run, [text for text, _ in records])) if number in chosen]
+        assert some[0].value == pytest.approx(100 * np.mean(hits))
+
+
+def test_a_measurement_that_fails_does_not_cost_the_run(corpora, tmp_path):
+    valid = put(tmp_path / "valid.tsv", "λόγος\tking\n")
+    options = [*OPTIONS["classifier"], "train.steps=2", "train.every=2"]
+    with pytest.raises(ValueError, match="not one token of these records is known"):
+        seqloom.fit("classifier", *options, data=[corpora["classifier"][0]], valid=[valid], out=tmp_path / "run", quiet=True)
+    assert seqloom.predict(seqloom.load(tmp_path / "run"), ["the king"])
 
 
 def test_a_tagger_is_worth_what_it_writes(trained, corpora, tmp_path):

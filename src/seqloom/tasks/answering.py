@@ -49,7 +49,7 @@ def parts(length: int, room: int) -> list[int]:
     return [*range(0, max(length - room, 0), max(room // 2, 1)), max(length - room, 0)]
 
 
-def told(run: Run, source: Questions, most: int | None = None) -> Iterator[Span | None]:
+def told(run: Run, source: Questions, most: int | None = None) -> Iterator[tuple[int, Span | None]]:
     """The best span of each record, None for no answer."""
 
     def look(group: np.ndarray) -> list[Span]:
@@ -87,7 +87,7 @@ def best(scores: torch.Tensor) -> list[Span]:
 
 
 def answers(run: Run, source: Questions) -> Iterator[Found]:
-    for number, span in enumerate(told(run, source)):
+    for number, span in told(run, source):
         yield found(source, number, span)
 
 
@@ -103,7 +103,7 @@ def found(source: Questions, record: int, span: Span | None) -> Found:
 def measure(run: Run, source: Questions, facts: dict[str, object], most: int | None = None) -> tuple[list[Number], None]:
     """Exact match and F1 against every right answer."""
     counted, right = Answers(), source.store.columns("answers")[0]
-    for number, span in enumerate(told(run, source, most)):
+    for number, span in told(run, source, most):
         texts = rows(right, [number])[0].tobytes().decode().split("\0")[:-1]
         counted.add(found(source, number, span).text, texts)
     return counted.numbers(facts), None

@@ -28,7 +28,7 @@ class Label(NamedTuple):
         return {"label": self.label, "probability": round(self.probability, 6), "probabilities": every}
 
 
-def told(run: Run, source: Labelled, most: int | None = None) -> Iterator[np.ndarray]:
+def told(run: Run, source: Labelled, most: int | None = None) -> Iterator[tuple[int, np.ndarray]]:
     """P(y) of each record."""
 
     def look(group: np.ndarray) -> np.ndarray:
@@ -38,7 +38,7 @@ def told(run: Run, source: Labelled, most: int | None = None) -> Iterator[np.nda
 
 
 def answers(run: Run, source: Labelled) -> Iterator[Label]:
-    for chances in told(run, source):
+    for _, chances in told(run, source):
         best = int(chances.argmax())
         yield Label(run.labels[best], float(chances[best]), dict(zip(run.labels, chances.tolist(), strict=True)))
 
@@ -46,7 +46,7 @@ def answers(run: Run, source: Labelled) -> Iterator[Label]:
 def measure(run: Run, source: Labelled, facts: dict[str, object], most: int | None = None) -> tuple[list[Number], Confusion]:
     """Accuracy, F1, calibration."""
     confusion, calibration = Confusion(run.labels), Calibration()
-    for number, chances in enumerate(told(run, source, most)):
+    for number, chances in told(run, source, most):
         right, said = rows(source.said[0], [number])[0], chances.argmax(keepdims=True)
         confusion.add(right, said)
         calibration.add(chances[said], right == said)

@@ -36,16 +36,15 @@ def begin(model: Regressor, store: Store, _: Sequence[str]) -> None:
         model.deviation.fill_(float(numbers.std()) or 1.0)
 
 
-def told(run: Run, source: Labelled, most: int | None = None) -> Iterator[float]:
+def told(run: Run, source: Labelled, most: int | None = None) -> Iterator[tuple[int, float]]:
     return walk(run.model, source, lambda group: run.model.scores(*sides(source.cut(group, whole=True))).tolist(), most)
 
 
 def answers(run: Run, source: Labelled) -> Iterator[Score]:
-    return map(Score, told(run, source))
+    return (Score(number) for _, number in told(run, source))
 
 
 def measure(run: Run, source: Labelled, facts: dict[str, object], most: int | None = None) -> tuple[list[Number], None]:
     """Spearman, Pearson and the root of the mean squared error."""
-    said = np.fromiter(told(run, source, most), np.float64)
-    right = np.concatenate(rows(source.said[0], range(len(said))))
-    return agreement(said, right, facts), None
+    records, said = zip(*told(run, source, most), strict=True)
+    return agreement(np.array(said, np.float64), np.concatenate(rows(source.said[0], records)), facts), None

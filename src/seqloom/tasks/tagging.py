@@ -49,7 +49,7 @@ class Told(NamedTuple):
     probability: np.ndarray
 
 
-def told(run: Run, source: Tagged, most: int | None = None) -> Iterator[Told]:
+def told(run: Run, source: Tagged, most: int | None = None) -> Iterator[tuple[int, Told]]:
     """The best path of each sentence, and the probability of each tag by itself."""
 
     def look(group: np.ndarray) -> list[Told]:
@@ -64,7 +64,7 @@ def told(run: Run, source: Tagged, most: int | None = None) -> Iterator[Told]:
 
 
 def answers(run: Run, source: Tagged) -> Iterator[Tags]:
-    for number, one in enumerate(told(run, source)):
+    for number, one in told(run, source):
         words = rows(source.letters, [number])[0].tobytes().decode().split("\0")[:-1]
         yield Tags(words, [run.labels[place] for place in one.said], one.probability.tolist())
 
@@ -73,7 +73,7 @@ def measure(run: Run, source: Tagged, facts: dict[str, object], most: int | None
     """Accuracy, F1, calibration; accuracy on unknown words; F1 of spans where tags mark spans."""
     confusion, calibration, spans = Confusion(run.labels), Calibration(), chunks.Spans()
     marks, unknown, hits = chunks.marked(run.labels), 0, 0
-    for number, one in enumerate(told(run, source, most)):
+    for number, one in told(run, source, most):
         right = rows(source.tags[0], [number])[0]
         first = rows(source.pieces, [number])[0][rows(source.begins, [number])[0]]
         confusion.add(right, one.said)

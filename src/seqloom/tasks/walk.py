@@ -14,8 +14,8 @@ from seqloom.data.buckets import Buckets
 Found = TypeVar("Found")
 
 
-def walk(model: nn.Module, source: Buckets, look: Callable[[np.ndarray], Sequence[Found]], most: int | None = None) -> Iterator[Found]:
-    """What `look` finds about the records of each group, in order; one pool is in memory at a time. At most `most` groups."""
+def walk(model: nn.Module, source: Buckets, look: Callable[[np.ndarray], Sequence[Found]], most: int | None = None) -> Iterator[tuple[int, Found]]:
+    """The number of each record and what `look` finds about it, group by group, in order; one pool is in memory at a time. At most `most` groups."""
     training, done = model.training, 0
     model.eval()
     try:
@@ -26,7 +26,7 @@ def walk(model: nn.Module, source: Buckets, look: Callable[[np.ndarray], Sequenc
             with torch.inference_mode():
                 for group in groups:
                     found.update(zip(group.tolist(), look(group), strict=True))
-            yield from (found[record] for record in sorted(found))
+            yield from sorted(found.items(), key=lambda item: item[0])
             if most is not None and done >= most:
                 return
     finally:

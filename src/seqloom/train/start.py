@@ -159,9 +159,16 @@ def fit(
 
 
 def finish(folder: Path, ready: Prepared, outcome: Outcome, most: int) -> None:
-    """Write the final weights, and results.json with what was promised, what it took, and the numbers of at most `most` held-out batches."""
+    """Write the final weights, and results.json with what was promised, what it took, and the numbers of at most `most` held-out batches.
+    Whatever becomes of the numbers, the run can be opened."""
     keep(folder, ready.model, weights(ready.model), ready.tokenizer)
+    conclude(folder, ready, outcome, [])
     numbers = evaluate.held_out(Run(folder, ready.recipe, ready.tokenizer, ready.model, ready.labels), ready.valid, most)
+    conclude(folder, ready, outcome, numbers)
+
+
+def conclude(folder: Path, ready: Prepared, outcome: Outcome, numbers: list[Number]) -> None:
+    """Write results.json."""
     begun = {"begun": ready.begun._asdict()} if ready.begun else {}
     files.write_whole(folder / "results.json", json.dumps({**summary(folder, outcome, numbers), **begun}, indent=1))
 
