@@ -88,6 +88,30 @@ def test_a_text_longer_than_the_context_is_read_in_windows():
     torch.testing.assert_close(model.encode(x[:, :8], None), model.stack(x[:, :8])[0])
 
 
+@pytest.mark.parametrize("kind", [Classifier, Tagger])
+@pytest.mark.parametrize("width", [8, 7, 1])
+def test_windows_are_those_of_each_text_alone(kind, width):
+    """Also where others in the batch are longer, and those that fit are read whole; values and gradients."""
+    torch.manual_seed(0)
+    model = kind(50, 3, 8, partial(Transformer, layers=1, heads=2, position=partial(Learned, length=width), causal=False)).double().eval()
+    lengths, ids = [21, 5, 8, 13, 1, 9], torch.randint(5, 50, (6, 24))
+    mask = torch.arange(24) < torch.tensor(lengths)[:, None]
+
+    def told(ids, mask):
+        return model(ids, mask) if kind is Classifier else model(ids, mask) * mask[..., None]
+
+    together = told(ids, mask)
+    weight = torch.randn_like(together)
+    weights = list(model.parameters())
+    gradients = torch.autograd.grad((together * weight).sum(), weights)
+    alone = [told(ids[row : row + 1, :n], mask[row : row + 1, :n])[0] for row, n in enumerate(lengths)]
+    own = [one if kind is Classifier else one[:n] for one, n in zip(weight, lengths, strict=True)]
+    for row, one in enumerate(alone):
+        torch.testing.assert_close(together[row, : len(one)], one)
+    expected = torch.autograd.grad(sum((one * w).sum() for one, w in zip(alone, own, strict=True)), weights)
+    torch.testing.assert_close(gradients, expected)
+
+
 def side(length: int, real: int, seed: int = 0):
     torch.manual_seed(seed)
     mask = torch.arange(length) < real

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.models.masked import Encoder
@@ -14,6 +15,7 @@ class Reading(Encoder):
     """hₜ = stack(embed(w₁ … w_T))ₜ; while training each id is unknown with probability `unknown`, so that <unk> means something.
 
     A text longer than the stack's context is read in windows that overlap by half; each position is taken from the window in whose middle it is.
+    The windows are those of the text alone, whatever stands beside it in the batch.
     """
 
     continues = None  # it writes no text
@@ -40,20 +42,28 @@ class Reading(Encoder):
     def encode(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """(B, T, D) → (B, T, D'), windows joined."""
         x = self.dropout(x)
-        length, width = x.shape[1], self.context
+        (batch, length), width = x.shape[:2], self.context
         if width is None or length <= width:
             return self.dropout(self.stack(x, None, mask)[0])
-        step = max(width // 2, 1)
-        begins = [*range(0, length - width, step), length - width]
-        pieces, done = [], 0
-        for number, begin in enumerate(begins):
-            inside = slice(begin, begin + width)
-            h = self.stack(x[:, inside], None, None if mask is None else mask[:, inside])[0]
-            last = number == len(begins) - 1
-            until = length if last else (begins[number + 1] + begin + width) // 2  # the middle of what both see
-            pieces.append(h[:, done - begin : until - begin])
-            done = until
-        return self.dropout(torch.cat(pieces, 1))
+        mask = x.new_ones(batch, length, dtype=torch.bool) if mask is None else mask
+        rows, begins = windows(mask.sum(1), width)
+        at = torch.arange(length, device=x.device)
+        inside = rows[:, None] * length + begins[:, None] + at[:width]  # (N, width): places in all rows, one after another
+        h = torch.cat([self.stack(F.embedding(some, x.flatten(0, 1)), None, mask.flatten()[some])[0] for some in inside.split(batch)])
+        until = torch.full_like(begins, length)
+        until[:-1] = torch.where(rows[1:] == rows[:-1], (begins[1:] + begins[:-1] + width) // 2, length)  # the middle of what both see
+        each = (length + 1) * torch.arange(batch, device=x.device)
+        own = torch.searchsorted(until + each[rows], at + each[:, None], right=True)  # (B, T): the window of each position
+        return self.dropout(F.embedding(own * width + (at - begins[own]).clamp(max=width - 1), h.flatten(0, 1)))
+
+
+def windows(lengths: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """The row and the beginning of each window: every half of the width, the last flush with the end of its own row."""
+    step, extra = max(width // 2, 1), (lengths - width).clamp(min=0)
+    counts = 1 + -(-extra // step)
+    rows = torch.arange(len(lengths), device=lengths.device).repeat_interleave(counts)
+    number = torch.arange(len(rows), device=lengths.device) - (counts.cumsum(0) - counts)[rows]
+    return rows, torch.minimum(number * step, extra[rows])
 
 
 def linear(size: int, labels: int) -> nn.Linear:
