@@ -241,6 +241,18 @@ def test_a_run_that_writes_gives_no_labels_and_the_other_way_round(trained, text
     assert "seqloom predict" in fails(capsys, "generate", str(trained["tagger"].folder), "the dog")
 
 
+def test_a_record_of_unknown_words_is_answered_like_any_other(trained, tmp_path, monkeypatch):
+    """A file is refused where none of its records is known, not some that are in memory together."""
+    run = trained["classifier"]
+    monkeypatch.setattr(tasks, "MOST", 1)
+    for text in ("λόγος\nthe king\n", "the king\nλόγος\n", "λόγος\nλόγος\nthe king\nλόγος\n"):
+        assert len(list(filled(run, put(tmp_path / "x.txt", text)))) == text.count("\n") + 1
+    with pytest.raises(ValueError, match="not one token of these records is known"):
+        list(filled(run, put(tmp_path / "x.txt", "λόγος\nλόγος\n")))
+    assert seqloom.predict(run, ["λόγος"])[0].probability == pytest.approx(seqloom.predict(run, ["λόγος", "the king"])[0].probability)
+    assert seqloom.predict(run, []) == []
+
+
 def test_half_written_output_is_no_output(trained, tmp_path, capsys):
     path = put(tmp_path / "x.tsv", "the dog\n" * 3000 + "too\tmany\n")
     fails(capsys, "predict", str(trained["classifier"].folder), path, "--out", str(tmp_path / "y.tsv"))

@@ -7,7 +7,7 @@ and `begin(model, store, labels)` where a new model needs to know something of t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice, pairwise
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -54,25 +54,29 @@ def begin(model: nn.Module, store: Store, labels: Sequence[str]) -> None:
 
 def measure(run: Run, store: Store, facts: dict[str, object], most: int | None = None) -> Measured:
     """Every number of a run on a store, from at most `most` batches."""
-    known(run, store)
+    if not known(run, store):
+        raise strange(run)
     return Measured(*need(run).measure(run, run.recipe.data(store), facts, most))
 
 
-def stream(run: Run, records: Iterable[tuple[str, Sequence]]) -> Iterator[Any]:
-    """What the run says about each record, as they come: (its place for errors, what a model reads of it). A few are in memory at a time."""
-    task, source = need(run), iter(records)
+def stream(run: Run, records: Iterable[tuple[str, Sequence]], judged: bool = True) -> Iterator[Any]:
+    """What the run says about each record, as they come: (its place for errors, what a model reads of it). A few are in memory at a time.
+    Where they are `judged`, one of them must have a token that is known."""
+    task, source, some = need(run), iter(records), not judged
     layout = Layout(run.recipe.kinds(), [run.tokenizer], run.ends, run.labels, answered=False)
-    while chunk := list(chunked(source)):
+    for chunk, following in pairwise(chain(iter(lambda: list(chunked(source)), []), [[]])):
         places, values = zip(*chunk, strict=True)
         store = held(values, layout, places)
-        known(run, store)
+        some = some or known(run, store)
+        if not some and not following:
+            raise strange(run)
         yield from task.answers(run, run.recipe.data(store))
 
 
 def predict(run: Run, records: Sequence) -> list[Any]:
     """What the run says about each record: a text, a pair of texts, a sentence as a list of words, or (question, passage)."""
     single = sum(1 for name in run.recipe.kinds() if name in ("text", "words", "passage")) == 1
-    return list(stream(run, ((f"record {number}", (record,) if single else record) for number, record in enumerate(records, 1))))
+    return list(stream(run, ((f"record {number}", (record,) if single else record) for number, record in enumerate(records, 1)), judged=False))
 
 
 def chunked(records: Iterator[tuple[str, Sequence]]) -> Iterator[tuple[str, Sequence]]:
@@ -85,11 +89,13 @@ def chunked(records: Iterator[tuple[str, Sequence]]) -> Iterator[tuple[str, Sequ
             return
 
 
-def known(run: Run, store: Store) -> None:
-    """Refuse records of which the tokenizer knows nothing, unless words are also read by their letters."""
+def known(run: Run, store: Store) -> bool:
+    """Whether the tokenizer knows something of the records, or words are also read by their letters."""
     if getattr(run.model, "spelling", None) is not None or run.specials.unk is None:
-        return
-    for field in [field for name in ("text", "passage", "pieces") for field in store.columns(name)]:
-        if len(field.tokens) and not np.isin(field.tokens[:CHUNK], [run.specials.unk, run.specials.eos]).all():
-            return
-    raise ValueError(f"{run.folder}: not one token of these records is known to the run; give text like that which it was trained on")
+        return True
+    fields = [field for name in ("text", "passage", "pieces") for field in store.columns(name)]
+    return any(not np.isin(field.tokens[:CHUNK], [run.specials.unk, run.specials.eos]).all() for field in fields)
+
+
+def strange(run: Run) -> ValueError:
+    return ValueError(f"{run.folder}: not one token of these records is known to the run; give text like that which it was trained on")
