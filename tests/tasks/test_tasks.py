@@ -228,10 +228,21 @@ def test_a_wrong_file_is_one_line(case, trained, tmp_path, capsys):
         ("tagger", "x.jsonl", '{"words": []}\n', "x.jsonl:1: a sentence without words"),
         ("tagger", "x.jsonl", '{"words": 5}\n', "x.jsonl:1: a int where words should be"),
         ("qa", "x.jsonl", '{"question": "q", "context": " "}\n', "x.jsonl:1: the passage is empty"),
+        ("classifier", "x.jsonl", '{"text": "good"}\n{"text": "\\ud800 good"}\n', "x.jsonl:2: half a surrogate pair"),
+        ("tagger", "x.jsonl", '{"words": ["the", "\\udc00"]}\n', "x.jsonl:1: half a surrogate pair"),
+        ("tagger", "x.jsonl", '{"words": ["the", "d\\u0000g"]}\n', "x.jsonl:1: the word 'd\\x00g' has a NUL in it"),
+        ("qa", "x.jsonl", '{"question": "\\ud800", "context": "a"}\n', "x.jsonl:1: half a surrogate pair"),
+        ("qa", "x.jsonl", '{"question": "q", "context": "\\ud800"}\n', "x.jsonl:1: half a surrogate pair"),
     ],
 )
 def test_a_file_that_cannot_be_filled_is_one_line(name, file, text, sentence, trained, tmp_path, capsys):
     assert sentence in fails(capsys, "predict", str(trained[name].folder), put(tmp_path / file, text))
+
+
+def test_half_a_character_is_refused_before_training(tmp_path):
+    path = put(tmp_path / "x.json", squad(3, 0, True).replace("who", "\\ud800", 1))
+    with pytest.raises(ValueError, match="question 0: half a surrogate pair"):
+        seqloom.fit("qa", *OPTIONS["qa"], data=[path], out=tmp_path / "run", quiet=True)
 
 
 def test_a_run_that_writes_gives_no_labels_and_the_other_way_round(trained, text, tmp_path, capsys):

@@ -231,7 +231,7 @@ def _value(place: str, field: str, value: Any, kind: str) -> Any:
         return answers(place, value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{place}: field {field!r} is neither text nor a number; choose another field")
-    if isinstance(value, str) and not _whole(value):
+    if isinstance(value, str) and not whole(value):
         raise ValueError(f"{place}: field {field!r} holds half a surrogate pair; write the whole character")
     return str(value)
 
@@ -240,7 +240,7 @@ def answers(place: str, value: Any) -> list[tuple[int, str]]:
     """(start, text) of each answer: of {"answer_start": [n, …], "text": [answer, …]} or a list of {"answer_start": n, "text": answer}."""
     try:
         rows = zip(value["answer_start"], value["text"], strict=True) if isinstance(value, dict) else [(a["answer_start"], a["text"]) for a in value]
-        found = [(start, text) for start, text in rows if isinstance(start, int) and isinstance(text, str) and _whole(text)]
+        found = [(start, text) for start, text in rows if isinstance(start, int) and isinstance(text, str) and whole(text)]
         if len(found) == len(value["text"] if isinstance(value, dict) else value):
             return found
     except (KeyError, TypeError, ValueError):
@@ -248,9 +248,10 @@ def answers(place: str, value: Any) -> list[tuple[int, str]]:
     raise ValueError(f'{place}: answers are {{"answer_start": [n, …], "text": [answer, …]}} or a list of such; correct them')
 
 
-def _whole(text: str) -> bool:
+def whole(text: str) -> bool:
+    """Whether no half of a surrogate pair is in a text."""
     try:
-        text.encode()
+        text.isascii() or text.encode()
     except UnicodeEncodeError:
         return False
     return True

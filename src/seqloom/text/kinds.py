@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqloom.text.corpus import Reader
+from seqloom.text.corpus import Reader, whole
 from seqloom.text.encode import Encoder
 from seqloom.text.special import specials
 
@@ -66,7 +66,7 @@ class Text(Kind):
     def check(self, value: Any, place: str) -> str:
         if not isinstance(value, str):
             raise ValueError(f"{place}: a {type(value).__name__} where text should be; use another reader")
-        return value
+        return written(value, place)
 
     def encode(self, values: list[str]) -> list[Encoded]:
         return [(*self.encoder(values), octets(values))]
@@ -91,6 +91,8 @@ class Words(Kind):
         for word in words:
             if not isinstance(word, str) or not word.strip():
                 raise ValueError(f"{place}: {word!r} is no word; words are text that is not empty")
+            if "\0" in written(word, place):
+                raise ValueError(f"{place}: the word {word!r} has a NUL in it; leave it out")
         return words
 
     def pieces(self, word: str) -> tuple[list[int], int]:
@@ -215,7 +217,7 @@ class Span(Kind):
 
     def check(self, value: Any, place: str) -> list[tuple[int, str]]:
         for start, text in value:
-            if start < 0 or not text.strip():
+            if start < 0 or not text.strip() or "\0" in written(text, place):
                 raise ValueError(f"{place}: an answer {text!r} at character {start}; answers are text that stands in the passage")
         return value
 
@@ -276,9 +278,16 @@ def texts(reader: Reader) -> Iterator[str]:
     for record in reader:
         for name, value in zip(reader.kinds, record, strict=True):
             if name in ("text", "passage"):
-                yield value
+                yield written(value, reader.at)
             elif name == "words":
-                yield value if isinstance(value, str) else " ".join(value)
+                yield written(value if isinstance(value, str) else " ".join(value), reader.at)
+
+
+def written(text: str, place: str) -> str:
+    """The text, which UTF-8 must be able to hold."""
+    if not whole(text):
+        raise ValueError(f"{place}: half a surrogate pair in the text; write the whole character")
+    return text
 
 
 def labelled(kinds: Iterable[str]) -> bool:
