@@ -252,6 +252,33 @@ def test_columns(tmp_path):
         list(Columns([path], tag=4))
 
 
+@pytest.mark.parametrize(
+    "text, sentence",
+    [
+        ("John B-PER\ngoes\nhome O\n", "t:2: 1 columns, but the first row has 2"),
+        ("John\tX\tB-PER\n\ngoes\tO\n", "t:3: 2 columns, but the first row has 3"),
+        ("John\ngoes\n", "t:1: a word without a tag"),
+        ("John\tB-PER\n\tO\n", "t:2: a word without a tag, or a tag without a word"),
+        ("we O\n#tag\n", "t:2: 1 columns, but the first row has 2"),
+    ],
+)
+def test_a_row_without_its_tag_is_refused_with_its_place(tmp_path, text, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        list(Columns([put(tmp_path / "t", text)]))
+
+
+def test_cells_stand_between_tabs_or_spaces_alone(tmp_path):
+    text = "New York\tB-LOC\n10\u00a0000\tO\t\n\nA\u3000B\u00a0C\tX\n"
+    assert list(Columns([put(tmp_path / "t", text)])) == [(["New York", "10\u00a0000"], ["B-LOC", "O"]), (["A\u3000B\u00a0C"], ["X"])]
+    assert list(Columns([put(tmp_path / "t", "a\u00a0b   O \n\u3000 X\n")])) == [(["a\u00a0b", "\u3000"], ["O", "X"])]
+
+
+def test_a_comment_of_columns_has_other_cells_than_the_first_row(tmp_path):
+    text = "# id 1\nJohn B-PER\n# O\n#tag O\n\n# only a comment\n\n"
+    assert list(Columns([put(tmp_path / "t", text)])) == [(["John", "#", "#tag"], ["B-PER", "O", "O"])]
+    assert list(Columns([put(tmp_path / "t", "# 1\nJohn\tB-PER\n#\tO\n")])) == [(["John", "#"], ["B-PER", "O"])]
+
+
 def test_the_digest_names_content_and_options(tmp_path):
     first, copy, other = (put(tmp_path / name, text) for name, text in [("a", "x\ty\n"), ("b", "x\ty\n"), ("c", "x\tz\n")])
     assert Lines([first]).digest() == Lines([copy]).digest()

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from seqloom.text.corpus import Paths, Reader, answers
 from seqloom.text.lines import blocks, lines
@@ -35,18 +36,23 @@ class CoNLLU(Reader):
 def nodes(path: str | Path) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Of each sentence that has words: its place, its lines as they are, and the cells of each line that is a word."""
     for number, rows in sentences(lines(path)):
-        place, words = f"{path}:{number}", []
-        for line, row in enumerate(rows, number):
-            if row.startswith("#"):
-                continue
-            cells = row.split("\t")
-            kind = number_of(cells[0])
-            if len(cells) != len(FIELDS) or kind is None or not all(cell.strip() for cell in cells):
-                raise ValueError(f"{place}: the sentence from here is not CoNLL-U (line {line} is no row of 10 cells); repair it")
-            if kind == "word":
-                words.append(cells)
-        if words:
-            yield place, rows, words
+        if words := words_of(path, number, rows):
+            yield f"{path}:{number}", rows, words
+
+
+def words_of(path: str | Path, number: int, rows: list[str]) -> list[list[str]]:
+    """The cells of each line of a CoNLL-U sentence that is a word. `number` is that of its first line."""
+    words = []
+    for line, row in enumerate(rows, number):
+        if row.startswith("#"):
+            continue
+        cells = row.split("\t")
+        kind = number_of(cells[0])
+        if len(cells) != len(FIELDS) or kind is None or not all(cell.strip() for cell in cells):
+            raise ValueError(f"{path}:{number}: the sentence from here is not CoNLL-U (line {line} is no row of 10 cells); repair it")
+        if kind == "word":
+            words.append(cells)
+    return words
 
 
 def number_of(cell: str) -> str | None:
@@ -58,8 +64,15 @@ def number_of(cell: str) -> str | None:
     return "word" if cell.isascii() and cell.isdigit() else None
 
 
+class Shape(NamedTuple):
+    """How a row of columns is made: whether tabs stand between its cells, and how many there are."""
+
+    tabs: bool
+    cells: int
+
+
 class Columns(Reader):
-    """(words, tags) of each sentence in CoNLL-2003 columns: a token a line, a blank line after a sentence, -DOCSTART- skipped."""
+    """(words, tags) of each sentence in CoNLL-2003 columns: a token a line, a blank line after a sentence; -DOCSTART- and comments are skipped."""
 
     kinds = ("words", "tags")
 
@@ -71,35 +84,63 @@ class Columns(Reader):
         return self.word, self.tag
 
     def records(self, path: str | Path) -> Iterator[tuple[list[str], list[str]]]:
+        first = shape_of(path)
         for number, rows in sentences(lines(path)):
             self.at = f"{path}:{number}"
-            words, tags = [], []
-            for line, row in enumerate(rows, number):
-                cells = row.split()
-                if cells[0] == "-DOCSTART-":
-                    continue
-                try:
-                    words.append(cells[self.word])
-                    tags.append(cells[self.tag])
-                except IndexError:
-                    raise ValueError(f"{path}:{line}: {len(cells)} columns, but columns {self.word} and {self.tag} are wanted; "
-                                     "repair the line") from None
-            if words:
-                yield words, tags
+            found = [pair for line, row in enumerate(rows, number) if (pair := self.pair(f"{path}:{line}", row, first))]
+            if found:
+                words, tags = zip(*found, strict=True)
+                yield list(words), list(tags)
+
+    def pair(self, place: str, row: str, first: Shape) -> tuple[str, str] | None:
+        """The word and the tag of a row; None where it has none."""
+        if not (cells := told(row, first)):
+            return None
+        if len(cells) < first.cells:
+            raise ValueError(f"{place}: {len(cells)} columns, but the first row has {first.cells}; repair the line")
+        try:
+            word, tag = cells[self.word], cells[self.tag]
+        except IndexError:
+            raise ValueError(f"{place}: {len(cells)} columns, but columns {self.word} and {self.tag} are wanted; repair the line") from None
+        if self.word % len(cells) == self.tag % len(cells) or not word or not tag:
+            raise ValueError(f"{place}: a word without a tag, or a tag without a word; repair the line")
+        return word, tag
+
+
+def split(row: str) -> list[str]:
+    """The cells of a row of columns: between tabs where it has any, else between spaces. Other white space belongs to words."""
+    row = row.rstrip(" \t")
+    return [cell.strip(" ") for cell in row.split("\t")] if "\t" in row else [cell for cell in row.split(" ") if cell]
+
+
+def shape(row: str) -> Shape:
+    return Shape("\t" in row.rstrip(" \t"), len(split(row)))
+
+
+def shape_of(path: str | Path) -> Shape:
+    """That of the first row that may be no comment."""
+    rows = (row for row in lines(path) if row.strip() and not row.startswith(("#", "-DOCSTART-")))
+    return shape(next(rows, ""))
+
+
+def told(row: str, first: Shape) -> list[str]:
+    """The cells of a row; none where it is -DOCSTART- or a comment, which begins with # and has several cells, but not those of the first row."""
+    cells = split(row)
+    aside = cells[0] == "-DOCSTART-" or (row.startswith("#") and len(cells) > 1 and shape(row) != first)
+    return [] if aside else cells
 
 
 def sentences(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     """(number of the first line, lines) between blank lines."""
-    rows: list[str] = []
-    number = 0
-    for number, line in enumerate(stream, 1):
-        if line.strip():
-            rows.append(line)
-        elif rows:
-            yield number - len(rows), rows
-            rows = []
-    if rows:
-        yield number + 1 - len(rows), rows
+    return ((number, rows) for number, rows in stretches(stream) if rows[0].strip())
+
+
+def stretches(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+    """(number of the first line, lines) of each stretch of lines with text, and of each stretch of blank ones."""
+    number = 1
+    for _, stretch in groupby(stream, lambda line: bool(line.strip())):
+        yield number, (rows := list(stretch))
+        number += len(rows)
 
 
 class SQuAD(Reader):
