@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 from seqloom.cli.app import app, opened
 
 
 @app.command
-def predict(run: Path, file: str, /, *, out: Path | None = None, threads: int | None = None, json: bool = False) -> None:
+def predict(
+    run: Path,
+    file: str,
+    /,
+    *,
+    form: Literal["CoNLLU", "Columns", "Table", "JSONLines", "SQuAD", "Lines"] | None = None,
+    out: Path | None = None,
+    threads: int | None = None,
+    json: bool = False,
+) -> None:
     """Fill in what a run has learnt to say about each record of a file: tags, a label, a number, an answer.
 
     Parameters
@@ -17,8 +27,11 @@ def predict(run: Path, file: str, /, *, out: Path | None = None, threads: int | 
     run
         The run folder.
     file
-        CoNLL-U (.conllu), columns (.conll), a table (.tsv, .csv), JSON Lines (.jsonl), SQuAD's form (.json) or lines of text (.txt); .gz is read
-        too, - is stdin in the form that the run was trained on. Columns with the right answers may be there; they are not read.
+        CoNLL-U (.conllu), columns (.conll), a table (.tsv, .csv), JSON Lines (.jsonl), SQuAD's form (.json) or lines of text; .gz is read too, and
+        stdin (-). What is called .txt, .tsv, .json or anything else is read as in training if its first record can be, and stdin always.
+        Columns with the right answers may be there; they are not read.
+    form
+        The form of the file, whatever it is called.
     out
         The file to write; it comes out in the form it went in.
     threads
@@ -29,7 +42,7 @@ def predict(run: Path, file: str, /, *, out: Path | None = None, threads: int | 
     from seqloom.files import writing
     from seqloom.tasks.forms import filled
 
-    pieces = filled(opened(run, threads), file, json)
+    pieces = filled(opened(run, threads), file, json, form)
     if out is None:
         for piece in pieces:
             sys.stdout.write(piece)

@@ -1,7 +1,7 @@
 """Files in, the same files with answers out: CoNLL-U, columns, tables, JSON Lines, SQuAD, plain lines. Read and written record by record.
 
-A form gives for each record what it stood as and what a model reads of it, and writes the former with an answer. Which form a file has is said by
-its ending, and else by the corpus that the run was trained on.
+A form gives for each record what it stood as and what a model reads of it, and writes the former with an answer. What stands between records comes
+as it is. Which form a file has is said by its ending, and by the corpus that the run was trained on where that reads it or the ending says nothing.
 """
 
 from __future__ import annotations
@@ -11,25 +11,26 @@ import io
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom.run import Run
 from seqloom.tasks import stream
+from seqloom.tasks.rows import cut, mark, rows
 from seqloom.text import annotated, corpus
 from seqloom.text.kinds import KINDS
-from seqloom.text.lines import lines
 
 Answer = Any
 """What a task answers: a NamedTuple whose first fields are what a file is filled with."""
 
 
 class Entry(NamedTuple):
-    """A record of a file: where and how it stands, and what a model reads of it."""
+    """A record of a file: where and how it stands, and what a model reads of it. Text that is no record is read by none."""
 
     place: str
     raw: Any
-    record: tuple
+    record: tuple | None = None
 
 
 class Form:
@@ -55,8 +56,15 @@ class Form:
         raise NotImplementedError
 
     def head(self) -> str:
-        """What stands before the first record."""
-        return ""
+        """What stands before the first line: a byte-order mark, or nothing."""
+        return mark(self.path)
+
+    def fits(self) -> bool:
+        """Whether the first record of the file is in this form."""
+        try:
+            return any(entry.record is not None for entry in self.entries())
+        except ValueError:
+            return False
 
     def write(self, raw: Any, answer: Answer) -> str:
         raise NotImplementedError
@@ -75,38 +83,51 @@ class CoNLLU(Form):
 
     def entries(self) -> Iterator[Entry]:
         self.need("words")
-        for place, rows, words in annotated.nodes(self.path):
-            yield Entry(place, rows, ([cells[1] for cells in words],))
+        for number, own in annotated.stretches(rows(self.path)):
+            words = annotated.words_of(self.path, number, [cut(row)[0] for row in own]) if own[0].strip() else []
+            yield Entry(f"{self.path}:{number}", own, ([cells[1] for cells in words],)) if words else Entry("", "".join(own))
 
     def write(self, raw: list[str], answer: Answer) -> str:
         column, tags, out = annotated.FIELDS.index(self.options.get("column", "upos")), iter(answer.tags), []
         for row in raw:
-            cells = row.split("\t")
+            text, end = cut(row)
+            cells = text.split("\t")
             if not row.startswith("#") and annotated.number_of(cells[0]) == "word":
                 cells[column] = next(tags)
-            out.append("\t".join(cells))
-        return "\n".join([*out, "", ""])
+            out.append("\t".join(cells) + end)
+        return "".join(out)
 
 
 class Columns(Form):
-    """Each line as it stood, and its tag after it."""
+    """Each line as it stood, and its tag after it, behind a tab where the line has tabs. -DOCSTART- and comments stay."""
 
     kind = annotated.Columns
 
     def entries(self) -> Iterator[Entry]:
         self.need("words")
-        column = self.options.get("word", 0)
-        for number, rows in annotated.sentences(lines(self.path)):
-            own = [row.split() for row in rows]
-            words = [cells for cells in own if cells[0] != "-DOCSTART-"]
-            if any(not -len(cells) <= column < len(cells) for cells in words):
+        column, first = self.options.get("word", 0), annotated.shape_of(self.path)
+        for number, own in annotated.stretches(rows(self.path)):
+            raw = [(row, annotated.told(cut(row)[0], first) if row.strip() else []) for row in own]
+            words = [cells for _, cells in raw if cells]
+            if any(not -len(cells) <= column < len(cells) or not cells[column] for cells in words):
                 raise ValueError(f"{self.path}:{number}: the sentence from here has a line without column {column}; repair it")
-            if words:
-                yield Entry(f"{self.path}:{number}", rows, ([cells[column] for cells in words],))
+            yield Entry(f"{self.path}:{number}", raw, ([cells[column] for cells in words],)) if words else Entry("", "".join(own))
 
-    def write(self, raw: list[str], answer: Answer) -> str:
-        tags = iter(answer.tags)
-        return "\n".join([*(row if row.split()[0] == "-DOCSTART-" else f"{row} {next(tags)}" for row in raw), "", ""])
+    def fits(self) -> bool:
+        """Rows of the first sentence have equally many cells; where it is one row of several, its tag is one that was learnt."""
+        first = annotated.shape_of(self.path)
+        for _, own in annotated.sentences(cut(row)[0] for row in rows(self.path)):
+            if words := [cells for row in own if (cells := annotated.told(row, first))]:
+                widths, tag = {len(cells) for cells in words}, self.options.get("tag", -1)
+                return len(widths) == 1 and (len(words) > 1 or first.cells == 1 or words[0][tag % first.cells] in self.run.labels)
+        return False
+
+    def write(self, raw: list[tuple[str, list[str]]], answer: Answer) -> str:
+        tags, out = iter(answer.tags), []
+        for row, word in raw:
+            text, end = cut(row)
+            out.append(("\t" if "\t" in text else " ").join([text, next(tags)]) + end if word else row)
+        return "".join(out)
 
 
 class Table(Form):
@@ -119,11 +140,23 @@ class Table(Form):
         self.separator = self.options.get("separator") or ("," if str(path).removesuffix(".gz").endswith(".csv") else "\t")
         columns = self.options.get("columns") or tuple(range(len(run.recipe.kinds())))
         self.columns = [column for column, name in zip(columns, run.recipe.kinds(), strict=False) if KINDS[name].asked]
-        self.first: list[str] | None = None
+
+    def cells(self) -> Iterator[tuple[int, str, list[str] | None]]:
+        """(line, text, cells) of each row, and blank lines without cells."""
+        file, found = rows(self.path), corpus.table_rows(self.path, self.separator)
+        for (number, cells), (after, _) in pairwise(chain([(1, None)], found, [(None, None)])):
+            own = list(islice(file, None if after is None else after - number))
+            size = 0 if cells is None else max(place for place, row in enumerate(own, 1) if place == 1 or row.strip())
+            if size:
+                yield number, "".join(own[:size]), cells
+            yield from ((number, row, None) for row in own[size:])
 
     def entries(self) -> Iterator[Entry]:
         skip, columns = self.options.get("header", False), None
-        for number, cells in corpus.table_rows(self.path, self.separator):
+        for number, text, cells in self.cells():
+            if cells is None:
+                yield Entry("", text)
+                continue
             if columns is None:
                 columns = self.columns if all(-len(cells) <= c < len(cells) for c in self.columns) else list(range(len(self.columns)))
                 width = len(cells)
@@ -131,51 +164,70 @@ class Table(Form):
                 wanted = f"the first row has {width}" if len(cells) != width else f"{len(self.reads)} are read"
                 raise ValueError(f"{self.path}:{number}: {len(cells)} cells, but {wanted}; repair the row")
             if skip:
-                self.first, skip = cells, False
+                names = ["answer"] if {"number", "tags"} & set(self.run.recipe.kinds()) else ["answer", "probability"]
+                skip = False
+                yield Entry("", self.longer(text, names))
                 continue
-            yield Entry(f"{self.path}:{number}", cells, tuple(cells[column] for column in columns))
+            yield Entry(f"{self.path}:{number}", text, tuple(cells[column] for column in columns))
 
-    def head(self) -> str:
-        return "" if self.first is None else self.line([*self.first, "answer", "probability"])
+    def fits(self) -> bool:
+        """The first row has several cells, and those that are read."""
+        try:
+            width = next((len(cells) for _, _, cells in self.cells() if cells), 0)
+        except ValueError:
+            return False
+        return width > max(1, *self.columns) or width >= len(self.reads) > 1
 
-    def line(self, cells: Sequence[str]) -> str:
+    def longer(self, row: str, cells: Sequence[str]) -> str:
+        """The row with more cells."""
+        (text, end), more = cut(row), io.StringIO()
         if self.separator == "\t":
-            return "\t".join(cells) + "\n"
-        text = io.StringIO()
-        csv.writer(text, delimiter=self.separator, lineterminator="\n").writerow(cells)
-        return text.getvalue()
+            return "\t".join([text, *cells]) + end
+        csv.writer(more, delimiter=self.separator, lineterminator=end).writerow(cells)
+        return text + self.separator + more.getvalue()
 
-    def write(self, raw: list[str], answer: Answer) -> str:
-        return self.line([*raw, *shown(answer)])
+    def write(self, raw: str, answer: Answer) -> str:
+        return self.longer(raw, shown(answer))
 
 
 class JSONLines(Form):
-    """Each object with the answer's fields added. Texts stand in the fields of training, else in `text`, `words`, or `first` and `second`."""
+    """Each object as it stood with the answer's fields after its own. Texts stand in the fields of training, else in `text`, `words`, or `first`
+    and `second`. A name that the object has is `predicted_` and the name."""
 
     kind = corpus.JSONLines
 
     def __init__(self, run: Run, path: str | Path):
         super().__init__(run, path)
         usual = {("text",): ("text",), ("words",): ("words",), ("text", "passage"): ("question", "context")}
-        names = self.options.get("fields") or usual.get(tuple(self.reads), ("first", "second"))
-        self.fields = [name for name, kind in zip(names, run.recipe.kinds(), strict=False) if KINDS[kind].asked]
+        trained = zip(self.options.get("fields", ()), run.recipe.kinds(), strict=False)
+        self.fields = [name for name, kind in trained if KINDS[kind].asked] or list(usual.get(tuple(self.reads), ("first", "second")))
 
     def entries(self) -> Iterator[Entry]:
-        for number, line in enumerate(lines(self.path), 1):
-            if not line.strip():
+        for number, row in enumerate(rows(self.path), 1):
+            if not row.strip():
+                yield Entry("", row)
                 continue
             place = f"{self.path}:{number}"
             try:
-                found = json.loads(line)
-                yield Entry(place, found, tuple(found[name] for name in self.fields))
+                found = json.loads(row)
+                yield Entry(place, (row, set(found)), tuple(found[name] for name in self.fields))
             except (ValueError, RecursionError, KeyError, TypeError):
                 raise ValueError(f"{place}: not a JSON object with {', '.join(self.fields)}; write one per line") from None
 
-    def write(self, raw: dict[str, Any], answer: Answer) -> str:
-        return json.dumps({**raw, **answer.json()}, ensure_ascii=False) + "\n"
+    def write(self, raw: tuple[str, set[str]], answer: Answer) -> str:
+        row, taken = raw
+        added = {}
+        for name, value in answer.json().items():
+            if name in self.fields:  # what was read
+                continue
+            while name in taken:
+                name = f"predicted_{name}"
+            added[name] = value
+        text, _, end = row.rpartition("}")
+        return f"{text.rstrip()}, {json.dumps(added, ensure_ascii=False)[1:]}{end}"
 
     def json(self, entry: Entry, answer: Answer) -> str:
-        return self.write(entry.raw, answer)
+        return cut(self.write(entry.raw, answer))[0] + "\n"
 
 
 class SQuAD(Form):
@@ -187,6 +239,9 @@ class SQuAD(Form):
         self.need("text", "passage")
         for place, name, question, passage, _ in annotated.questions(self.path):
             yield Entry(place, {"id": name, "question": question}, (question, passage))
+
+    def head(self) -> str:
+        return ""
 
     def write(self, raw: dict[str, Any], answer: Answer) -> str:
         return json.dumps({**raw, **answer.json()}, ensure_ascii=False) + "\n"
@@ -201,43 +256,64 @@ class Lines(Form):
     def entries(self) -> Iterator[Entry]:
         if len(self.reads) != 1:
             self.need("text")
-        for number, line in enumerate(lines(self.path), 1):
-            if line.strip():
-                yield Entry(f"{self.path}:{number}", line, (line.split() if self.reads == ["words"] else line,))
+        for number, row in enumerate(rows(self.path), 1):
+            text, _ = cut(row)
+            record = (text.split() if self.reads == ["words"] else text,)
+            yield Entry(f"{self.path}:{number}", row, record) if text.strip() else Entry("", row)
 
     def write(self, raw: str, answer: Answer) -> str:
-        return "\t".join([raw, *shown(answer)]) + "\n"
+        text, end = cut(raw)
+        return "\t".join([text, *shown(answer)]) + end
 
 
-ENDINGS: dict[str, type[Form]] = {
-    ".conllu": CoNLLU, ".conll": Columns, ".bio": Columns, ".tsv": Table, ".csv": Table, ".jsonl": JSONLines, ".json": SQuAD, ".txt": Lines,
-}  # fmt: skip
+FORMS: dict[str, type[Form]] = {kind.__name__: kind for kind in (CoNLLU, Columns, Table, JSONLines, SQuAD, Lines)}
+SURE: dict[str, type[Form]] = {".conllu": CoNLLU, ".conll": Columns, ".bio": Columns, ".csv": Table, ".jsonl": JSONLines}
+LIKELY: dict[str, type[Form]] = {".tsv": Table, ".json": SQuAD}  # what an ending means unless the file reads like those of training
 
 
-def form(run: Run, path: str | Path) -> Form:
-    """The form of a file."""
+def chosen(run: Run, path: str | Path, form: str | None = None) -> Form:
+    """The form of that name, or of the file's ending; where that tells too little, the run's own if the first record of the file is in it."""
+    if form is not None:
+        if form not in FORMS:
+            raise ValueError(f"{form!r} is no form of a file; choose from {', '.join(FORMS)}")
+        return FORMS[form](run, path)
     ending = Path(str(path).removesuffix(".gz")).suffix
-    trained = {kind.kind: kind for kind in ENDINGS.values()}.get(run.recipe.parts["corpus"].func, Lines)
-    return ENDINGS.get(ending, trained)(run, path)
+    if ending in SURE:
+        return SURE[ending](run, path)
+    trained = next((kind(run, path) for kind in FORMS.values() if kind.kind is run.recipe.parts["corpus"].func), None)
+    if trained is not None and (str(path) == "-" or trained.fits()):
+        return trained
+    return LIKELY.get(ending, Lines)(run, path)
 
 
-def filled(run: Run, path: str | Path, as_json: bool = False) -> Iterator[str]:
-    """The text of a file with its answers, piece by piece."""
-    source, waiting = form(run, path), deque()
+def filled(run: Run, path: str | Path, as_json: bool = False, form: str | None = None) -> Iterator[str]:
+    """The text of a file with its answers, piece by piece. `form` is one of FORMS, where the file's ending and the run do not tell."""
+    source, waiting = chosen(run, path, form), deque[Entry]()
 
     def asked() -> Iterator[tuple[str, tuple]]:
         for entry in source.entries():
             waiting.append(entry)
-            yield entry.place, entry.record
+            if entry.record is not None:
+                yield entry.place, entry.record
+
+    def kept() -> Iterator[str]:
+        """The text up to the next record."""
+        while waiting and waiting[0].record is None:
+            text = waiting.popleft().raw
+            if not as_json:
+                yield text
 
     begun = False
     for answer in stream(run, asked()):
         if not begun and not as_json:
             yield source.head()
-        begun, entry = True, waiting.popleft()
+        begun = True
+        yield from kept()
+        entry = waiting.popleft()
         yield source.json(entry, answer) if as_json else source.write(entry.raw, answer)
     if not begun:
         raise ValueError(f"{path}: no record in it; give a file with text")
+    yield from kept()
 
 
 def shown(answer: Answer) -> list[str]:
