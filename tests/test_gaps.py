@@ -6,15 +6,17 @@ import json
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import seqloom
 from seqloom.evaluate import evaluate
-from seqloom.gaps import fill, pseudo, pseudo_perplexity
-from seqloom.text.tokenizer import BOS, EOS, MASK
+from seqloom.gaps import fill, pseudo, pseudo_perplexity, put
+from seqloom.text.tokenizer import BOS, BPE, EOS, MASK, decode
 
 SMALL = ["tokenizer.size=90", "model.dim=32", "model.stack.layers=1", "model.stack.heads=2", "data.width=24", "train.every=150"]
 
@@ -38,6 +40,22 @@ def test_a_gap_is_filled_from_both_sides(learnt: seqloom.Run) -> None:
     for gap in (*before.gaps, *after.gaps, *both.gaps):
         chances = [guess.probability for guess in gap]
         assert chances == sorted(chances, reverse=True) and 0 < sum(chances) <= 1 + 1e-6
+
+
+def test_the_text_around_a_gap_stays(learnt: seqloom.Run) -> None:
+    """Case, spaces and words that the model does not know; one text may come alone."""
+    (found,) = fill(learnt, "Café  שלום : the cow <mask>  and\tTHE [MASK] moos")
+    assert found.text == f"Café  שלום : the cow {found.gaps[0][0].token}  and\tTHE {found.gaps[1][0].token} moos"
+
+
+def test_pieces_join_the_word_before_them(learnt: seqloom.Run) -> None:
+    inside = next(token for token in learnt.tokenizer.get_vocab() if token.startswith("##"))
+    ids = [learnt.tokenizer.token_to_id(token) for token in ("the", inside)]
+    assert put(learnt, "[MASK] Cow [MASK] .", ids) == f"the Cow{inside[2:]} ."
+    bytewise = SimpleNamespace(tokenizer=BPE(["the cow moos and the cow sings"] * 9, 300))
+    bytewise.decode = partial(decode, bytewise.tokenizer)
+    ids = [bytewise.tokenizer.token_to_id(token) for token in ("Ġcow", "s", "Ġcow")]
+    assert put(bytewise, "[MASK] Sing [MASK] the [MASK]!", ids) == "cow Sings the cow!"
 
 
 def test_guesses_are_the_models_own_and_company_changes_none(learnt: seqloom.Run) -> None:

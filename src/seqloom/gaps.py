@@ -29,7 +29,7 @@ class Guess(NamedTuple):
 
 
 class Filled(NamedTuple):
-    """A text with each gap filled by its likeliest token, and the guesses for each gap, likeliest first."""
+    """A text with each gap filled by its likeliest token, as it stood otherwise, and the guesses for each gap, likeliest first."""
 
     text: str
     gaps: list[list[Guess]]
@@ -46,7 +46,7 @@ def encode(run: Run, text: str) -> list[int]:
     """The ids of a text with gaps, framed. A tokenizer whose tokens begin with their space hides it with the word."""
     opens, ends, mask = frame(run)
     pieces = GAP.split(text)
-    if len(pieces) > 1 and (run.tokenizer.encode(" a", add_special_tokens=False).tokens or [""])[0].startswith("Ġ"):
+    if len(pieces) > 1 and spaced(run):
         pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
     ids = [opens]
     for number, piece in enumerate(pieces):
@@ -58,9 +58,15 @@ def encode(run: Run, text: str) -> list[int]:
     return ids
 
 
+def spaced(run: Run) -> bool:
+    """Whether tokens begin with their space."""
+    return (run.tokenizer.encode(" a", add_special_tokens=False).tokens or [""])[0].startswith("Ġ")
+
+
 @torch.inference_mode()
-def fill(run: Run, texts: Sequence[str], top: int = 5, batch: int = 32) -> list[Filled]:
+def fill(run: Run, texts: str | Sequence[str], top: int = 5, batch: int = 32) -> list[Filled]:
     """The `top` likeliest tokens for each [MASK] of each text, P(w | the rest of the text). Gaps of one text are guessed each for itself."""
+    texts = [texts] if isinstance(texts, str) else texts
     if top < 1:
         raise ValueError(f"top must be at least 1, not {top}")
     for text in texts:
@@ -75,17 +81,28 @@ def fill(run: Run, texts: Sequence[str], top: int = 5, batch: int = 32) -> list[
             places = [place for place, token in enumerate(own) if token == mask]
             chances = run.model.output(h[row, places]).float().softmax(-1)  # (gaps, V)
             chances[:, [*run.banned, run.specials.eos]] = 0  # no text holds them
-            result.append(answer(run, text, own, places, chances, top))
+            result.append(answer(run, text, chances, top))
     return result
 
 
-def answer(run: Run, text: str, ids: list[int], places: list[int], chances: Tensor, top: int) -> Filled:
+def answer(run: Run, text: str, chances: Tensor, top: int) -> Filled:
     best = chances.topk(min(top, chances.shape[1]), -1)
     gaps = [[Guess(word(run, token), p) for p, token in zip(ps, tokens, strict=True)] for ps, tokens in zip(*map(Tensor.tolist, best), strict=True)]
-    whole = list(ids)
-    for place, token in zip(places, best.indices[:, 0].tolist(), strict=True):
-        whole[place] = token
-    return Filled(run.decode(whole[1:-1]), gaps)
+    return Filled(put(run, text, best.indices[:, 0].tolist()), gaps)
+
+
+def put(run: Run, text: str, tokens: Sequence[int]) -> str:
+    """The text with a token in each gap. A piece inside a word joins what stands before it."""
+    (whole, *pieces), own = GAP.split(text), spaced(run)
+    for token, piece in zip(tokens, pieces, strict=True):
+        spelt = word(run, token)
+        if spelt.startswith("##"):
+            whole, spelt = whole.rstrip(), spelt[2:]
+        elif own:
+            whole, spelt = whole.removesuffix(" "), run.decode([token])
+            spelt = spelt if whole else spelt.lstrip(" ")
+        whole += spelt + piece
+    return whole
 
 
 def word(run: Run, token: int) -> str:
