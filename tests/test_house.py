@@ -177,3 +177,9 @@ def test_no_public_name_is_a_module_too():
     import seqloom
 
     assert [name for name in seqloom.__all__ if (SOURCE / name).exists() or (SOURCE / f"{name}.py").exists()] == []
+
+
+def test_public_names_can_be_listed():
+    import seqloom
+
+    assert set(seqloom.__all__) <= set(dir(seqloom)) and set(seqloom.__all__) == set(seqloom._HOMES)
