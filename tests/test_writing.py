@@ -1,5 +1,6 @@
 """What a finished run writes: where it stops, what it repeats, how sure it was; with weights in bytes and several workers."""
 
+import io
 import json
 from pathlib import Path
 
@@ -37,6 +38,35 @@ def test_a_text_ends_before_its_stop_string(gpt: seqloom.Run) -> None:
             for (one,), (whole,) in zip(found, free, strict=True):
                 assert one.text == whole.text.split(stop)[0] and one.finished == (stop in whole.text or whole.finished)
             assert "".join(stream(gpt, "the king", Greedy(), 60, stop=[stop, "never there"])) == found[0][0].text
+
+
+def test_a_run_named_like_a_preset_is_itself(gpt: seqloom.Run, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(gpt.folder.parent)
+    assert seqloom.load("gpt").recipe.tree == gpt.recipe.tree
+    again = seqloom.fit("./gpt", out="gpt", quiet=True)
+    assert answer(again, ["the"], length=5) == answer(gpt, ["the"], length=5)
+    begun = seqloom.fit("gpt", "data.width=16", "train.steps=1", "train.every=1", data=[str(text)], base="gpt", out="begun", quiet=True)
+    assert begun.recipe.tree["model"] == gpt.recipe.tree["model"]
+
+
+def test_a_lone_dash_is_stdin(
+    gpt: seqloom.Run, translator: seqloom.Run, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def said(typed: str, *words: str) -> str:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
+        monkeypatch.setattr("seqloom.text.lines._spooled", {})
+        main([*words])
+        return capsys.readouterr().out
+
+    assert said("the\na\n", "generate", str(gpt.folder), "-", "--length", "3") == said("", "generate", str(gpt.folder), "the", "a", "--length", "3")
+    assert len(said("the king\na dog\n", "translate", str(translator.folder), "-").splitlines()) == 2
+    assert said(text.read_text(), "evaluate", str(gpt.folder), "-") == said("", "evaluate", str(gpt.folder), str(text))
+    out = str(tmp_path / "piped")
+    small = [*GPT, "train.steps=1", "train.every=1"]
+    assert out in said(text.read_text(), "train", "gpt", *small, "--data", "-", "--out", out)
+    with pytest.raises(SystemExit):
+        main(["generate", str(gpt.folder), "-x"])
+    assert "-x" in capsys.readouterr().err
 
 
 def test_mistakes_are_named(gpt: seqloom.Run) -> None:

@@ -55,11 +55,16 @@ def find(name: str) -> tuple[config.Tree, config.Lines]:
     if name in presets():
         return config.read(PRESETS / f"{name}.yaml")
     path = Path(name)
-    if path.is_dir() and (path / "config.yaml").exists():
-        return config.read(path / "config.yaml")
+    if is_run(path):
+        return config_of(path)
     if path.suffix in (".yaml", ".yml") or path.exists():
         return config.read(path)
     raise ValueError(f"{name}: no preset and no file of that name; {config.nearest(name, presets())}")
+
+
+def config_of(folder: str | Path) -> tuple[config.Tree, config.Lines]:
+    """The config of a run folder, whatever its name."""
+    return config.read(Path(folder) / "config.yaml")
 
 
 def own(parts: Sequence[type[nn.Module]]) -> config.Names:
@@ -255,7 +260,7 @@ def kept(folder: Path, model: nn.Module | None = None) -> dict[str, Tensor]:
         return load_file(path)
     if model is None:
         with torch.device("meta"):
-            model = Recipe(*find(str(folder))).model(tokenizer.load(folder / "tokenizer.json").get_vocab_size())
+            model = Recipe(*config_of(folder)).model(tokenizer.load(folder / "tokenizer.json").get_vocab_size())
     return layouts.ours(layouts.fitting(model)[0], model, Tensors([path]), str(path))
 
 
@@ -279,7 +284,7 @@ def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
     weights_file = folder / "model.safetensors"
     if not weights_file.exists():
         raise ValueError(f"{folder}: the run has no finished weights yet; finish it with: seqloom train {folder}")
-    recipe = Recipe(*find(str(folder)), parts)
+    recipe = Recipe(*config_of(folder), parts)
     learnt = tokenizer.load(folder / "tokenizer.json")
     try:
         said = json.loads((folder / "results.json").read_text("utf-8"))["weights"]["sha256"]

@@ -62,10 +62,18 @@ def opened(run: Path, threads: int | None, quantize: str | None = None) -> Any:
     return loaded
 
 
+class Dash(str):
+    """A lone `-`, which stands for stdin: a value that no parser takes for an option."""
+
+    def startswith(self, *_: Any) -> bool:
+        return False
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; end with 0, or 2 for the user's mistakes, 1 for a run gone wrong, 128 + n for signal n."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        app([Dash(word) if word == "-" else word for word in words], exit_on_error=False, print_error=False, result_action="return_value")
     except CycloptsError as error:
         fail(" ".join(str(error).split()), 2)
     except ValueError as error:

@@ -26,7 +26,7 @@ from torch import nn
 
 from seqloom import config, files
 from seqloom.nn import lora
-from seqloom.run import Recipe, find, is_run, kept
+from seqloom.run import Recipe, config_of, is_run, kept
 from seqloom.text import tokenizer
 
 SECTIONS = ("from", "freeze", "rates", "layer_decay", "adapt")
@@ -103,7 +103,7 @@ class Options:
 def based(recipe: Recipe, base: str | Path, overrides: Sequence[str] = (), parts: Sequence[type[nn.Module]] = ()) -> Recipe:
     """The recipe begun from a run: the body of its model (sizes, embedding, stack) and its tokenizer replace the recipe's own, but for
     what an override says; the head stays the recipe's."""
-    old, _ = config_of(base)
+    old = source_config(base)
     tree, theirs = config.copy(recipe.tree), config.override(old, [])["model"]
     known, same = inspect.signature(recipe.parts["model"].func).parameters, theirs["type"] == tree["model"]["type"]
     kept = HEAD[:2] if same else HEAD
@@ -120,16 +120,16 @@ def pinned(recipe: Recipe) -> Recipe:
     """The recipe, whose `from` names the weights by content, and whose tokenizer is that of the run it begins from."""
     source = Options(recipe).source
     if source is not None and source.sha256 is None:
-        old, _ = config_of(source.run)
+        old = source_config(source.run)
         recipe.tree["from"] = {"run": str(Path(source.run).resolve()), "sha256": digest(Path(source.run))}
         recipe.tree["tokenizer"] = old["tokenizer"]
     return recipe
 
 
-def config_of(folder: str | Path) -> tuple[config.Tree, config.Lines]:
+def source_config(folder: str | Path) -> config.Tree:
     if not is_run(folder):
         raise ValueError(f"{folder}: not a run folder, so there is nothing to begin from; train or import one first")
-    return find(str(folder))
+    return config_of(folder)[0]
 
 
 def digest(folder: Path) -> str:
@@ -194,7 +194,7 @@ def take(model: nn.Module, source: Source | None) -> Begun:
     if source is None:
         return Begun(None, None, [], list(own), [], [], [])
     folder = Path(source.run)
-    config_of(folder)
+    source_config(folder)
     if digest(folder) != source.sha256:
         raise ValueError(f"{folder}: its weights are no longer those that the run began with (SHA-256 {source.sha256[:12]}…); choose another --out")
     theirs = kept(folder)

@@ -13,7 +13,7 @@ import torch
 from seqloom import config, evaluate, files, layouts, tasks
 from seqloom.measure import Number
 from seqloom.nn import lora
-from seqloom.run import Recipe, Run, find, is_run, keep, weights
+from seqloom.run import Recipe, Run, config_of, is_run, keep, weights
 from seqloom.text import kinds, labels, tokenizer
 from seqloom.text.store import Store
 from seqloom.train import begin, budget, distributed, vectors
@@ -70,7 +70,7 @@ def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Pr
 def check_folder(folder: Path, recipe: Recipe) -> None:
     """A run goes on only with the config it began with; a new one needs a folder of its own that can be written."""
     if is_run(folder):
-        old, _ = find(str(folder))
+        old, _ = config_of(folder)
         ours, theirs = ({key: value for key, value in tree.items() if key != "files"} for tree in (recipe.tree, old))
         if found := config.difference(theirs, ours):
             raise ValueError(f"{folder}: the run there has another config ({'; '.join(found[:3])}); choose another --out or the same options")
