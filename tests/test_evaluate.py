@@ -1,5 +1,6 @@
 """What a finished run says of itself and writes: the same alone, in company and streamed."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -27,8 +28,8 @@ def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
 
 def test_streaming_gives_what_answering_gives_beyond_the_context(gpt: seqloom.Run) -> None:
     for pick in (Greedy(), Sample(0.8, top_k=5)):
-        whole = answer(gpt, ["the king"], pick, length=50, seed=3)[0][0].text
-        assert "".join(stream(gpt, "the king", pick, 50, seed=3)) == whole and len(whole) >= 50
+        whole = answer(gpt, ["the king"], pick, length=50, seed=6)[0][0].text
+        assert "".join(stream(gpt, "the king", pick, 50, seed=6)) == whole and len(whole) >= 50
 
 
 def same(one: list[Answer], other: list[Answer]) -> None:
@@ -41,6 +42,18 @@ def test_company_changes_no_answer(gpt: seqloom.Run, translator: seqloom.Run) ->
     for run, options in ((gpt, {"length": 20}), (translator, {"length": 12}), (translator, {"width": 3, "length": 12})):
         for text, found in zip(texts, answer(run, texts, **options), strict=True):
             same(found, answer(run, [text], **options)[0])
+
+
+def test_a_seed_gives_a_text_the_same_samples_in_any_company(gpt: seqloom.Run) -> None:
+    def drawn(texts: list[str], samples: int = 1) -> list[list[str]]:
+        return [[one.text for one in found] for found in answer(gpt, texts, Sample(), length=12, seed=1, samples=samples)]
+
+    first, second = drawn(["the king", "a", "the king"], 2)[::2]
+    assert drawn(["the king"], 2) == [first] and drawn(["never", "the king"])[1] == first[:1]
+    assert "".join(stream(gpt, "the king", Sample(), 12, seed=1)) == first[0]
+    assert len({*first, *second}) == 4
+    with pytest.raises(ValueError, match="samples"):
+        answer(gpt, ["a"], width=2, samples=2)
 
 
 def test_the_best_of_a_beam_come_in_order(translator: seqloom.Run) -> None:
@@ -101,8 +114,59 @@ def test_striding_windows_count_every_token_once_with_enough_before_it(gpt: seql
     assert f"width:{window}|stride:{stride}" in numbers["perplexity"].signature and f"tokens:{len(known) - 1}" in numbers["perplexity"].signature
 
 
+class Always:
+    """A pick that chooses one token, or several in turn."""
+
+    few = None
+
+    def __init__(self, *tokens: int):
+        self.tokens = itertools.cycle(tokens)
+
+    def __call__(self, logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(logits),), next(self.tokens))
+
+
+@pytest.mark.parametrize("kind", ["Words", "WordPiece"])
+def test_words_stand_apart_from_their_prompt(tmp_path: Path, text: Path, kind: str) -> None:
+    """Streamed too, after a space, after words that the model does not know, and where a stop string begins with the space."""
+    small = ["train.steps=1", "train.every=1", f"tokenizer.type={kind}", *(["tokenizer.size=80"] if kind == "WordPiece" else [])]
+    run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
+    river = run.tokenizer.encode("river", add_special_tokens=False).ids
+    for prompt, space in (("the king", " "), ("the king ", ""), ("", ""), ("\N{SNOWMAN}", " ")):
+        found = answer(run, [prompt], Always(*river), length=2 * len(river))[0][0]
+        assert found.text == f"{space}river river" and found.ended == "length"
+        assert "".join(stream(run, prompt, Always(*river), 2 * len(river))) == found.text
+        ended = answer(run, [prompt], Always(*river), length=20, stop=[f"{space}river"])[0][0]
+        assert ended.text == "" and len(ended.ids) == len(river) and ended.ended == "stop"
+
+
+def test_a_stream_ends_with_an_incomplete_character_too(tmp_path: Path, text: Path) -> None:
+    small = ["train.steps=1", "train.every=1", "tokenizer.type=BPE", "tokenizer.size=300"]
+    run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
+    half = next(token for token in range(5, 300) if run.decode([token]) == "\ufffd")
+    assert "".join(stream(run, "the", Always(half), 3)) == answer(run, ["the"], Always(half), length=3)[0][0].text == "\ufffd" * 3
+
+
+def test_what_was_said_before_the_context_counts_as_said(gpt: seqloom.Run) -> None:
+    """Against a literal loop over windows."""
+    known = gpt.encode(["the king"], begin=True)[0][0].tolist()
+    found = answer(gpt, ["the king"], length=40, repetition=3.0)[0][0]
+    window, new = list(known), []
+    while len(new) < len(found.ids):
+        window = known[-8:] if len(window) > 16 else window
+        with torch.no_grad():
+            logits = gpt.model(torch.tensor([window]))[0][0, -1]
+        for token in set(known):
+            logits[token] *= 1 / 3 if logits[token] > 0 else 3
+        logits[list(gpt.banned)] = -torch.inf
+        for text in (known, window, new):
+            text.append(int(logits.argmax()))
+    assert list(found.ids) == new and len(new) > 20
+    assert "".join(stream(gpt, "the king", Greedy(), 40, repetition=3.0)) == found.text
+
+
 def test_windows_that_do_not_fit_are_refused(gpt: seqloom.Run, translator: seqloom.Run, text: Path, parallel: list[Path]) -> None:
-    for window, stride in ((17, 4), (8, 9), (8, -1)):
+    for window, stride in ((17, 4), (8, 9), (8, -1), (8, 0), (0, 0)):
         with pytest.raises(ValueError, match="give a stride from 1 to the window and at most the 16 tokens"):
             evaluate(gpt, [str(text)], window=window, stride=stride)
     with pytest.raises(ValueError, match="for language models"):

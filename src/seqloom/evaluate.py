@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -9,13 +10,13 @@ from itertools import islice
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from seqloom import nn as equations
 from seqloom import tasks
 from seqloom.data import Blocks, Windows
 from seqloom.data.batch import Batch, Batches
-from seqloom.generate import Coverage, Ensemble, Greedy, Hypothesis, Pick, Text, beam, complete, generate, seeds, shared
+from seqloom.generate import Coverage, Ensemble, Greedy, Hypothesis, Pick, Step, Text, beam, complete, generate, shared
 from seqloom.measure import Number, likelihood, pronunciation, sign, translation
 from seqloom.measure.labels import Confusion
 from seqloom.nn.state import State
@@ -59,7 +60,9 @@ def octets(run: Run, store: Store, count: int) -> int:
 
 
 class Answer(NamedTuple):
-    """One text that a model wrote: ln P with its end, the score of the search, and whether it ended by itself."""
+    """One text that a model wrote: ln P with its end, the score of the search, whether it ended by itself, and what ended it: a stop string
+    (`stop`), the model (`end`), the length asked for (`length`) or a full context (`context`). A continuation begins with the space that its
+    first word needs after the prompt."""
 
     text: str
     log_probability: float
@@ -67,6 +70,7 @@ class Answer(NamedTuple):
     finished: bool
     ids: tuple[int, ...] = ()
     log_probabilities: tuple[float, ...] = ()  # ln p of each token and of the end; a beam has none
+    ended: str = "end"
 
 
 def together(runs: Sequence[Run]) -> Run:
@@ -97,31 +101,39 @@ def answer(
     repetition: float = 1.0,
     stop: Sequence[str] = (),
     workers: int = 1,
+    samples: int = 1,
 ) -> list[list[Answer]]:
-    """What the model writes for each text, `nbest` of each: a translator's translation, a language model's continuation.
+    """What the model writes for each text, `nbest` or `samples` of each: a translator's translation, a language model's continuation.
 
     Texts of like length go together, as many as fit `tokens`; several `workers` of one thread each share them. `width` above 1 is beam search,
     as is any with a `coverage` penalty. With `unknown` the model may write <unk>, which the text leaves out and `ids` show. `repetition` above 1
-    makes what was said less likely; a text ends before the first of the strings `stop`; neither is for beams.
+    makes what was said less likely; a text ends before the first of the strings `stop`; neither is for beams. The same `seed`
+    gives a text the same samples, alone or beside any others.
     """
     if not hasattr(run.model, "prompt"):
         raise ValueError(f"{run.folder}: a {type(run.model).__name__} writes no text; use a language model or a translator")
     search = width > 1 or bool(coverage)
     if search and (repetition != 1 or stop):
         raise ValueError("a beam knows neither --repetition nor --stop; say --beam 1, or leave them out")
+    if samples < 1 or (search and samples > 1):
+        raise ValueError(f"{samples} samples: draw at least 1, and leave a beam, which draws none, without them")
     ban, stops = tuple(token for token in run.banned if not (unknown and token == run.specials.unk)), run.specials.stops
     ids, mask = run.encode(list(texts), begin=run.model.continues)
-    lengths, chances = mask.sum(1), seeds(seed, len(texts))
+    need_room(run, mask.sum(1))
+    ids, mask = (part.repeat_interleave(samples, 0) for part in (ids, mask))
+    lengths, chances = mask.sum(1), seeds(seed, texts, samples)
     order, groups = lengths.argsort(stable=True).tolist(), list[list[int]]()
     while order:
         rows = [order.pop()]
-        most = min(tokens // max(1, int(lengths[rows[0]]) * max(width, nbest)), -(-len(texts) // max(1, workers)))
+        most = min(tokens // max(1, int(lengths[rows[0]]) * max(width, nbest)), -(-len(ids) // max(1, workers)))
         while order and len(rows) < most:
             rows.append(order.pop())
         groups.append(rows)
 
     def work(rows: list[int]) -> list[list[Answer]]:
         longest = int(lengths[rows[0]])
+        known = [ids[row, : lengths[row]].tolist() for row in rows]
+        readings = [Reading(run, texts[row // samples], prompt) for row, prompt in zip(rows, known, strict=True)]
         with torch.inference_mode():
             prompt, state, real = run.model.prompt(ids[rows, :longest], mask[rows, :longest], run.specials.bos)
         if search:
@@ -129,38 +141,78 @@ def answer(
             search_for = partial(beam, width=width, length=length, penalty=penalty, nbest=nbest, stop=stops, ban=ban, coverage=cover)
             found = search_for(run.model, prompt, state, real)
         else:
-            ending = Ending(run, stop)
+            endings = [Ending(read, stop) for read in readings] if stop else [None] * len(rows)
             write = partial(complete, run.model, pick=pick, stop=stops, ban=ban, repetition=repetition)
-            until = ending if stop else None
+            until = (lambda place, new: endings[place](new)) if stop else None
             written = write(prompt, state, real, length=length, seed=[chances[row] for row in rows], until=until)
-            for row, text in zip(rows, written, strict=True):
-                go_on(run.model, ids[row, : lengths[row]].tolist(), text, length, chances[row], until, write)
+            for row, begun, text, ending in zip(rows, known, written, endings, strict=True):
+                go_on(run.model, begun, text, length, chances[row], ending, write)
             found = [[text] for text in written]
         if progress:
             progress(len(rows))
-        return [[said(run, one, stop) for one in texts_found] for texts_found in found]
+        return [[said(one, read, stop, length) for one in texts_found] for texts_found, read in zip(found, readings, strict=True)]
 
     results = dict(zip((row for rows in groups for row in rows), (one for part in shared(work, groups, workers) for one in part), strict=True))
-    return [results[row] for row in range(len(texts))]
+    return [[one for sample in range(samples) for one in results[number * samples + sample]] for number in range(len(texts))]
 
 
-def said(run: Run, found: Text | Hypothesis, stop: Sequence[str]) -> Answer:
+def seeds(seed: int, texts: Sequence[str], samples: int = 1) -> list[int]:
+    """A seed for each sample of each text, made of `seed`, the text, how often the same text stands before it, and the number of the sample."""
+    before, made = Counter[str](), list[int]()
+    for text in texts:
+        keys = (f"{seed} {before[text]} {sample} {text}" for sample in range(samples))
+        made += [int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") for key in keys]
+        before[text] += 1
+    return made
+
+
+def need_room(run: Run, lengths: Tensor) -> None:
+    """Find the prompt that is longer than the model's context, counted from 1."""
+    context = run.model.context if run.model.continues else None
+    for row in () if context is None else (lengths > context).nonzero()[:1, 0].tolist():
+        raise ValueError(f"prompt {row + 1} has {lengths[row]} tokens but the model takes {context} at most: shorten the prompt")
+
+
+class Reading:
+    """How new ids read after their prompt: the text of both without the prompt's, so words stand apart as the tokenizer sets them. The last ids of
+    the prompt are enough; a translation has no prompt before it."""
+
+    def __init__(self, run: Run, text: str, ids: list[int]):
+        self.run, self.before = run, ids[-16:] if run.model.continues else []
+        begun = run.decode(self.before)
+        self.spaced = text[-1:].isspace() and not begun[-1:].isspace()
+        self.unknown = bool(self.before and text.strip() and not begun)
+
+    def __call__(self, ids: list[int]) -> str:
+        before = ids[:1] if self.unknown else self.before  # any word shows how the next one stands after it
+        begun, whole = self.run.decode(before), self.run.decode([*before, *ids])
+        text = whole[len(begun) :] if whole.startswith(begun) else self.run.decode(ids)
+        return text.removeprefix(" ") if self.spaced else text
+
+
+def cut(text: str, stop: Sequence[str]) -> str:
+    """The text before the first of the strings."""
+    return text[: min((place for one in stop if (place := text.find(one)) >= 0), default=len(text))]
+
+
+def said(found: Text | Hypothesis, read: Reading, stop: Sequence[str], length: int) -> Answer:
     """What was found as text, without its stop string and what came with it."""
-    text, each = run.decode(found.ids), tuple(getattr(found, "log_probabilities", ()))
-    text = text[: min((place for one in stop if (place := text.find(one)) >= 0), default=len(text))]
-    return Answer(text, found.log_probability, getattr(found, "score", found.log_probability), found.finished, tuple(found.ids), each)
+    whole, each = read(found.ids), tuple(getattr(found, "log_probabilities", ()))
+    text = cut(whole, stop)
+    ended = "stop" if text != whole else "end" if found.finished else "length" if len(found.ids) >= length else "context"
+    return Answer(text, found.log_probability, getattr(found, "score", found.log_probability), found.finished, tuple(found.ids), each, ended)
 
 
 class Ending:
     """Whether new ids end with one of the strings, wherever tokens begin and end. Only the last of them are read."""
 
-    def __init__(self, run: Run, stop: Sequence[str]):
+    def __init__(self, read: Reading, stop: Sequence[str]):
         if any(not one for one in stop):
             raise ValueError("an empty stop string ends every text at once: give some text, or leave it out")
-        self.run, self.stop, self.reach = run, stop, 8 + 4 * max((len(one) for one in stop), default=0)  # a character has four bytes at most
+        self.read, self.stop, self.reach = read, stop, 8 + 4 * max((len(one) for one in stop), default=0)  # a character has four bytes at most
 
-    def __call__(self, row: int, ids: list[int]) -> bool:
-        text = self.run.decode(ids[-self.reach :])
+    def __call__(self, ids: list[int]) -> bool:
+        text = self.read(ids) if len(ids) <= self.reach else self.read.run.decode(ids[-self.reach :])
         return any(one in text for one in self.stop)
 
 
@@ -170,9 +222,10 @@ def go_on(
     """Lengthen a continuation that a full context cut short, from the last half of what fits, as often as it takes."""
     while model.continues and model.context is not None and not text.finished and len(text.ids) < length:
         before = list(text.ids)
-        tail = [*prompt, *before][-max(1, model.context // 2) :]
-        until = None if ending is None else lambda row, ids, before=before: ending(row, before + ids)
-        (more,) = write(torch.tensor([tail]), length=length - len(before), seed=[seed + len(before)], until=until)
+        known = torch.tensor([[*prompt, *before]])
+        until = None if ending is None else lambda _, ids, before=before: ending(before + ids)
+        tail = known[:, -max(1, model.context // 2) :]
+        (more,) = write(tail, length=length - len(before), seed=[seed + len(before)], until=until, earlier=known)
         text.ids += more.ids
         text.log_probabilities += more.log_probabilities
         text.log_probability, text.finished = text.log_probability + more.log_probability, more.finished
@@ -181,28 +234,37 @@ def go_on(
 def stream(
     run: Run, text: str, pick: Pick, length: int, seed: int = 0, repetition: float = 1.0, stop: Sequence[str] = ()
 ) -> Iterator[str]:
-    """What `answer` gives for one text to continue, piece by piece as it comes. What may be the beginning of a stop string waits."""
-    ids, _ = run.encode([text], begin=True)
-    known, begun, written, context, chance = ids[0].tolist(), ids.shape[1], "", run.model.context, seeds(seed, 1)[0]
-    finished, ending, ends, whole = False, Ending(run, stop), run.specials.stops, ""
+    """What `answer` gives for one text to continue, piece by piece as it comes. What may be the beginning of a stop string waits. Mistakes are
+    raised here, before any work."""
+    ids, mask = run.encode([text], begin=True)
+    need_room(run, mask.sum(1))
+    write = partial(generate, run.model, pick=pick, stop=run.specials.stops, ban=run.banned, repetition=repetition)
+    (chance,) = seeds(seed, [text])
+    return pieces(write(ids, length=length, seed=[chance]), ids[0].tolist(), Ending(Reading(run, text, ids[0].tolist()), stop), length, chance, write)
+
+
+def pieces(
+    steps: Iterator[Step], known: list[int], ending: Ending, length: int, seed: int, write: Callable[..., Iterator[Step]]
+) -> Iterator[str]:
+    """The steps as text, and what comes after them where a full context cuts them short, as `go_on` has it."""
+    begun, written, whole, finished, stop, context = len(known), "", "", False, ending.stop, ending.read.run.model.context
     while not finished and (left := begun + length - len(known)) > 0:
-        again = [chance + len(known) - begun]
-        for step in generate(run.model, ids, pick=pick, length=left, stop=ends, ban=run.banned, seed=again, repetition=repetition):
+        if len(known) > begun:
+            earlier = torch.tensor([known])
+            steps = write(earlier[:, -max(1, context // 2) :], length=left, seed=[seed + len(known) - begun], earlier=earlier)
+        for step in steps:
             if finished := bool(step.finished[0]):
                 break
             known.append(int(step.tokens[0]))
-            whole = run.decode(known[begun:])
-            if finished := bool(stop) and ending(0, known[begun:]):
+            whole = ending.read(known[begun:])
+            if finished := bool(stop) and ending(known[begun:]):
                 break
             if not whole.endswith("\ufffd"):  # a character may take several tokens
                 safe = len(whole) - max((n for one in stop for n in range(1, len(one)) if whole.endswith(one[:n])), default=0)
                 yield whole[len(written) : safe]
                 written = whole[:safe]
-        if context is not None:
-            ids = torch.tensor([known[-max(1, context // 2) :]])
-    whole = whole[: min((place for one in stop if (place := whole.find(one)) >= 0), default=len(whole))]
-    if stop and len(whole) > len(written):
-        yield whole[len(written) :]
+    if len(rest := cut(whole, stop)) > len(written):
+        yield rest[len(written) :]
 
 
 def quantize(run: Run, kind: str = "int8") -> list[str]:
@@ -218,8 +280,8 @@ def striding(run: Run, store: Store, window: int | None, stride: int | None) -> 
     own = run.recipe.data(store)
     if not isinstance(own, Windows | Blocks):
         raise ValueError("--window and --stride are for language models, which read one long text; leave them out")
-    window = window or min(own.width, run.model.context or own.width)
-    stride = stride or window
+    window = min(own.width, run.model.context or own.width) if window is None else window
+    stride = window if stride is None else stride
     if not 0 < stride <= window or (run.model.context and window > run.model.context):
         most = f" and at most the {run.model.context} tokens that the model reads at once" if run.model.context else ""
         raise ValueError(f"--window {window} --stride {stride}: give a stride from 1 to the window{most}")

@@ -237,15 +237,14 @@ def generate(
     if len(texts) == 1 and samples == 1 and beam == 1 and loaded.model.continues and not json and not logprobs:
         from seqloom.evaluate import stream
 
+        pieces = stream(loaded, texts[0], pick, length, seed, repetition, stops)
         print(texts[0], end="", flush=True)
-        for piece in stream(loaded, texts[0], pick, length, seed, repetition, stops):
+        for piece in pieces:
             print(piece, end="", flush=True)
         print()
         return
-    asked = [text for text in texts for _ in range(samples)]
-    found = answer(loaded, asked, pick, beam, penalty, length, nbest, seed, repetition=repetition, stop=stops, workers=workers)
-    for number, text in enumerate(texts):
-        written = [one for group in found[number * samples : (number + 1) * samples] for one in group]
+    found = answer(loaded, texts, pick, beam, penalty, length, nbest, seed, repetition=repetition, stop=stops, workers=workers, samples=samples)
+    for text, written in zip(texts, found, strict=True):
         if json:
             report = {"prompt": text, "texts": [one.text for one in written]}
             if logprobs:

@@ -50,20 +50,22 @@ def generate(
     seed: int | Sequence[int] = 0,
     repetition: float = 1.0,
     until: Callable[[int, list[int]], bool] | None = None,
+    earlier: Tensor | None = None,
 ) -> Iterator[Step]:
     """Stream the continuation of each prompt: y_t ~ pick(p(· | prompt, y_<t)) until a stop token, `length` or the model's context.
 
     `ids` (B, T) are right-padded where `mask` is False. `seed` is one number, or one per row (`seeds`); the same seed and prompt
-    give the same text, alone or in any batch. `repetition` above 1 makes tokens of prompt and text less likely to come again. `until` is
-    asked after each token, with the row and its new ids, whether the text has ended. Mistakes are raised here, before any work.
+    give the same text, alone or in any batch. `repetition` above 1 makes tokens of prompt and text less likely to come again, and those of
+    `earlier` (B, t), which was said before the prompt. `until` is asked after each token, with the row and its new ids, whether the text has
+    ended. Mistakes are raised here, before any work.
     """
     prompt = read_prompt(model, ids, mask, length)
     row_seeds = seeds(seed, len(ids)) if isinstance(seed, int) else list(seed)
     if len(row_seeds) != len(ids):
         raise ValueError(f"{len(row_seeds)} seeds for {len(ids)} prompts: give one number, or one per prompt")
-    if not (repetition > 0 and repetition < float("inf")):
-        raise ValueError(f"repetition is {repetition}: give a finite number above 0; 1 changes nothing")
-    return _steps(model, prompt, state, pick, stop, ban, row_seeds, repetition, until)
+    if not 0.01 <= repetition <= 100:
+        raise ValueError(f"repetition is {repetition}: give a number from 0.01 to 100, beyond which logits leave all bounds; 1 changes nothing")
+    return _steps(model, prompt, state, pick, stop, ban, row_seeds, repetition, until, earlier)
 
 
 def _steps(
@@ -76,6 +78,7 @@ def _steps(
     row_seeds: list[int],
     repetition: float,
     until: Callable[[int, list[int]], bool] | None,
+    earlier: Tensor | None,
 ) -> Iterator[Step]:
     # Only `ahead` runs in inference mode: a generator must not leave the mode on in its caller, and what it yields must be
     # fit for training on.
@@ -87,6 +90,7 @@ def _steps(
     finished = torch.zeros(len(ids), dtype=torch.bool, device=ids.device)
     texts: list[list[int]] = [[] for _ in range(len(ids))]
     seen = None if repetition == 1 else ids if mask is None else torch.where(mask, ids, ids[:, :1])
+    seen = seen if seen is None or earlier is None else torch.cat([earlier, seen], 1)
     logits, state = ahead(model, ids, state, mask, lengths)  # (rows, V)
     for step in range(int(limits.max())):
         picked, log_p = _choose(logits, pick, ban, [row_seeds[row] for row in rows.tolist()], step, seen, repetition)
@@ -155,12 +159,12 @@ def complete(
     seed: int | Sequence[int] = 0,
     repetition: float = 1.0,
     until: Callable[[int, list[int]], bool] | None = None,
+    earlier: Tensor | None = None,
 ) -> list[Text]:
     """The texts that `generate` streams, gathered: one per prompt, in order."""
     texts, ends = [Text() for _ in range(len(ids))], set(stop)
-    for step in generate(
-        model, ids, state, mask, pick=pick, length=length, stop=stop, ban=ban, seed=seed, repetition=repetition, until=until
-    ):
+    options = {"pick": pick, "length": length, "stop": stop, "ban": ban, "seed": seed, "repetition": repetition, "until": until}
+    for step in generate(model, ids, state, mask, **options, earlier=earlier):
         for text, token, log_p, finished in zip(texts, *(part.tolist() for part in step), strict=True):
             if token >= 0:
                 text.log_probability += log_p
