@@ -1,8 +1,10 @@
 """Wrong input gets one clear line that says where, what and what to do, exit code 2, and leaves nothing behind."""
 
 import gzip
+import io
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,11 +107,33 @@ def run(tmp_path: Path, text: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.fixture(scope="module")
+def any_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("any")
+    write(place / "a.txt", lines(100))
+    seqloom.fit("gpt", *SMALL, data=[str(place / "a.txt")], out=place / "run", quiet=True)
+    return place / "run"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["generate", "{run}", "x", "--top-p", "2"], ["top_p"]),
-        (["generate", "{run}", "x", "--temperature", "0"], ["temperature"]),
+        (["generate", "{run}", "x", "--temperature", "0"], ["--temperature 0", "--greedy"]),
+        (["generate", "{run}", "x", "--greedy", "--top-p", "7"], ["top_p is 7"]),
+        (["generate", "{run}", "x", "--greedy", "--top-p", "0.5"], ["--greedy", "--top-p"]),
+        (["generate", "{run}", "x", "--beam", "2", "--samples", "2"], ["--beam 2", "--samples"]),
+        (["generate", "{run}", "x", "--beam", "2", "--temperature", "0.5"], ["--beam 2", "--temperature"]),
+        (["generate", "{run}", "x", "--repetition", "1e-30"], ["repetition is 1e-30"]),
+        (["generate", "{run}", "x", "--stop", ""], ["empty stop"]),
+        (["generate", "{run}", "x", "--stop", "\udcff"], ["--stop 1", "UTF-8"]),
+        (["generate", "{run}", "x", "y\udcff"], ["text 2", "UTF-8"]),
+        (["generate", "{run}", "x", "x" * 100, "y" * 80, "--samples", "2"], ["prompt 2 has 10", "64"]),
+        *((["generate", "{run}", "x", option, "0"], [option]) for option in ("--length", "--samples", "--nbest", "--beam", "--workers", "--top-k")),
+        *((["generate", "{run}", "x", option, str(2**70)], [option]) for option in ("--length", "--top-k", "--threads")),
+        (["generate", "{run}", "x", "--threads", "-1"], ["--threads"]),
+        (["evaluate", "{run}", "none.txt", "--stride", "0"], ["--stride"]),
+        (["evaluate", "{run}", "none.txt", "--window", "0"], ["--window"]),
         (["generate", "{run}", "x", "--nbest", "3"], ["--beam 3"]),
         (["generate", "{run}", "x" * 100], ["64"]),
         (["evaluate", "{run}"], ["no data"]),
@@ -117,13 +141,50 @@ def run(tmp_path: Path, text: Path) -> Path:
         (["train", "{run}", "model.dim=32"], ["model.dim: 16 → 32"]),
     ],
 )
-def test_wrong_use_of_a_run_is_one_clear_line(arguments: list[str], words: list[str], run: Path, capsys) -> None:
+def test_wrong_use_of_a_run_is_one_clear_line(arguments: list[str], words: list[str], any_run: Path, capsys) -> None:
     with pytest.raises(SystemExit) as stopped:
-        main([argument.format(run=run) for argument in arguments])
-    _, err = capsys.readouterr()
-    assert stopped.value.code == 2 and err.count("\n") == 1
+        main([argument.format(run=any_run) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 2 and out == "" and err.count("\n") == 1
     for word in words:
         assert word in err, err
+
+
+def test_stdin_is_utf8_whatever_the_locale(any_run: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\ufeffé\n".encode()), encoding="latin-1"))
+    main(["generate", str(any_run), "--length", "1", "--json"])
+    assert '"prompt": "é"' in capsys.readouterr().out
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"fine\nba\xffd\n"), encoding="latin-1"))
+    with pytest.raises(SystemExit) as stopped:
+        main(["generate", str(any_run)])
+    out, err = capsys.readouterr()
+    assert stopped.value.code == 2 and out == "" and err.count("\n") == 1 and "stdin:2: byte 3" in err
+
+
+def test_an_output_that_takes_nothing_is_one_clear_line(any_run: Path) -> None:
+    with open("/dev/full", "w") as full:
+        for words in (["the"], ["the", "line", "--json"]):
+            command = [sys.executable, "-m", "seqloom", "generate", str(any_run), *words, "--length", "2"]
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+            assert ended.returncode == 2 and ended.stderr == "seqloom: the output: no space left on device\n"
+
+
+def test_a_tokenizer_that_gives_up_is_one_clear_line(monkeypatch, capsys) -> None:
+    def give_up(*_, **__) -> None:
+        raise type("PanicException", (BaseException,), {})("no end\nof steps")
+
+    monkeypatch.setitem(main.__globals__, "app", give_up)
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 2 and capsys.readouterr().err == "seqloom: the tokenizer cannot read this text (no end of steps)\n"
+
+
+def test_what_a_file_is_called_is_shown_and_not_obeyed(tmp_path: Path, capsys) -> None:
+    for name, shown in (("\x1b[31mred\u202e.txt", "\\x1b[31mred\\u202e.txt"), ("/".join(["long" * 50] * 15), "…")):
+        with pytest.raises(SystemExit):
+            main(["train", "gpt", "--data", str(tmp_path / name)])
+        err = capsys.readouterr().err
+        assert shown in err and err[:-1].isprintable() and len(err) < 1020
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "config.yaml", "results.json"])
@@ -152,8 +213,6 @@ def test_a_full_disk_is_said(tmp_path: Path, text: Path, capsys) -> None:
 
 
 def test_help_does_not_import_torch() -> None:
-    import sys
-
     code = "import sys; from seqloom.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert finished.returncode == 0 and "train" in finished.stdout, finished.stderr

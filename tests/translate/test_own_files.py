@@ -77,7 +77,7 @@ def test_empty_endless_and_unknown_lines_keep_their_places(place: Path, capsys, 
 def test_a_source_of_unknown_words_alone_gives_those_words_back_or_others(place: Path, capsys, monkeypatch) -> None:
     """Nothing in it is known; whatever comes out is made of known words, or with --unk replace of the source's own too."""
     for options, allowed in (((), set(WORDS) | set(WORDS.values())), (("--unk", "replace"), {*WORDS, *WORDS.values(), "qux", "zork"})):
-        monkeypatch.setattr(sys, "stdin", io.StringIO("qux zork\n"))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"qux zork\n")))
         [line] = out(capsys, "translate", place / "Words", *options)
         assert set(line.split()) <= allowed
 

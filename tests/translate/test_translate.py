@@ -153,7 +153,7 @@ def test_the_command_reads_files_and_stdin_and_explains_itself(run: Run, tmp_pat
     main(["translate", str(run.folder), str(text), "--beam", "2"])
     lines = capsys.readouterr().out.split("\n")
     assert len(lines) == 4 and lines[1] == ""
-    monkeypatch.setattr(sys, "stdin", io.StringIO("The cat sleeps.\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The cat sleeps.\n")))
     main(["translate", str(run.folder), "--beam", "3", "--nbest", "2", "--json"])
     found = json.loads(capsys.readouterr().out)
     scores = [one["score"] for one in found["translations"]]
@@ -162,7 +162,7 @@ def test_the_command_reads_files_and_stdin_and_explains_itself(run: Run, tmp_pat
     assert [one["text"] for one in found["translations"]] == [one.text for one in wanted]
     main(["translate", str(run.folder), str(text), "--beam", "2", "--out", str(tmp_path / "out.fr")])
     assert (tmp_path / "out.fr").read_text("utf-8").split("\n") == lines
-    monkeypatch.setattr(sys, "stdin", io.StringIO("The cat sleeps.\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The cat sleeps.\n")))
     main(["translate", str(run.folder), "--why", "Le chat dort.", "--beam", "1", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] in ("search error", "model error", "found") and told["asked"] == "Le chat dort."

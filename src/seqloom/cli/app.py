@@ -9,11 +9,11 @@ import json as jsons
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, validators
 
 app = App(
     name="seqloom",
@@ -23,6 +23,8 @@ app = App(
 )
 Files = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 Kind = Literal["int8"]
+Count = Annotated[int, Parameter(validator=validators.Number(gte=1, lt=2**31))]
+Threads = Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=4096))]
 OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 
 
@@ -52,7 +54,7 @@ def opened(run: Path, threads: int | None, quantize: str | None = None) -> Any:
 
     from seqloom.run import load
 
-    if threads:
+    if threads is not None:
         torch.set_num_threads(threads)
     loaded = load(run)
     if quantize:
@@ -60,6 +62,22 @@ def opened(run: Path, threads: int | None, quantize: str | None = None) -> Any:
 
         put(loaded.model, quantize)
     return loaded
+
+
+def typed() -> Iterator[str]:
+    """The lines of stdin as they come, which are UTF-8 whatever the locale is."""
+    for number, line in enumerate(sys.stdin.buffer, 1):
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8; convert the text to UTF-8") from None
+
+
+def need_text(texts: Sequence[str], what: str) -> None:
+    """Find what the command line gives that is no UTF-8."""
+    for number, text in enumerate(texts, 1):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ValueError(f"{what} {number} is not UTF-8; convert the text to UTF-8")
 
 
 class Dash(str):
@@ -74,21 +92,35 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         app([Dash(word) if word == "-" else word for word in words], exit_on_error=False, print_error=False, result_action="return_value")
-    except CycloptsError as error:
-        fail(" ".join(str(error).split()), 2)
-    except ValueError as error:
-        fail(" ".join(str(error).split()), 2)
+        sys.stdout.flush()
+    except (CycloptsError, ValueError) as error:
+        fail(str(error), 2)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forget_output()
         sys.exit(141)
+    except OSError as error:
+        if error.filename is None:
+            forget_output()
+        fail(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 2)
     except KeyboardInterrupt:
         fail("interrupted", 130)
     except RuntimeError as error:
         if type(error).__module__.startswith("seqloom"):
-            fail(" ".join(str(error).split()), getattr(error, "code", 1))
+            fail(str(error), getattr(error, "code", 1))
+        raise
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # the tokenizers library's, which is no Exception
+            fail(f"the tokenizer cannot read this text ({error})", 2)
         raise
 
 
+def forget_output() -> None:
+    """Let nobody write again what could not be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def fail(sentence: str, code: int) -> None:
-    print(f"seqloom: {sentence}", file=sys.stderr)
+    """End with one line of at most some 1,000 characters, in which control characters, as a file may be named with, are shown and not obeyed."""
+    plain = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in " ".join(sentence.split()))
+    print(f"seqloom: {plain if len(plain) <= 1000 else plain[:999] + '…'}", file=sys.stderr)
     sys.exit(code)

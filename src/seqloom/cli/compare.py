@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from seqloom.cli.app import Files, app, show
+from seqloom.cli.app import Count, Files, Threads, app, show
 
 
 @app.command
@@ -19,12 +19,12 @@ def compare(
     flops: float | None = None,
     steps: int | None = None,
     parameters: float | None = None,
-    seeds: int = 1,
+    seeds: Count = 1,
     ensembles: bool = False,
-    beam: int = 5,
+    beam: Count = 5,
     penalty: float = 0.6,
     out: Path = Path("runs/compare"),
-    threads: int | None = None,
+    threads: Threads = None,
     json: bool = False,
 ) -> None:
     """Train translators under one budget and set score and cost side by side, with a page; `table2` means every system of that table.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqloom.cli.app import app, opened, show
+from seqloom.cli.app import Count, Threads, app, opened, show
 from seqloom.cli.models import asked_prompts
 
 
 @app.command
-def fill(run: Path, /, *texts: str, top: int = 5, threads: int | None = None, json: bool = False) -> None:
+def fill(run: Path, /, *texts: str, top: Count = 5, threads: Threads = None, json: bool = False) -> None:
     """Fill in each [MASK] of a text with a masked language model. Without texts, lines are read from stdin.
 
     Parameters

@@ -6,7 +6,7 @@ import json as jsons
 import sys
 from pathlib import Path
 
-from seqloom.cli.app import Kind, app, opened, show
+from seqloom.cli.app import Kind, Threads, app, opened, show
 
 SAMPLE = 256  # lines whose vectors are also made in full precision, to tell what bytes cost
 
@@ -67,7 +67,7 @@ def embed(
     out: Path | None = None,
     length: int = 256,
     quantize: Kind | None = None,
-    threads: int | None = None,
+    threads: Threads = None,
     json: bool = False,
 ) -> None:
     """One vector for each line of a text: the mean of an encoder's features over its tokens, of length 1.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from seqloom.cli.app import OVERRIDE, Files, app, recipe, show
+from seqloom.cli.app import OVERRIDE, Files, Threads, app, recipe, show
 
 
 @app.command
@@ -154,7 +154,7 @@ def world(
 
 
 @app.command
-def demo(out: Path = Path("runs/demo"), *, threads: int | None = None, json: bool = False) -> None:
+def demo(out: Path = Path("runs/demo"), *, threads: Threads = None, json: bool = False) -> None:
     """Train a translator on the built-in world in a few minutes, measure it and show what it can do.
 
     Parameters

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import Files, Kind, app, opened, recipe, show
+from seqloom.cli.app import Count, Files, Kind, Threads, app, need_text, opened, recipe, show, typed
 
 
 @app.command
@@ -24,7 +24,7 @@ def train(
     out: Path | None = None,
     base: Annotated[Path | None, Parameter(name="--from")] = None,
     seed: int | None = None,
-    threads: int | None = None,
+    threads: Threads = None,
     json: bool = False,
 ) -> None:
     """Train a preset, a config file or an unfinished run; on an existing run folder, go on where it stopped.
@@ -84,14 +84,14 @@ def evaluate(
     run: Path,
     /,
     *data: str,
-    beam: int = 1,
+    beam: Count = 1,
     penalty: float = 0.6,
-    window: int | None = None,
-    stride: int | None = None,
+    window: Count | None = None,
+    stride: Count | None = None,
     pseudo: bool = False,
     confusion: bool = False,
     quantize: Kind | None = None,
-    threads: int | None = None,
+    threads: Threads = None,
     json: bool = False,
 ) -> None:
     """Measure a run on text: likelihood for every model, BLEU and chrF for translators.
@@ -160,22 +160,22 @@ def generate(
     run: Path,
     /,
     *prompts: str,
-    length: int = 200,
+    length: Count = 200,
     temperature: float = 1.0,
-    top_k: int | None = None,
+    top_k: Count | None = None,
     top_p: float | None = None,
     greedy: bool = False,
-    beam: int = 1,
+    beam: Count = 1,
     penalty: float = 0.6,
-    nbest: int = 1,
-    samples: int = 1,
+    nbest: Count = 1,
+    samples: Count = 1,
     seed: int = 0,
     repetition: float = 1.0,
     stop: Files = None,
     logprobs: bool = False,
     quantize: Kind | None = None,
-    workers: int = 1,
-    threads: int | None = None,
+    workers: Count = 1,
+    threads: Threads = None,
     json: bool = False,
 ) -> None:
     """Write: a language model continues each prompt, a translator translates it. Without prompts, lines are read from stdin.
@@ -224,16 +224,22 @@ def generate(
     from seqloom.evaluate import answer
     from seqloom.generate import Greedy, Sample
 
-    loaded, stops = opened(run, threads, quantize), stop or []
+    stops, chosen = stop or [], temperature != 1.0 or top_k is not None or top_p is not None or samples > 1
+    if temperature == 0:
+        raise ValueError("--temperature 0 would be the most probable token at every step: say --greedy")
+    drawn = Sample(temperature, top_k, top_p)
+    if chosen and (greedy or beam > 1):
+        raise ValueError(f"{'--greedy' if greedy else f'--beam {beam}'} draws nothing: leave --temperature, --top-k, --top-p and --samples out")
+    if nbest > beam:
+        raise ValueError(f"--nbest {nbest} needs a beam at least as wide: say --beam {nbest}")
+    if logprobs and beam > 1:
+        raise ValueError("--logprobs needs --beam 1: a beam scores whole texts")
+    need_text(stops, "--stop")
+    loaded = opened(run, threads, quantize)
     if loaded.model.continues is None:
         raise ValueError(f"{run}: a {type(loaded.model).__name__} writes no text; let it answer: seqloom predict {run} FILE")
     texts = asked_prompts(prompts, loaded.model.continues)
-    if nbest > beam:
-        raise ValueError(f"--nbest {nbest} needs a beam at least as wide: say --beam {nbest}")
-    chance = not greedy and (loaded.model.continues or temperature != 1.0 or top_k is not None or top_p is not None or samples > 1)
-    pick = Sample(temperature, top_k, top_p) if chance else Greedy()
-    if logprobs and beam > 1:
-        raise ValueError("--logprobs needs --beam 1: a beam scores whole texts")
+    pick = drawn if not greedy and (loaded.model.continues or chosen) else Greedy()
     if len(texts) == 1 and samples == 1 and beam == 1 and loaded.model.continues and not json and not logprobs:
         from seqloom.evaluate import stream
 
@@ -268,13 +274,10 @@ def asked_prompts(
 ) -> list[str]:
     """The prompts given, or the lines of stdin; a language model with none at all begins from nothing."""
     if prompts and list(prompts) != ["-"]:
+        need_text(prompts, "text")
         return list(prompts)
     if not prompts and sys.stdin.isatty():
         if continues:
             return [""]
         raise ValueError(none)
-    try:
-        lines = [line.rstrip("\r\n") for line in sys.stdin]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"stdin: byte {error.start} is not UTF-8; convert the text to UTF-8") from None
-    return lines or ([""] if continues else [])
+    return list(typed()) or ([""] if continues else [])

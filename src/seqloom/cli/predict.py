@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-from seqloom.cli.app import app, opened
+from seqloom.cli.app import Threads, app, opened
 
 
 @app.command
@@ -17,7 +17,7 @@ def predict(
     *,
     form: Literal["CoNLLU", "Columns", "Table", "JSONLines", "SQuAD", "Lines"] | None = None,
     out: Path | None = None,
-    threads: int | None = None,
+    threads: Threads = None,
     json: bool = False,
 ) -> None:
     """Fill in what a run has learnt to say about each record of a file: tags, a label, a number, an answer.

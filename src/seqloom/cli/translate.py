@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import Kind, app, opened, show
+from seqloom.cli.app import Count, Kind, Threads, app, need_text, opened, show, typed
 
 Runs = Annotated[list[Path] | None, Parameter(consume_multiple=True)]
 
@@ -21,9 +21,9 @@ def translate(
     file: Path | None = None,
     /,
     *,
-    beam: int = 5,
+    beam: Count = 5,
     penalty: float = 0.6,
-    nbest: int = 1,
+    nbest: Count = 1,
     coverage: float = 0.0,
     ensemble: Runs = None,
     align: bool = False,
@@ -34,8 +34,8 @@ def translate(
     target: str | None = None,
     out: Path | None = None,
     quantize: Kind | None = None,
-    workers: int = 1,
-    threads: int | None = None,
+    workers: Count = 1,
+    threads: Threads = None,
     json: bool = False,
 ) -> None:
     """Translate a text line by line, a PO catalogue or a TMX memory; without a file, stdin to stdout. Tags and placeholders are kept.
@@ -89,6 +89,7 @@ def translate(
     if why is not None:
         if coverage or words is not None:
             raise ValueError("--why explains a search without --coverage and --unk replace; leave them out")
+        need_text([why], "--why")
         text = " ".join(line.rstrip("\r\n") for line in read(file)).strip()
         report, lines = reason(loaded, text, why, beam, penalty)
         print(jsons.dumps(report, ensure_ascii=False) if json else "\n".join(lines))
@@ -124,7 +125,7 @@ def translate(
 
 @app.command
 def align(
-    run: Path, source: Path, target: Path, /, *, lexicon: Path | None = None, ensemble: Runs = None, threads: int | None = None, json: bool = False
+    run: Path, source: Path, target: Path, /, *, lexicon: Path | None = None, ensemble: Runs = None, threads: Threads = None, json: bool = False
 ) -> None:
     """Align two files of translations line by line, by a run's attention: source word-target word, as in 0-0 1-2.
 
@@ -193,9 +194,6 @@ def read(file: Path | None) -> Iterator[str]:
     from seqloom.text.lines import lines
 
     if file is None or str(file) == "-":
-        try:
-            yield from sys.stdin
-        except UnicodeDecodeError as error:
-            raise ValueError(f"stdin: byte {error.start} is not UTF-8; convert the text to UTF-8") from None
+        yield from typed()
     else:
         yield from lines(file)
