@@ -37,6 +37,8 @@ def written(run: Run, path: Path, text: str, form: str | None = None) -> str:
     [
         ("the X O\nking X B-PER\n", "Columns"),
         ("the\nking\n", "Columns"),
+        ("#tag\n", "Columns"),
+        ("# a comment\n\n", "Lines"),
         ("# id 1 of many\nthe X\nking X\n", "Columns"),
         ("king X B-PER\n\nthe X O\n", "Columns"),
         ("the king sees the queen .\nthe queen sees .\n", "Lines"),

@@ -118,8 +118,8 @@ class Columns(Form):
         first = annotated.shape_of(self.path)
         for _, own in annotated.sentences(cut(row)[0] for row in rows(self.path)):
             if words := [cells for row in own if (cells := annotated.told(row, first))]:
-                widths, tag = {len(cells) for cells in words}, self.options.get("tag", -1)
-                return len(widths) == 1 and (len(words) > 1 or first.cells == 1 or words[0][tag % first.cells] in self.run.labels)
+                width, tag = len(words[0]), self.options.get("tag", -1)
+                return all(len(cells) == width for cells in words) and (len(words) > 1 or width == 1 or words[0][tag % width] in self.run.labels)
         return False
 
     def write(self, raw: list[tuple[str, list[str]]], answer: Answer) -> str:
