@@ -81,7 +81,7 @@ class Columns(Reader):
         self.word, self.tag = word, tag
 
     def options(self) -> tuple:
-        return self.word, self.tag
+        return self.word, self.tag, "tabs or spaces"  # what cells stand between
 
     def records(self, path: str | Path) -> Iterator[tuple[list[str], list[str]]]:
         first = shape_of(path)
