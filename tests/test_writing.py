@@ -2,6 +2,8 @@
 
 import io
 import json
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import torch
 import seqloom
 from seqloom.cli import main
 from seqloom.evaluate import answer, evaluate, stream
-from seqloom.generate import Greedy, Sample
+from seqloom.generate import Greedy, Sample, complete, shared
 from seqloom.translate import translate
 
 GPT = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=16", "model.stack.position.length=16", "tokenizer.type=Characters"]
@@ -105,6 +107,36 @@ def test_workers_change_no_text(gpt: seqloom.Run, translator: seqloom.Run) -> No
     assert torch.get_num_threads() == threads
     one = [[best.text for best in found] for found in translate(translator, texts)]
     assert one == [[best.text for best in found] for found in translate(translator, texts)]
+
+
+def test_a_crew_that_is_called_off_ends_at_its_next_step(gpt: seqloom.Run) -> None:
+    begun = threading.Barrier(2)
+
+    def work(item: int) -> None:
+        begun.wait()
+        if item:
+            raise KeyboardInterrupt
+        time.sleep(0.1)
+        complete(gpt.model, torch.tensor([[3]]), length=10, stop=())
+        done.append(item)
+
+    done: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        shared(work, [1, 0], 2)
+    assert not done
+
+
+def test_json_tells_what_ended_a_text(gpt: seqloom.Run, capsys: pytest.CaptureFixture) -> None:
+    def told(*words: str) -> tuple[dict, str]:
+        main(["generate", str(gpt.folder), "the king", "--json", *words])
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    free, err = told("--greedy", "--length", "5")
+    assert free["finished"] == ["length"] and free["log probabilities"][0] < 0 and err == ""
+    assert told("--greedy", "--stop", free["texts"][0][1])[0]["finished"] == ["stop"]
+    found, err = told("--beam", "2", "--length", "40")
+    assert found["finished"] == ["context"] and "context of 16 tokens is full" in err
 
 
 def test_quantised_runs_are_nearly_the_same(gpt: seqloom.Run, translator: seqloom.Run, text: Path) -> None:

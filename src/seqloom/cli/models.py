@@ -219,7 +219,7 @@ def generate(
     threads
         CPU threads.
     json
-        Print one JSON object for each prompt.
+        Print one JSON object for each prompt: its texts, what ended each (stop, end, length or context), and ln P of each.
     """
     from seqloom.evaluate import answer
     from seqloom.generate import Greedy, Sample
@@ -250,9 +250,12 @@ def generate(
         print()
         return
     found = answer(loaded, texts, pick, beam, penalty, length, nbest, seed, repetition=repetition, stop=stops, workers=workers, samples=samples)
+    if full := sum(one.ended == "context" for written in found for one in written):
+        print(f"{full:,} of the texts end where the model's context of {loaded.model.context:,} tokens is full", file=sys.stderr)
     for text, written in zip(texts, found, strict=True):
         if json:
-            report = {"prompt": text, "texts": [one.text for one in written]}
+            report = {"prompt": text, "texts": [one.text for one in written], "finished": [one.ended for one in written]}
+            report["log probabilities"] = [one.log_probability for one in written]
             if logprobs:
                 report["tokens"] = [[{"token": token, "log probability": value} for token, value in each(loaded, one)] for one in written]
             print(jsons.dumps(report, ensure_ascii=False))

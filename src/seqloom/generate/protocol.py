@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from seqloom.generate.workers import heed
 from seqloom.nn.best import Best, best
 
 State = Any
@@ -68,7 +69,8 @@ def ahead(
     model: Model, ids: Tensor, state: State = None, mask: Tensor | None = None, lengths: Tensor | None = None
 ) -> tuple[Tensor, State]:
     """The logits (B, V) of the next token, half precision read in single, and the state after `ids`. Only the last real position goes
-    through the output layer."""
+    through the output layer. A worker that is called off ends here."""
+    heed()
     h, state = model.features(ids, state, mask)
     last = h[:, -1] if lengths is None else h[torch.arange(len(h), device=h.device), lengths - 1]  # (B, D)
     logits = model.output(last[:, None])[:, 0]  # (B, V)
