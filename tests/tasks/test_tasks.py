@@ -17,6 +17,7 @@ from seqloom import tasks
 from seqloom.cli import main
 from seqloom.evaluate import evaluate, labelled
 from seqloom.files import sha256
+from seqloom.tasks.answering import Span, chosen
 from seqloom.tasks.forms import filled
 from seqloom.text import lines
 from seqloom.text.kinds import Layout
@@ -128,6 +129,7 @@ def test_answers_stand_in_their_passage(trained, corpora):
              for article in json.loads(Path(path).read_text())["data"] for p in article["paragraphs"] for q in p["qas"]]
     found = seqloom.predict(run, [(question, passage) for question, passage, _ in asked])
     assert all(passage[one.start : one.end] == one.text for one, (_, passage, _) in zip(found, asked, strict=True))
+    assert all(one.text or 0.2 < one.probability < 1 for one in found) and not all(one.text for one in found)
     hits = [one.text == (right[0] if right else "") for one, (_, _, right) in zip(found, asked, strict=True)]
     assert numbers(run, path)["exact match"] == pytest.approx(100 * np.mean(hits))
     lines = [json.loads(line) for line in "".join(filled(run, path)).splitlines()]
@@ -249,6 +251,9 @@ def test_a_run_that_writes_gives_no_labels_and_the_other_way_round(trained, text
     options = ["model.dim=8", "model.stack.dim=8", "train.steps=2", "train.every=2"]
     run = seqloom.fit("lstm-lm", *options, data=[str(text)], out=tmp_path / "lm", quiet=True)
     assert "has no labels to give" in fails(capsys, "predict", str(run.folder), str(text))
+    options = ["model.dim=8", "model.stack.layers=1", "model.stack.heads=1", "train.steps=1", "train.every=1", "data.width=16", "tokenizer.size=300"]
+    run = seqloom.fit("bert-small", *options, data=[str(text)], out=tmp_path / "masked", quiet=True)
+    assert "fill gaps with it: seqloom fill" in fails(capsys, "predict", str(run.folder), str(text))
     assert "seqloom predict" in fails(capsys, "generate", str(trained["tagger"].folder), "the dog")
 
 
@@ -262,6 +267,17 @@ def test_a_record_of_unknown_words_is_answered_like_any_other(trained, tmp_path,
         list(filled(run, put(tmp_path / "x.txt", "λόγος\nλόγος\n")))
     assert seqloom.predict(run, ["λόγος"])[0].probability == pytest.approx(seqloom.predict(run, ["λόγος", "the king"])[0].probability)
     assert seqloom.predict(run, []) == []
+
+
+def test_a_text_is_no_pair(trained):
+    with pytest.raises(ValueError, match="record 2: one text where 2 fields should be"):
+        seqloom.predict(trained["nli"], [("a", "b"), "ab"])
+
+
+def test_no_answer_is_as_probable_as_the_part_that_doubts_it_most():
+    parts = [Span(3, 4, -5.0, -0.1), Span(0, 0, -2.0, -0.5)]
+    assert chosen(parts, True) == Span(None, None, -0.5, -0.5) and chosen(parts, False) == parts[1]
+    assert chosen([*parts, Span(7, 7, -0.7, -0.9)], True).first == 7
 
 
 def test_half_written_output_is_no_output(trained, tmp_path, capsys):

@@ -16,7 +16,7 @@ from torch import nn
 
 from seqloom.measure import Number
 from seqloom.measure.labels import Confusion
-from seqloom.models import Classifier, Regressor, Spans, Tagger
+from seqloom.models import Classifier, MaskedLM, Regressor, Spans, Tagger
 from seqloom.run import Run
 from seqloom.tasks import answering, classes, scores, tagging
 from seqloom.text.kinds import Layout
@@ -41,7 +41,8 @@ def of(model: nn.Module) -> ModuleType | None:
 def need(run: Run) -> ModuleType:
     task = of(run.model)
     if task is None:
-        raise ValueError(f"{run.folder}: a {type(run.model).__name__} has no labels to give; write with it: seqloom generate {run.folder}")
+        use = "fill gaps with it: seqloom fill" if isinstance(run.model, MaskedLM) else "write with it: seqloom generate"
+        raise ValueError(f"{run.folder}: a {type(run.model).__name__} has no labels to give; {use} {run.folder}")
     return task
 
 

@@ -36,10 +36,10 @@ class Found(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Tokens of a passage, the last included, and ln P; `none` is ln P of no answer in the same part."""
+    """Tokens of a passage, the last included, and ln P; None is no answer. `none` is ln P of no answer in the same part."""
 
-    first: int
-    last: int
+    first: int | None
+    last: int | None
     log_p: float
     none: float
 
@@ -49,8 +49,8 @@ def parts(length: int, room: int) -> list[int]:
     return [*range(0, max(length - room, 0), max(room // 2, 1)), max(length - room, 0)]
 
 
-def told(run: Run, source: Questions, most: int | None = None) -> Iterator[tuple[int, Span | None]]:
-    """The best span of each record, None for no answer."""
+def told(run: Run, source: Questions, most: int | None = None) -> Iterator[tuple[int, Span]]:
+    """The best span of each record."""
 
     def look(group: np.ndarray) -> list[Span]:
         begins = [parts(int(n), int(r)) for n, r in zip(sizes(source.passages, group), source.room(group), strict=True)]
@@ -67,10 +67,11 @@ def told(run: Run, source: Questions, most: int | None = None) -> Iterator[tuple
     return walk(run.model, source, look, most)
 
 
-def chosen(spans: list[Span], may_lack: bool) -> Span | None:
-    """The most probable span of all parts; None where there may be no answer and each part says so."""
+def chosen(spans: list[Span], may_lack: bool) -> Span:
+    """The most probable span of all parts; no answer where there may be none and each part says so, as probable as the part that doubts it most."""
     if may_lack and all(span.none > span.log_p for span in spans):
-        return None
+        none = min(span.none for span in spans)
+        return Span(None, None, none, none)
     return max(spans, key=lambda span: span.log_p)
 
 
@@ -91,9 +92,9 @@ def answers(run: Run, source: Questions) -> Iterator[Found]:
         yield found(source, number, span)
 
 
-def found(source: Questions, record: int, span: Span | None) -> Found:
-    if span is None:
-        return Found("", 0, 0, 0.0)
+def found(source: Questions, record: int, span: Span) -> Found:
+    if span.first is None:
+        return Found("", 0, 0, float(np.exp(span.log_p)))
     edges = rows(source.edges, [record])[0].reshape(-1, 2)
     text = rows(source.store.columns("source")[0], [record])[0].tobytes().decode()
     start, end = int(edges[span.first, 0]), int(edges[span.last, 1])

@@ -247,6 +247,8 @@ class Layout:
 
     def check(self, record: Sequence, place: str) -> list:
         """A record's values as they are encoded; those that do not fit each other are an error too."""
+        if isinstance(record, str):
+            raise ValueError(f"{place}: one text where {len(self.kinds)} fields should be ({', '.join(self.names)}); give them together, as a pair")
         if len(record) != len(self.kinds):
             raise ValueError(f"{place}: {len(record)} fields where {len(self.kinds)} should be ({', '.join(self.names)})")
         values = [kind.check(value, place) for kind, value in zip(self.kinds, record, strict=True)]
