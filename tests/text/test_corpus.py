@@ -320,6 +320,26 @@ def test_what_is_not_squad_is_said(tmp_path, text):
         list(SQuAD([put(tmp_path / "q.json", text)]))
 
 
+@pytest.mark.parametrize("block", [1, 7, 1 << 20])
+def test_the_articles_are_those_of_the_outermost_data(tmp_path, monkeypatch, block):
+    monkeypatch.setattr("seqloom.text.lines.BLOCK", block)
+    notes = {"by": {"data": [1, 2]}, "said": 'the "data": [', "size": 12345, "none": None}
+    text = json.dumps({**notes, "data": [article("A b.", ("What?", [(2, "b")]))], "more": {"data": []}})
+    assert list(SQuAD([put(tmp_path / "q.json", text)])) == [("What?", "A b.", [(2, "b")])]
+    assert list(SQuAD([put(tmp_path / "none.json", '{"data": []}')])) == []
+    for wrong in (json.dumps(notes), json.dumps({"by": {"data": []}}), '{"data": [5'):
+        with pytest.raises(ValueError, match="not a file of SQuAD's form"):
+            list(SQuAD([put(tmp_path / "wrong.json", wrong)]))
+
+
+def test_a_question_whose_answers_are_not_told_is_none_without_an_answer(tmp_path):
+    text = squad({"paragraphs": [{"context": "A b.", "qas": [{"id": 7, "question": "What?"}]}]})
+    with pytest.raises(ValueError, match=r"question 7: no answers; write them, or \[\] where there is none"):
+        list(SQuAD([put(tmp_path / "q.json", text)]))
+    told = text.replace('"What?"', '"What?", "is_impossible": true')
+    assert list(SQuAD([put(tmp_path / "told.json", told)])) == [("What?", "A b.", [])]
+
+
 def test_squad_larger_than_a_block_is_the_same(tmp_path):
     """An article at a time, across the blocks in which files are read."""
     passages = [f"{number} " + "word " * 20_000 for number in range(30)]

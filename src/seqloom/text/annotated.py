@@ -150,11 +150,13 @@ class SQuAD(Reader):
 
     def records(self, path: str | Path) -> Iterator[tuple[str, str, list[tuple[int, str]]]]:
         for self.at, _, question, passage, found in questions(path):
+            if found is None:
+                raise ValueError(f"{self.at}: no answers; write them, or [] where there is none")
             yield question, passage, found
 
 
-def questions(path: str | Path) -> Iterator[tuple[str, str, str, str, list[tuple[int, str]]]]:
-    """(place, id, question, passage, answers), one article in memory at a time. Without `answers` there are none."""
+def questions(path: str | Path) -> Iterator[tuple[str, str, str, str, list[tuple[int, str]] | None]]:
+    """(place, id, question, passage, answers), one article in memory at a time. The answers are None where the file does not tell them."""
     for number, article in enumerate(articles(path), 1):
         try:
             for paragraph in article["paragraphs"]:
@@ -162,7 +164,7 @@ def questions(path: str | Path) -> Iterator[tuple[str, str, str, str, list[tuple
                 for asked in paragraph["qas"]:
                     name, question = str(asked["id"]), asked["question"]
                     place = f"{path}: question {name}"
-                    found = [] if asked.get("is_impossible") else answers(place, asked.get("answers", []))
+                    found = [] if asked.get("is_impossible") else answers(place, asked["answers"]) if "answers" in asked else None
                     if not isinstance(question, str) or not isinstance(passage, str):
                         raise TypeError
                     yield place, name, question, passage, found
@@ -175,25 +177,50 @@ def articles(path: str | Path) -> Iterator[Any]:
     decoder, stream, text = json.JSONDecoder(), blocks(path), ""
     wrong = ValueError(f'{path}: not a file of SQuAD\'s form; give {{"data": [{{"paragraphs": …}}, …]}}')
 
-    def more() -> bool:
+    def more() -> None:
         nonlocal text
         piece = next(stream, None)
-        text += piece or ""
-        return piece is not None
-
-    while '"data"' not in text or "[" not in text[text.index('"data"') :]:
-        if not more():
+        if piece is None:
             raise wrong
-    start = text.index("[", text.index('"data"')) + 1
+        text += piece
+
+    def sign() -> str:
+        """The next character that is no white space."""
+        nonlocal text
+        while not (text := text.lstrip(" \n\r\t")):
+            more()
+        return text[0]
+
+    def take(wanted: str) -> None:
+        nonlocal text
+        if sign() != wanted:
+            raise wrong
+        text = text[1:]
+
+    def value() -> Any:
+        """The next value, after which something must stand."""
+        nonlocal text
+        sign()
+        while True:
+            try:
+                item, size = decoder.raw_decode(text)
+            except (ValueError, RecursionError):
+                size = len(text)
+            if size < len(text):
+                text = text[size:]
+                return item
+            more()
+
+    take("{")
     while True:
-        rest = text[start:].lstrip(" \n\r\t,")
-        if rest.startswith("]"):
-            return
-        try:
-            item, size = decoder.raw_decode(rest)
-        except (ValueError, RecursionError):
-            if not more():
-                raise wrong from None
-            continue
-        yield item
-        text, start = rest[size:], 0
+        name = value()
+        take(":")
+        if name == "data":
+            break
+        value()
+        take(",")
+    take("[")
+    while sign() != "]":
+        yield value()
+        if sign() != "]":
+            take(",")
