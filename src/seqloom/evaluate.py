@@ -168,9 +168,9 @@ def seeds(seed: int, texts: Sequence[str], samples: int = 1) -> list[int]:
 
 def need_room(run: Run, lengths: Tensor) -> None:
     """Find the prompt that is longer than the model's context, counted from 1."""
-    context = run.model.context if run.model.continues else None
-    for row in () if context is None else (lengths > context).nonzero()[:1, 0].tolist():
-        raise ValueError(f"prompt {row + 1} has {lengths[row]} tokens but the model takes {context} at most: shorten the prompt")
+    context = run.model.context
+    if run.model.continues and context is not None and (over := (lengths > context).nonzero()[:, 0].tolist()):
+        raise ValueError(f"prompt {over[0] + 1} has {lengths[over[0]]} tokens but the model takes {context} at most: shorten the prompt")
 
 
 class Reading:

@@ -19,7 +19,7 @@ class CalledOff(Exception):
 
 
 def heed() -> None:
-    """End the work of a worker that is called off; models are asked for nothing without it."""
+    """End the work of a worker that is called off. Every call of a model passes here."""
     if (off := getattr(_worker, "off", None)) and off.is_set():
         raise CalledOff
 
