@@ -169,6 +169,21 @@ def test_an_output_that_takes_nothing_is_one_clear_line(any_run: Path) -> None:
             assert ended.returncode == 2 and ended.stderr == "seqloom: the output: no space left on device\n"
 
 
+def test_closed_streams_are_no_mistake(any_run: Path) -> None:
+    command = f"exec {sys.executable} -m seqloom generate {any_run} --length 2"
+    assert subprocess.run(["sh", "-c", f"{command} <&- >&-"], stderr=subprocess.PIPE).stderr == b""
+
+
+def test_an_interrupted_command_says_so(any_run: Path, monkeypatch, capsys) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("seqloom.evaluate.stream", interrupted)
+    with pytest.raises(SystemExit) as stopped:
+        main(["generate", str(any_run), "the"])
+    assert stopped.value.code == 130 and capsys.readouterr().err == "seqloom: interrupted\n"
+
+
 def test_a_tokenizer_that_gives_up_is_one_clear_line(monkeypatch, capsys) -> None:
     def give_up(*_, **__) -> None:
         raise type("PanicException", (BaseException,), {})("no end\nof steps")

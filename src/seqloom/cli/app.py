@@ -20,6 +20,7 @@ app = App(
     help="Train, compare, generate with and explain every sequence model, on your own text.",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
+    suppress_keyboard_interrupt=False,  # main says it
 )
 Files = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 Kind = Literal["int8"]
@@ -66,7 +67,7 @@ def opened(run: Path, threads: int | None, quantize: str | None = None) -> Any:
 
 def typed() -> Iterator[str]:
     """The lines of stdin as they come, which are UTF-8 whatever the locale is."""
-    for number, line in enumerate(sys.stdin.buffer, 1):
+    for number, line in enumerate(sys.stdin.buffer if sys.stdin else (), 1):
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
@@ -92,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     try:
         app([Dash(word) if word == "-" else word for word in words], exit_on_error=False, print_error=False, result_action="return_value")
-        sys.stdout.flush()
+        print(end="", flush=True)
     except (CycloptsError, ValueError) as error:
         fail(str(error), 2)
     except BrokenPipeError:

@@ -279,7 +279,7 @@ def asked_prompts(
     if prompts and list(prompts) != ["-"]:
         need_text(prompts, "text")
         return list(prompts)
-    if not prompts and sys.stdin.isatty():
+    if not prompts and (sys.stdin is None or sys.stdin.isatty()):
         if continues:
             return [""]
         raise ValueError(none)
