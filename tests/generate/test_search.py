@@ -149,6 +149,11 @@ def test_length_is_clipped_to_the_context_of_each_row(toys):
         exact(toys.attention(context=3), PROMPTS[:1])
 
 
+def test_room_is_taken_for_what_is_written_not_for_what_may_be(toys):
+    options = {"width": 3, "nbest": 2, "stop": (END,), "ban": (BOS,), "penalty": 0.0}
+    assert beam(toys.dialogue(), torch.tensor([[BOS]]), length=2**40, **options) == beam(toys.dialogue(), torch.tensor([[BOS]]), length=9, **options)
+
+
 def test_mistakes_are_named(toys):
     model, ids = toys.table({(1,): [1.0, 0.0], (0,): [1.0, 0.0]}, 1), torch.tensor([[1]])
     for options, message in [

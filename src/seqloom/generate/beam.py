@@ -35,7 +35,7 @@ class Kept(NamedTuple):
     scores: Tensor  # (N, K)
     log_p: Tensor  # (N, K)
     finished: Tensor  # (N, K)
-    texts: Tensor  # (N, K, longest), −1 after the end
+    texts: Tensor  # (N, K, longest so far), −1 after the end
 
 
 class Expansion(NamedTuple):
@@ -99,7 +99,7 @@ def beam(
     texts = ids.new_empty(len(ids), 1, 0)  # (N, W, t)
     empty = logits.new_full((len(ids), nbest), -torch.inf)
     count = width * (1 + int(stops.sum()))  # candidates: enough that `width` of them do not end
-    kept = Kept(empty, empty, empty > 0, ids.new_full((len(ids), nbest, int(limits.max())), -1))
+    kept = Kept(empty, empty, empty > 0, ids.new_empty(len(ids), nbest, 0))
 
     for t in range(1, int(limits.max()) + 1):
         each = few(logits, count, ban)  # the best of each row are all that can be among the best of its sentence
@@ -170,7 +170,7 @@ def _pick(texts: Tensor, slots: Tensor) -> Tensor:
 
 def _merge(kept: Kept, scores: Tensor, log_p: Tensor, finished: Tensor, texts: Tensor) -> Kept:
     """The best K of those kept and the new ones; the older wins a tie."""
-    texts = torch.nn.functional.pad(texts, (0, kept.texts.shape[2] - texts.shape[2]), value=-1)
+    kept = kept._replace(texts=torch.nn.functional.pad(kept.texts, (0, texts.shape[2] - kept.texts.shape[2]), value=-1))
     both = Kept(*(torch.cat(pair, 1) for pair in zip(kept, (scores, log_p, finished, texts), strict=True)))
     order = both.scores.argsort(dim=1, descending=True, stable=True)[:, : kept.scores.shape[1]]
     return Kept(*(part.gather(1, order) for part in both[:3]), _pick(both.texts, order))
