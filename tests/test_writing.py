@@ -133,10 +133,10 @@ def test_json_tells_what_ended_a_text(gpt: seqloom.Run, capsys: pytest.CaptureFi
         return json.loads(out), err
 
     free, err = told("--greedy", "--length", "5")
-    assert free["finished"] == ["length"] and free["log probabilities"][0] < 0 and err == ""
-    assert told("--greedy", "--stop", free["texts"][0][1])[0]["finished"] == ["stop"]
+    assert free["ended"] == ["length"] and free["log probabilities"][0] < 0 and err == ""
+    assert told("--greedy", "--stop", free["texts"][0][1])[0]["ended"] == ["stop"]
     found, err = told("--beam", "2", "--length", "40")
-    assert found["finished"] == ["context"] and "context of 16 tokens is full" in err
+    assert found["ended"] == ["context"] and "context of 16 tokens is full" in err
 
 
 def test_quantised_runs_are_nearly_the_same(gpt: seqloom.Run, translator: seqloom.Run, text: Path) -> None:

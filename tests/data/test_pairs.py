@@ -58,6 +58,13 @@ def test_batches_keep_the_budget_and_like_lengths() -> None:
     assert longest.mean() > 0.9  # one order of 2000 pairs unsorted fills about two thirds
 
 
+def test_the_first_batches_stand_for_all() -> None:
+    """Where only some are measured they are not the shortest."""
+    widths = [batch.ids.shape[1] for batch in Pairs(store(2000), tokens=200, pool=2000).once()]
+    assert abs(np.mean(widths[: len(widths) // 4]) - np.mean(widths)) < 1.5 and max(widths) - min(widths) > 12
+    assert widths == [batch.ids.shape[1] for batch in Pairs(store(2000), tokens=200, pool=2000, seed=7).once()]
+
+
 def test_a_cursor_goes_on_exactly() -> None:
     make = lambda: Pairs(store(200), tokens=90, pool=50)  # noqa: E731
     straight = list(islice(make().batches(), 60))

@@ -17,7 +17,7 @@ def compare(
     minutes: float | None = None,
     tokens: float | None = None,
     flops: float | None = None,
-    steps: int | None = None,
+    steps: Count | None = None,
     parameters: float | None = None,
     seeds: Count = 1,
     ensembles: bool = False,

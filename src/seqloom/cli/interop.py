@@ -6,7 +6,7 @@ import json as jsons
 import sys
 from pathlib import Path
 
-from seqloom.cli.app import Kind, Threads, app, opened, show
+from seqloom.cli.app import Count, Kind, Threads, app, opened, show
 
 SAMPLE = 256  # lines whose vectors are also made in full precision, to tell what bytes cost
 
@@ -65,7 +65,7 @@ def embed(
     /,
     *,
     out: Path | None = None,
-    length: int = 256,
+    length: Count = 256,
     quantize: Kind | None = None,
     threads: Threads = None,
     json: bool = False,

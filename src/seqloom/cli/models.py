@@ -254,7 +254,7 @@ def generate(
         print(f"{full:,} of the texts end where the model's context of {loaded.model.context:,} tokens is full", file=sys.stderr)
     for text, written in zip(texts, found, strict=True):
         if json:
-            report = {"prompt": text, "texts": [one.text for one in written], "finished": [one.ended for one in written]}
+            report = {"prompt": text, "texts": [one.text for one in written], "ended": [one.ended for one in written]}
             report["log probabilities"] = [one.log_probability for one in written]
             if logprobs:
                 report["tokens"] = [[{"token": token, "log probability": value} for token, value in each(loaded, one)] for one in written]

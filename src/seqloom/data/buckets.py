@@ -72,9 +72,11 @@ class Buckets:
             epoch, pool = epoch + 1, 0
 
     def pools(self) -> Iterator[list[np.ndarray]]:
-        """Every record once, in the order of the file from pool to pool, and grouped by length inside one."""
+        """Every record once, in the order of the file from pool to pool, and grouped by length inside one; the groups stand in an order of chance,
+        always the same, so that the first of them speak for all."""
         for begin in range(0, len(self.store), self.pool):
-            yield self.groups(np.arange(begin, min(begin + self.pool, len(self.store))))
+            groups = self.groups(np.arange(begin, min(begin + self.pool, len(self.store))))
+            yield [groups[place] for place in permute(np.arange(len(groups)), len(groups), key(0))]
 
     def once(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         for groups in self.pools():
