@@ -10,8 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import numpy as np
 from torch import nn
 
-from seqloom.interop import names
-from seqloom.interop.huggingface import fitting, lacking
+from seqloom.layouts import fitting, lacking, names
 from seqloom.run import weights
 
 
