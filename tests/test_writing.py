@@ -3,7 +3,6 @@
 import io
 import json
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ import seqloom
 from seqloom.cli import main
 from seqloom.evaluate import answer, evaluate, stream
 from seqloom.generate import Greedy, Sample, complete, shared
+from seqloom.generate.workers import _worker
 from seqloom.translate import translate
 
 GPT = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=16", "model.stack.position.length=16", "tokenizer.type=Characters"]
@@ -116,7 +116,7 @@ def test_a_crew_that_is_called_off_ends_at_its_next_step(gpt: seqloom.Run) -> No
         begun.wait()
         if item:
             raise KeyboardInterrupt
-        time.sleep(0.1)
+        _worker.off.wait(60)
         complete(gpt.model, torch.tensor([[3]]), length=10, stop=())
         done.append(item)
 
