@@ -118,7 +118,7 @@ def read_small(path: str | Path, most: int) -> bytes:
     with path.open("rb") as file:
         found = file.read(most + 1)
     if len(found) > most:
-        raise ValueError(f"{path}: {path.stat().st_size:,} bytes are too many, more than {most:,}")
+        raise ValueError(f"{path}: {path.stat().st_size:,} bytes are too many, at most {most:,} are read; give the right file")
     return found
 
 

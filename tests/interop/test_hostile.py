@@ -103,7 +103,7 @@ def test_a_crafted_config(copy, tmp_path, capfd, values, sentence):
         ("{" * 10, "not valid JSON"),
         ("[" * 100_000, "nested too deep"),
         ('{"a": ' * 100_000, "nested too deep"),
-        (" " * (17 << 20), "too many, more than 16,777,216, for settings"),
+        (" " * (17 << 20), "too many, at most 16,777,216 are read"),
         (b"\xff\xfe\x00", "not valid JSON"),
         ('{"model_type": "gpt2", "model_type": "llama"}', "'model_type' stands in it twice"),
         ('{"n_embd": ' + "1" * 5000 + "}", "not valid JSON"),

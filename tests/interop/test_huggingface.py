@@ -200,27 +200,21 @@ def test_half_precision_is_read_in_single(tmp_path):
     assert torch.equal(run.model.embedding.table, theirs.model.embed_tokens.weight.float())
 
 
+@pytest.mark.parametrize(
+    "kind, left_out, said",
+    [
+        ("llama", "rope_theta", {"rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}}),
+        ("gpt2", "n_head", {"num_attention_heads": 2}),
+    ],
+)
 @torch.no_grad()
-def test_both_ways_to_say_angles_the_older_goes_first(tmp_path):
+def test_settings_said_in_another_way_are_read_as_they_read_them(tmp_path, kind, left_out, said):
+    """Of two forms of angles the older goes first; a setting may have its other name."""
     (tmp_path / "theirs").mkdir()
-    make("llama", tmp_path / "theirs")
+    make(kind, tmp_path / "theirs")
     path = tmp_path / "theirs" / "config.json"
-    said = json.loads(path.read_text())
-    path.write_text(json.dumps({**said, "rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}}))
-    theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "theirs").eval()
-    run = bring(tmp_path / "theirs", tmp_path / "run")
-    torch.testing.assert_close(run.model(IDS)[0], theirs(input_ids=IDS).logits, rtol=1e-4, atol=1e-4)
-
-
-@torch.no_grad()
-def test_a_setting_may_have_its_other_name(tmp_path):
-    (tmp_path / "theirs").mkdir()
-    make("gpt2", tmp_path / "theirs")
-    path = tmp_path / "theirs" / "config.json"
-    said = json.loads(path.read_text())
-    said.pop("n_head")
-    path.write_text(json.dumps({**said, "num_attention_heads": 2}))
-    theirs = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "theirs").eval()
+    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != left_out} | said))
+    theirs = getattr(transformers, KINDS[kind][0]).from_pretrained(tmp_path / "theirs").eval()
     run = bring(tmp_path / "theirs", tmp_path / "run")
     torch.testing.assert_close(run.model(IDS)[0], theirs(input_ids=IDS).logits, rtol=1e-4, atol=1e-4)
 

@@ -76,8 +76,10 @@ def typed() -> Iterator[str]:
 
 def need_text(texts: Sequence[str], what: str) -> None:
     """Find what the command line gives that is no UTF-8."""
+    from seqloom.text.corpus import whole
+
     for number, text in enumerate(texts, 1):
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
+        if not whole(text):
             raise ValueError(f"{what} {number} is not UTF-8; convert the text to UTF-8")
 
 

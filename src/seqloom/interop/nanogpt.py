@@ -12,7 +12,7 @@ from seqloom.interop import tokens
 from seqloom.interop.checkpoint import Checkpoint, shapes, sized
 from seqloom.interop.torchzip import Checkpoint as Torch
 from seqloom.interop.torchzip import Lazy
-from seqloom.layouts import gpt2, names, same
+from seqloom.layouts import alike, gpt2, names
 from seqloom.layouts.folder import Settings
 
 COMPILED = "_orig_mod."
@@ -53,7 +53,7 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
         names.check(entries, ours, theirs, str(path))
         for name, one in gpt2.GPT2.copies.items():
             if name in lazy:
-                same(name, one, opened.read(lazy[name]), opened.read(lazy[one]), 0.0, str(path))
+                alike(name, one, opened.read(lazy[name]), opened.read(lazy[one]), 0.0, str(path))
         return names.read(entries, ours, lambda name: opened.read(lazy[name]).to(torch.float32) if name in lazy else None)
 
     return Checkpoint("nanogpt", tree, learnt, get)

@@ -27,7 +27,7 @@ from seqloom.layouts.llama import LLAMA, halved, paired
 from seqloom.layouts.marian import MARIAN
 from seqloom.layouts.tokens import frame, written
 
-__all__ = ["FAMILIES", "Family", "Kept", "Unfit", "fitting", "framed", "keep", "ours", "renamed", "same", "theirs"]
+__all__ = ["FAMILIES", "Family", "Kept", "Unfit", "alike", "fitting", "framed", "keep", "ours", "renamed", "theirs"]
 
 FAMILIES = {family.kind: family for family in (GPT2, LLAMA, BERT, DISTILBERT, MARIAN)}
 MARK = {"format": "pt"}  # what a file of weights says where it has their names; more would stand in an order of chance
@@ -105,15 +105,15 @@ def ours(family: Family, model: nn.Module, found: Tensors, source: str) -> dict[
     rest = known.keys() - void - spare - copies.keys() - computed.keys()
     names.check(entries, shapes, {name: found.shapes[known[name]] for name in rest}, source)
     for name, one in copies.items():
-        same(name, one, found.get(known[name]), found.get(known[one]), 0.0, source)
+        alike(name, one, found.get(known[name]), found.get(known[one]), 0.0, source)
     for name, made in computed.items():
         copy = found.get(known[name])
-        same(name, "what is computed", copy, made(model, len(copy)), 1e-3, source)  # as near as 16 bits come
+        alike(name, "what is computed", copy, made(model, len(copy)), 1e-3, source)  # as near as 16 bits come
     made = turned(names.read(entries, shapes, lambda name: found.get(known[name]) if name in known else None))
     return paired(model, made) if family is LLAMA else made
 
 
-def same(name: str, other: str, copy: Tensor, first: Tensor, near: float, source: str) -> None:
+def alike(name: str, other: str, copy: Tensor, first: Tensor, near: float, source: str) -> None:
     """Refuse a second copy of a weight that is none: their model would use it, and ours has no place for it."""
     if copy.shape != first.shape or not torch.allclose(copy.float(), first.float(), rtol=0, atol=near):
         raise ValueError(f"{source}: {name} is not the same as {other}, as it must be for this kind of model; it cannot be read")

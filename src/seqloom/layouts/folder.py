@@ -26,8 +26,6 @@ def read_json(path: Path) -> dict[str, Any]:
     """A JSON object, not too large and not too deep, that says nothing twice."""
     try:
         text = read_small(path, MOST)
-    except ValueError as error:
-        raise ValueError(f"{error}, for settings; this is not a real checkpoint") from None
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}); give a folder of the Hugging Face layout") from None
     try:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 from seqloom.run import Run
 from seqloom.tasks import stream
-from seqloom.tasks.rows import cut, mark, rows
 from seqloom.text import annotated, corpus
 from seqloom.text.kinds import KINDS
+from seqloom.text.lines import ended, mark, rows
 
 Answer = Any
 """What a task answers: a NamedTuple whose first fields are what a file is filled with."""
@@ -84,13 +84,13 @@ class CoNLLU(Form):
     def entries(self) -> Iterator[Entry]:
         self.need("words")
         for number, own in annotated.stretches(rows(self.path)):
-            words = annotated.words_of(self.path, number, [cut(row)[0] for row in own]) if own[0].strip() else []
+            words = annotated.words_of(self.path, number, [ended(row)[0] for row in own]) if own[0].strip() else []
             yield Entry(f"{self.path}:{number}", own, ([cells[1] for cells in words],)) if words else Entry("", "".join(own))
 
     def write(self, raw: list[str], answer: Answer) -> str:
         column, tags, out = annotated.FIELDS.index(self.options.get("column", "upos")), iter(answer.tags), []
         for row in raw:
-            text, end = cut(row)
+            text, end = ended(row)
             cells = text.split("\t")
             if not row.startswith("#") and annotated.number_of(cells[0]) == "word":
                 cells[column] = next(tags)
@@ -107,7 +107,7 @@ class Columns(Form):
         self.need("words")
         column, first = self.options.get("word", 0), annotated.shape_of(self.path)
         for number, own in annotated.stretches(rows(self.path)):
-            raw = [(row, annotated.told(cut(row)[0], first) if row.strip() else []) for row in own]
+            raw = [(row, annotated.told(ended(row)[0], first) if row.strip() else []) for row in own]
             words = [cells for _, cells in raw if cells]
             if any(not -len(cells) <= column < len(cells) or not cells[column] for cells in words):
                 raise ValueError(f"{self.path}:{number}: the sentence from here has a line without column {column}; repair it")
@@ -116,7 +116,7 @@ class Columns(Form):
     def fits(self) -> bool:
         """Rows of the first sentence have equally many cells; where it is one row of several, its tag is one that was learnt."""
         first = annotated.shape_of(self.path)
-        for _, own in annotated.sentences(cut(row)[0] for row in rows(self.path)):
+        for _, own in annotated.sentences(ended(row)[0] for row in rows(self.path)):
             if words := [cells for row in own if (cells := annotated.told(row, first))]:
                 width, tag = len(words[0]), self.options.get("tag", -1)
                 return all(len(cells) == width for cells in words) and (len(words) > 1 or width == 1 or words[0][tag % width] in self.run.labels)
@@ -125,7 +125,7 @@ class Columns(Form):
     def write(self, raw: list[tuple[str, list[str]]], answer: Answer) -> str:
         tags, out = iter(answer.tags), []
         for row, word in raw:
-            text, end = cut(row)
+            text, end = ended(row)
             out.append(("\t" if "\t" in text else " ").join([text, next(tags)]) + end if word else row)
         return "".join(out)
 
@@ -180,7 +180,7 @@ class Table(Form):
 
     def longer(self, row: str, cells: Sequence[str]) -> str:
         """The row with more cells."""
-        (text, end), more = cut(row), io.StringIO()
+        (text, end), more = ended(row), io.StringIO()
         if self.separator == "\t":
             return "\t".join([text, *cells]) + end
         csv.writer(more, delimiter=self.separator, lineterminator=end).writerow(cells)
@@ -227,7 +227,7 @@ class JSONLines(Form):
         return f"{text.rstrip()}, {json.dumps(added, ensure_ascii=False)[1:]}{end}"
 
     def json(self, entry: Entry, answer: Answer) -> str:
-        return cut(self.write(entry.raw, answer))[0] + "\n"
+        return ended(self.write(entry.raw, answer))[0] + "\n"
 
 
 class SQuAD(Form):
@@ -257,12 +257,12 @@ class Lines(Form):
         if len(self.reads) != 1:
             self.need("text")
         for number, row in enumerate(rows(self.path), 1):
-            text, _ = cut(row)
+            text, _ = ended(row)
             record = (text.split() if self.reads == ["words"] else text,)
             yield Entry(f"{self.path}:{number}", row, record) if text.strip() else Entry("", row)
 
     def write(self, raw: str, answer: Answer) -> str:
-        text, end = cut(raw)
+        text, end = ended(raw)
         return "\t".join([text, *shown(answer)]) + end
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 BLOCK = 1 << 20
+MARK = b"\xef\xbb\xbf"  # the byte-order mark
 _spooled: dict[str, Path] = {}
 
 
@@ -50,8 +51,8 @@ def local(path: str | Path) -> Path:
     return spool
 
 
-def blocks(path: str | Path) -> Iterator[str]:
-    """The text in blocks of about 1 MB that end with a newline, newlines being LF.
+def blocks(path: str | Path, kept: bool = False) -> Iterator[str]:
+    """The text in blocks of about 1 MB that end with a newline, newlines being LF, or what they are in the file where that is `kept`.
 
     A longer line is cut before a space, or else between two characters: its first blocks do not end with a newline.
     """
@@ -70,7 +71,8 @@ def blocks(path: str | Path) -> Iterator[str]:
                 if not cut and len(data) >= BLOCK:
                     cut = _cut(data)
                 if cut:
-                    yield _decode(path, number, data[:cut])
+                    text = _decode(path, number, data[:cut])
+                    yield text if kept or "\r" not in text else text.replace("\r\n", "\n")
                 number, rest = number + data.count(b"\n", 0, cut), data[cut:]
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path}:{number}: damaged gzip file ({error}); fetch or pack it again") from error
@@ -92,6 +94,31 @@ def lines(path: str | Path) -> Iterator[str]:
         yield "".join(begun)
 
 
+def rows(path: str | Path) -> Iterator[str]:
+    """The lines of the file with the ends that they have, LF, CR LF, or none after the last, so that it can be written as it stood."""
+    begun: list[str] = []
+    for text in blocks(path, kept=True):
+        *whole, rest = text.split("\n")
+        for line in whole:
+            yield "".join([*begun, line, "\n"])
+            begun = []
+        begun += [rest] if rest else []
+    if begun:
+        yield "".join(begun)
+
+
+def ended(row: str) -> tuple[str, str]:
+    """A line and its end."""
+    size = len(row) - (2 if row.endswith("\r\n") else row.endswith("\n"))
+    return row[:size], row[size:]
+
+
+def mark(path: str | Path) -> str:
+    """The byte-order mark of the file, or nothing."""
+    with _open(local(path)) as file:
+        return MARK.decode() if file.read(3) == MARK else ""
+
+
 def _open(file: Path) -> BinaryIO:
     with file.open("rb") as source:
         packed = source.read(2) == b"\x1f\x8b"
@@ -101,7 +128,7 @@ def _open(file: Path) -> BinaryIO:
 def _begin(path: str | Path, data: bytes) -> bytes:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ValueError(f"{path}:1: UTF-16 text; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
-    data = data.removeprefix(b"\xef\xbb\xbf")
+    data = data.removeprefix(MARK)
     if not data:
         raise ValueError(f"{path}: the file is empty; give a file with text")
     return data
@@ -130,4 +157,4 @@ def _decode(path: str | Path, number: int, data: bytes) -> str:
         column = error.start - data.rfind(b"\n", 0, error.start)
         raise ValueError(f"{path}:{line}: byte {column} of the line (0x{data[error.start]:02x}) is not UTF-8; "
                          "save the file as UTF-8 (iconv -t UTF-8)") from None
-    return text.replace("\r\n", "\n") if "\r" in text else text
+    return text
