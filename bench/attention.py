@@ -165,7 +165,9 @@ def variant(case: Case, name: str, threads: int) -> Callable[[], float]:
     if peer is not None:
         peer.train(case.train)
         with torch.no_grad():
-            torch.testing.assert_close(peer(x), mine(x), rtol=1e-3, atol=1e-4, msg=lambda why: f"{name} is not the same layer: {why}")
+            torch.testing.assert_close(
+                peer(x), mine(x), rtol=1e-3, atol=1e-4, msg=lambda why: f"{name} is not the same layer: {why}"
+            )
     gradient = torch.randn(x.shape)
 
     def work() -> float:
@@ -187,8 +189,12 @@ def cases(quick: bool) -> list[Case]:
 def measure(case: Case, rounds: int, cpu: bool) -> list[Row]:
     names = [OURS, *PEERS[case.kind]]
     if cpu:
-        return interleave({name: variant(case, name, 1) for name in names}, rounds, case.cost, lone, time.process_time)
-    return interleave({name: apart(variant, case, name, 2, home=name) for name in names}, rounds, case.cost, probe)
+        return interleave(
+            {name: variant(case, name, 1) for name in names}, rounds, case.cost, lone, time.process_time
+        )
+    return interleave(
+        {name: apart(variant, case, name, 2, home=name) for name in names}, rounds, case.cost, probe
+    )
 
 
 def main() -> None:
@@ -196,7 +202,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="lengths 64 and 1024, few rounds")
     parser.add_argument("--rounds", type=int, help="timings of each variant")
     parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument("--cpu", action="store_true", help="one thread and processor seconds: a first look while others use the machine")
+    parser.add_argument(
+        "--cpu",
+        action="store_true",
+        help="one thread and processor seconds: a first look while others use the machine",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
     for case in cases(options.quick):

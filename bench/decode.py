@@ -36,7 +36,11 @@ BYTES = {"fp32": 4, "int8": 1}
 def ours() -> LanguageModel:
     torch.manual_seed(0)
     stack = partial(
-        Transformer, layers=LAYERS, heads=HEADS, position=partial(Learned, length=1024), feedforward=partial(FeedForward, activation="gelu_tanh")
+        Transformer,
+        layers=LAYERS,
+        heads=HEADS,
+        position=partial(Learned, length=1024),
+        feedforward=partial(FeedForward, activation="gelu_tanh"),
     )
     return LanguageModel(VOCABULARY, DIM, stack).eval()
 
@@ -56,23 +60,41 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
         model = ours()
         if kind == "int8":
             quantize(model)
-        return lambda ids, count: [text.ids for text in complete(model, ids, length=count, stop=(), ban=(END,))]
+        return lambda ids, count: [
+            text.ids for text in complete(model, ids, length=count, stop=(), ban=(END,))
+        ]
     if library == "transformers":
         peer = peers.transformers(ours(), eos_token_id=END, pad_token_id=END)
 
         def write(ids: torch.Tensor, count: int) -> list[list[int]]:
             with torch.inference_mode():
-                found = peer.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, min_new_tokens=count, max_new_tokens=count)
+                found = peer.generate(
+                    ids,
+                    attention_mask=torch.ones_like(ids),
+                    do_sample=False,
+                    min_new_tokens=count,
+                    max_new_tokens=count,
+                )
             return found[:, PROMPT:].tolist()
 
         return write
     import ctranslate2
 
-    generator = ctranslate2.Generator(str(folder), compute_type={"fp32": "float32", "int8": "int8"}[kind], intra_threads=threads, inter_threads=1)
+    generator = ctranslate2.Generator(
+        str(folder),
+        compute_type={"fp32": "float32", "int8": "int8"}[kind],
+        intra_threads=threads,
+        inter_threads=1,
+    )
 
     def translate(ids: torch.Tensor, count: int) -> list[list[int]]:
         found = generator.generate_batch(
-            peers.words(ids.tolist()), max_length=count, min_length=count, sampling_topk=1, include_prompt_in_result=False, end_token=str(END)
+            peers.words(ids.tolist()),
+            max_length=count,
+            min_length=count,
+            sampling_topk=1,
+            include_prompt_in_result=False,
+            end_token=str(END),
         )
         return [one.sequences_ids[0] for one in found]
 
@@ -91,9 +113,17 @@ def variant(name: str, batch: int, count: int, folder: Path, threads: int) -> Ca
 
 def check(folder: Path, count: int) -> None:
     """The same ids in single precision; how far bytes are off."""
-    peers.ctranslate2(peers.transformers(ours()), folder, VOCABULARY, {"bos_token": str(END), "eos_token": str(END), "unk_token": str(END)})
+    peers.ctranslate2(
+        peers.transformers(ours()),
+        folder,
+        VOCABULARY,
+        {"bos_token": str(END), "eos_token": str(END), "unk_token": str(END)},
+    )
     ids = prompts(4)
-    found = {name: writer(name, folder, 1)(ids, count) for name in ("seqloom fp32", "transformers fp32", "ctranslate2 fp32")}
+    found = {
+        name: writer(name, folder, 1)(ids, count)
+        for name in ("seqloom fp32", "transformers fp32", "ctranslate2 fp32")
+    }
     for name, rows in found.items():
         if rows != found["seqloom fp32"]:
             raise SystemExit(f"{name} does not write what seqloom writes: the comparison would not be one")
@@ -102,7 +132,11 @@ def check(folder: Path, count: int) -> None:
     with torch.inference_mode():
         exact = model(ids)[0].numpy()
         quantize(model)
-        print("error of int8 logits, as a share of their spread: seqloom", peers.error(model(ids)[0].numpy(), exact), end=", ")
+        print(
+            "error of int8 logits, as a share of their spread: seqloom",
+            peers.error(model(ids)[0].numpy(), exact),
+            end=", ",
+        )
     import ctranslate2
 
     theirs = writer("ctranslate2 int8", folder, 1).generator.forward_batch(peers.words(ids.tolist()))
@@ -113,8 +147,16 @@ def measure(kind: str, batch: int, count: int, rounds: int, cpu: bool, folder: P
     names = [f"seqloom {kind}", "transformers fp32", f"ctranslate2 {kind}"]
     cost = {name: MATRICES * BYTES[name.split()[1]] * 1e-9 / batch for name in names}
     if cpu:
-        return interleave({name: variant(name, batch, count, folder, 1) for name in names}, rounds, None, lone, time.process_time)
-    return interleave({name: apart(variant, name, batch, count, folder, 2) for name in names}, rounds, cost, bandwidth)
+        return interleave(
+            {name: variant(name, batch, count, folder, 1) for name in names},
+            rounds,
+            None,
+            lone,
+            time.process_time,
+        )
+    return interleave(
+        {name: apart(variant, name, batch, count, folder, 2) for name in names}, rounds, cost, bandwidth
+    )
 
 
 def main() -> None:
@@ -122,7 +164,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="32 new tokens, few rounds")
     parser.add_argument("--rounds", type=int, help="timings of each variant")
     parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument("--cpu", action="store_true", help="one thread and processor seconds: a first look while others use the machine")
+    parser.add_argument(
+        "--cpu",
+        action="store_true",
+        help="one thread and processor seconds: a first look while others use the machine",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
     count = 32 if options.quick else NEW
@@ -134,13 +180,17 @@ def main() -> None:
                 title = f"{kind}, batch {batch}, prompt {PROMPT}, {count} new tokens"
                 if options.only not in title:
                     continue
-                rows = measure(kind, batch, count, options.rounds or (3 if options.quick else 7), options.cpu, folder)
+                rows = measure(
+                    kind, batch, count, options.rounds or (3 if options.quick else 7), options.cpu, folder
+                )
                 if options.json:
                     print(record(title, rows), flush=True)
                     continue
                 show(title, rows)
                 rate = {row.name: row.rate for row in rows}
-                others = ", ".join(f"{rate[rows[0].name] / rate[name]:.2f} x {name}" for name in list(rate)[1:])
+                others = ", ".join(
+                    f"{rate[rows[0].name] / rate[name]:.2f} x {name}" for name in list(rate)[1:]
+                )
                 print(f"  seqloom is {others}", flush=True)
 
 

@@ -62,18 +62,39 @@ def peak() -> int:
 def count(place: Path, size: int, memory: int, rounds: int = 3) -> dict:
     """Counts several times; the first, small run compiles."""
     before, corpus = peak(), open_corpus(place)
-    cooccurrences(Corpus(np.array(corpus.ids[:1000]), np.array([0, 1000])), size, WINDOW, threads=THREADS, folder=place / "warm")
+    cooccurrences(
+        Corpus(np.array(corpus.ids[:1000]), np.array([0, 1000])),
+        size,
+        WINDOW,
+        threads=THREADS,
+        folder=place / "warm",
+    )
     probes, rates = [probe()], []
     for _ in range(rounds):
         began = time.perf_counter()
         cells = cooccurrences(corpus, size, WINDOW, memory=memory, threads=THREADS, folder=place / "cells")
         rates.append(len(corpus.ids) / (time.perf_counter() - began))
         probes.append(probe())
-    facts = {"words": len(corpus.ids), "kinds": size, "cells": len(cells.values), "limit": memory, "memory": peak() - before}
-    return {"part": "co-occurrence", "unit": "words/s", "rate": median(rates), "rates": rates, "probes": probes, **facts}
+    facts = {
+        "words": len(corpus.ids),
+        "kinds": size,
+        "cells": len(cells.values),
+        "limit": memory,
+        "memory": peak() - before,
+    }
+    return {
+        "part": "co-occurrence",
+        "unit": "words/s",
+        "rate": median(rates),
+        "rates": rates,
+        "probes": probes,
+        **facts,
+    }
 
 
-def learn(place: Path, words: list[str], iterations: int, rate: float, memory: int, tests: list[Path]) -> dict:
+def learn(
+    place: Path, words: list[str], iterations: int, rate: float, memory: int, tests: list[Path]
+) -> dict:
     """GloVe; each iteration is timed alone, the dealing of cells before the first one too."""
     before, cells = peak(), Cells.open(place / "cells")
     glove.train(Cells.open(place / "warm"), DIM, 1, threads=THREADS)
@@ -91,12 +112,27 @@ def learn(place: Path, words: list[str], iterations: int, rate: float, memory: i
         marks.append(time.perf_counter())
 
     glove._deal = dealt
-    found = glove.train(cells, DIM, iterations, rate=rate, threads=THREADS, memory=memory, folder=place, progress=told)
+    found = glove.train(
+        cells, DIM, iterations, rate=rate, threads=THREADS, memory=memory, folder=place, progress=told
+    )
     facts = {"shuffle seconds": marks[1] - marks[0], "losses": found.losses, "memory": peak() - before}
     parameters = 4 * sum(array.nbytes for array in (found.words, found.word_biases))
     scores = [score for test in tests for score in evaluate(Vectors(words, found.vectors), test, most=30_000)]
-    numbers = {score.number.name: score.number.value for score in scores if score.number.name.startswith(("total", "Spearman"))}
-    return {"part": "GloVe", "unit": "cells/s", "rate": median(rates), "rates": rates, "probes": probes, "bytes": parameters, **facts, **numbers}
+    numbers = {
+        score.number.name: score.number.value
+        for score in scores
+        if score.number.name.startswith(("total", "Spearman"))
+    }
+    return {
+        "part": "GloVe",
+        "unit": "cells/s",
+        "rate": median(rates),
+        "rates": rates,
+        "probes": probes,
+        "bytes": parameters,
+        **facts,
+        **numbers,
+    }
 
 
 def alone(work, *args: object) -> dict:
@@ -107,9 +143,17 @@ def alone(work, *args: object) -> dict:
 def show(found: dict) -> None:
     ratio = found["rate"] / REPORTED[found["unit"]]
     rates = " ".join(f"{rate / 1e6:.2f}" for rate in found["rates"])
-    print(f"{found['part']}: {found['rate'] / 1e6:.2f} million {found['unit']} (each: {rates}), {ratio:.1f} × the C program's, as reported")
-    print(f"  probe {min(found['probes']):.0f} - {max(found['probes']):.0f} GFLOP/s; {found['memory'] / 1e6:,.0f} MB more than before the work")
-    rest = {key: value for key, value in found.items() if key not in ("part", "unit", "rate", "rates", "probes", "memory")}
+    print(
+        f"{found['part']}: {found['rate'] / 1e6:.2f} million {found['unit']} (each: {rates}), {ratio:.1f} × the C program's, as reported"
+    )
+    print(
+        f"  probe {min(found['probes']):.0f} - {max(found['probes']):.0f} GFLOP/s; {found['memory'] / 1e6:,.0f} MB more than before the work"
+    )
+    rest = {
+        key: value
+        for key, value in found.items()
+        if key not in ("part", "unit", "rate", "rates", "probes", "memory")
+    }
     print("  " + ", ".join(f"{key} {value if isinstance(value, list) else f'{value:,.4g}' if isinstance(value, float) else f'{value:,}'}"
                            for key, value in rest.items()), flush=True)  # fmt: skip
 
@@ -120,7 +164,9 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=3)
     parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--memory", type=int, default=2048, help="MiB for the counts")
-    parser.add_argument("--quality", action="store_true", help="similarities and analogies of the vectors, first 30,000 words")
+    parser.add_argument(
+        "--quality", action="store_true", help="similarities and analogies of the vectors, first 30,000 words"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if "SEQLOOM_DATA" not in os.environ:
@@ -130,7 +176,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         words = prepare(data / "enwiki17m" / "enwiki17m.txt.gz", options.words, Path(place))
         memory = options.memory << 20
-        for work, args in ((count, (len(words), memory)), (learn, (words, options.iterations, options.rate, memory, tests))):
+        for work, args in (
+            (count, (len(words), memory)),
+            (learn, (words, options.iterations, options.rate, memory, tests)),
+        ):
             found = alone(work, Path(place), *args)
             print(json.dumps(found)) if options.json else show(found)
 

@@ -23,7 +23,13 @@ from seqloom.run import Recipe, Run, load
 
 CELLS = {"vanilla": "Vanilla", "ugrnn": "UGRNN", "gru": "GRU", "lstm": "LSTM"}
 RATES = (1e-3, 4e-3)
-POSITIONS = {"none": "NoPosition", "learned": "Learned", "sinusoidal": "Sinusoidal", "alibi": "ALiBi", "rotary": "Rotary"}
+POSITIONS = {
+    "none": "NoPosition",
+    "learned": "Learned",
+    "sinusoidal": "Sinusoidal",
+    "alibi": "ALiBi",
+    "rotary": "Rotary",
+}
 WIDTHS = (64, 128, 256, 512)
 PARAMETERS = 800_000
 
@@ -39,7 +45,9 @@ def dim_for(cell: str) -> int:
 
     def size(dim: int) -> int:
         with torch.device("meta"):
-            model = Recipe.of("lstm-lm", [f"model.stack.cell.type={cell}", f"model.stack.dim={dim}"]).model(70)
+            model = Recipe.of("lstm-lm", [f"model.stack.cell.type={cell}", f"model.stack.dim={dim}"]).model(
+                70
+            )
         return sum(p.numel() for p in model.parameters())
 
     return min(range(64, 1024, 4), key=lambda dim: abs(size(dim) - PARAMETERS))
@@ -50,7 +58,12 @@ def cells(text: Path, out: Path, steps: int, threads: int) -> None:
     for name, cell in CELLS.items():
         dim, found = dim_for(cell), []
         for rate in RATES:
-            options = [f"model.stack.cell.type={cell}", f"model.stack.dim={dim}", f"train.optimizer.rate={rate}", f"train.steps={steps}"]
+            options = [
+                f"model.stack.cell.type={cell}",
+                f"model.stack.dim={dim}",
+                f"train.optimizer.rate={rate}",
+                f"train.steps={steps}",
+            ]
             run = fitted(out / f"{name}-{rate:g}", "lstm-lm", options, text, threads)
             found.append((run.results()["held out"][0]["value"], rate))
         (best, rate), (other, _) = sorted(found)
@@ -61,13 +74,18 @@ def cells(text: Path, out: Path, steps: int, threads: int) -> None:
 def lengths(text: Path, out: Path, steps: int, threads: int) -> None:
     print(f"| positions | {' | '.join(f'window {width}' for width in WIDTHS)} |\n|---|{'---|' * len(WIDTHS)}")
     for name, position in POSITIONS.items():
-        options = [f"model.stack.position={{type: {position}{', length: 64' if position == 'Learned' else ''}}}", f"train.steps={steps}"]
+        options = [
+            f"model.stack.position={{type: {position}{', length: 64' if position == 'Learned' else ''}}}",
+            f"train.steps={steps}",
+        ]
         run = fitted(out / f"positions-{name}", "gpt", options, text, threads)
         _, held = run.recipe.stores(run.tokenizer)
         shown = []
         for width in WIDTHS:
             try:
-                total, count = nats(run.model, run.recipe.objective, Windows(held, width=width, batch=8).once())
+                total, count = nats(
+                    run.model, run.recipe.objective, Windows(held, width=width, batch=8).once()
+                )
                 shown.append(f"{total / count:.4f}")
             except ValueError:
                 shown.append("cannot")
@@ -75,7 +93,9 @@ def lengths(text: Path, out: Path, steps: int, threads: int) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["cells", "lengths"])
     parser.add_argument("--out", type=Path, default=Path("runs/lectures"))
     parser.add_argument("--steps", type=int, default=2000)
@@ -84,4 +104,6 @@ if __name__ == "__main__":
     if "SEQLOOM_DATA" not in os.environ:
         sys.exit("set SEQLOOM_DATA to the folder of the real data")
     place = Path(os.environ["SEQLOOM_DATA"]) / "tinyshakespeare" / "input.txt"
-    {"cells": cells, "lengths": lengths}[arguments.what](place, arguments.out, arguments.steps, arguments.threads)
+    {"cells": cells, "lengths": lengths}[arguments.what](
+        place, arguments.out, arguments.steps, arguments.threads
+    )

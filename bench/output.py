@@ -41,7 +41,11 @@ class TorchAdaptive(nn.Module):
         with torch.no_grad():
             self.tokens.weight.copy_(ours.embedding.table)
             for number, (layer,) in enumerate(ours.stack.layers):
-                for name, weight in (("weight_ih", layer.cell.input), ("weight_hh", layer.cell.hidden), ("bias_ih", layer.cell.bias)):
+                for name, weight in (
+                    ("weight_ih", layer.cell.input),
+                    ("weight_hh", layer.cell.hidden),
+                    ("bias_ih", layer.cell.bias),
+                ):
                     getattr(self.lstm, f"{name}_l{number}").copy_(weight)
                 getattr(self.lstm, f"bias_hh_l{number}").zero_()
             self.output.head.weight.copy_(torch.cat([ours.output.common, ours.output.groups]))
@@ -57,7 +61,10 @@ class TorchAdaptive(nn.Module):
 CASES: dict[str, dict[str, tuple[type, bool]]] = {  # variant → output, tied
     "a matrix of its own": {"adaptive": (AdaptiveOutput, False), "full softmax": (Output, False)},
     "tied to the embedding": {"adaptive": (AdaptiveOutput, True), "full softmax": (Output, True)},
-    "torch's adaptive softmax": {"adaptive": (AdaptiveOutput, False), "nn.LSTM, torch's adaptive": (TorchAdaptive, False)},
+    "torch's adaptive softmax": {
+        "adaptive": (AdaptiveOutput, False),
+        "nn.LSTM, torch's adaptive": (TorchAdaptive, False),
+    },
 }
 
 
@@ -73,13 +80,24 @@ def variant(title: str, name: str, threads: int) -> Callable[[], float]:
     torch.manual_seed(0)
     ids, targets = text()
     kind, tied = CASES[title][name]
-    model = LanguageModel(WORDS, DIM, partial(RNN, layers=LAYERS), tied=tied, output=AdaptiveOutput if kind is TorchAdaptive else kind)
+    model = LanguageModel(
+        WORDS,
+        DIM,
+        partial(RNN, layers=LAYERS),
+        tied=tied,
+        output=AdaptiveOutput if kind is TorchAdaptive else kind,
+    )
     if kind is TorchAdaptive:
         peer = TorchAdaptive(model)
         with torch.no_grad():
-            wanted, got = model.output.nats(model.features(ids)[0], targets).mean().item(), peer(ids, targets).item()
+            wanted, got = (
+                model.output.nats(model.features(ids)[0], targets).mean().item(),
+                peer(ids, targets).item(),
+            )
         if not math.isclose(wanted, got, rel_tol=1e-5):
-            raise ValueError(f"{name} is not the same model: its loss is {got:.6f} where ours is {wanted:.6f}")
+            raise ValueError(
+                f"{name} is not the same model: its loss is {got:.6f} where ours is {wanted:.6f}"
+            )
         step = peer_step(peer)
     else:
         step = our_step(model)
@@ -93,7 +111,9 @@ def variant(title: str, name: str, threads: int) -> Callable[[], float]:
 
 def measure(title: str, rounds: int, cpu: bool) -> list[Row]:
     if cpu:
-        return interleave({name: variant(title, name, 1) for name in CASES[title]}, rounds, None, lone, time.process_time)
+        return interleave(
+            {name: variant(title, name, 1) for name in CASES[title]}, rounds, None, lone, time.process_time
+        )
     return interleave({name: apart(variant, title, name, 2) for name in CASES[title]}, rounds, None, probe)
 
 
@@ -102,13 +122,19 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--rounds", type=int, help="timings of each variant")
     parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument("--cpu", action="store_true", help="one thread and processor seconds: a first look while others use the machine")
+    parser.add_argument(
+        "--cpu",
+        action="store_true",
+        help="one thread and processor seconds: a first look while others use the machine",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
     for title in CASES:
         if options.only in title:
             rows = measure(title, options.rounds or (3 if options.quick else 11), options.cpu)
-            print(record(title, rows), flush=True) if options.json else show(f"LSTM 2 x 650, V 33k: {title}", rows)
+            print(record(title, rows), flush=True) if options.json else show(
+                f"LSTM 2 x 650, V 33k: {title}", rows
+            )
 
 
 if __name__ == "__main__":

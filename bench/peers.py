@@ -23,7 +23,9 @@ def transformers(model: nn.Module, **said: object) -> nn.Module:
     own, entries = weights(model), family.entries(model, family.prefix)
     kind = getattr(library, settings["architectures"][0])
     peer = kind(kind.config_class(**{**settings, **said}))
-    _, unexpected = peer.load_state_dict(names.write(entries, own, lacking(model, entries, own)), strict=False)
+    _, unexpected = peer.load_state_dict(
+        names.write(entries, own, lacking(model, entries, own)), strict=False
+    )
     if unexpected:
         raise ValueError(f"transformers has no place for {unexpected[0]}")
     peer.tie_weights()

@@ -23,7 +23,9 @@ import numba
 import numpy as np
 
 THREADS = 2
-TERMS = 8  # multiply-adds for each number loaded: enough to hide the load, few enough for the compiler to unroll
+TERMS = (
+    8  # multiply-adds for each number loaded: enough to hide the load, few enough for the compiler to unroll
+)
 ROWS, LENGTH = 10, 512  # 20 KB, at home in the first cache
 
 
@@ -101,7 +103,9 @@ def bandwidth(megabytes: int = 512) -> float:
 _homes: dict[str, Connection] = {}
 
 
-def apart(make: Callable[..., Callable[[], float]], *args: object, home: str | None = None) -> Callable[[], float]:
+def apart(
+    make: Callable[..., Callable[[], float]], *args: object, home: str | None = None
+) -> Callable[[], float]:
     """A variant in a process of its own, as its user would run it: what one does to allocator, threads or caches reaches no other.
     `make(*args)` is called there, and gives the work. Variants of one `home` follow each other in one process, which spares its start."""
     here = _homes.get(home)
@@ -162,7 +166,9 @@ def interleave(
     """
     names = list(variants)
     if len(names) < 2 or rounds < 1:
-        raise ValueError(f"a comparison needs two variants and one round at least, not {len(names)} and {rounds}")
+        raise ValueError(
+            f"a comparison needs two variants and one round at least, not {len(names)} and {rounds}"
+        )
     for name in names:
         variants[name]()  # what is made once is not timed
     costs = cost if isinstance(cost, dict) else dict.fromkeys(names, cost or 0)
@@ -200,7 +206,9 @@ def show(title: str, rows: list[Row], unit: str = "tok/s") -> None:
     for row in rows:
         share = "" if row.share is None else f"{row.share:14.0%}"
         rate = f"{row.rate:10,.0f}" if row.rate >= 100 else f"{row.rate:10.1f}"
-        print(f"  {row.name:28}{rate}  {row.ratio:5.2f}  ({row.low:5.2f} - {row.high:5.2f}){share}", flush=True)
+        print(
+            f"  {row.name:28}{rate}  {row.ratio:5.2f}  ({row.low:5.2f} - {row.high:5.2f}){share}", flush=True
+        )
 
 
 def record(title: str, rows: list[Row]) -> str:

@@ -23,7 +23,13 @@ ONLY, THREADS = "", os.cpu_count() or 1
 
 
 def fitted(
-    folder: Path, name: str, *overrides: str, data: list[Path], valid: list[Path] | None = None, base: Path | None = None, seed: int = 0
+    folder: Path,
+    name: str,
+    *overrides: str,
+    data: list[Path],
+    valid: list[Path] | None = None,
+    base: Path | None = None,
+    seed: int = 0,
 ) -> Run | None:
     """The trained run; None where it is not the one that is asked for."""
     if ONLY not in ("", folder.name):
@@ -38,12 +44,23 @@ def row(run: Run, *cells: object) -> str:
     results = run.results()
     count = sum(results["parameters"].values())
     took, promised = results["actual"]["seconds"] / 60, results["promised"]["seconds"] / 60
-    return "| " + " | ".join(map(str, [run.folder.name, f"{count:,}", results["steps"], *cells, f"{took:.1f}", f"{promised:.1f}"])) + " |"
+    return (
+        "| "
+        + " | ".join(
+            map(
+                str,
+                [run.folder.name, f"{count:,}", results["steps"], *cells, f"{took:.1f}", f"{promised:.1f}"],
+            )
+        )
+        + " |"
+    )
 
 
 def characters(place: Path, out: Path) -> None:
     """nanoGPT's CPU recipe (4 layers, 4 heads, 128 wide, context 64, batch 12, 2,000 steps) and an LSTM of the same size and steps."""
-    print("| run | parameters | steps | nats/char, held out | bits/byte | minutes | promised |\n|---|---|---|---|---|---|---|")
+    print(
+        "| run | parameters | steps | nats/char, held out | bits/byte | minutes | promised |\n|---|---|---|---|---|---|---|"
+    )
     for name in ("gpt", "lstm-lm"):
         if (run := fitted(out / name, name, data=[place / "tinyshakespeare" / "input.txt"])) is None:
             continue
@@ -53,13 +70,22 @@ def characters(place: Path, out: Path) -> None:
 
 def words(place: Path, out: Path, minutes: float) -> None:
     """Word-level WikiText-2, trained for the given minutes; perplexity of every token of the test file, one <eos> a line."""
-    print("| run | parameters | steps | perplexity, valid | perplexity, test | tokens | minutes | promised |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "| run | parameters | steps | perplexity, valid | perplexity, test | tokens | minutes | promised |\n|---|---|---|---|---|---|---|---|"
+    )
     files = {side: place / "wikitext-2" / f"{side}.txt.gz" for side in ("train", "valid", "test")}
     for name in ("lstm-words", "transformer-words"):
-        if (run := fitted(out / name, name, f"train.minutes={minutes}", data=[files["train"]], valid=[files["valid"]])) is None:
+        if (
+            run := fitted(
+                out / name, name, f"train.minutes={minutes}", data=[files["train"]], valid=[files["valid"]]
+            )
+        ) is None:
             continue
         strides = {} if name == "lstm-words" else {"stride": 24}
-        found = [{number.name: number for number in evaluate(run, [str(files[side])], **strides)}["perplexity"] for side in ("valid", "test")]
+        found = [
+            {number.name: number for number in evaluate(run, [str(files[side])], **strides)}["perplexity"]
+            for side in ("valid", "test")
+        ]
         tokens = found[1].signature.partition("tokens:")[2].partition("|")[0]
         print(row(run, *(f"{number.value:.2f}" for number in found), tokens), flush=True)
         print(found[1].signature, file=sys.stderr)
@@ -67,15 +93,39 @@ def words(place: Path, out: Path, minutes: float) -> None:
 
 def translation(place: Path, out: Path, minutes: float) -> None:
     """English to German captions, trained for the given minutes, scored on test 2016 (detokenised sacreBLEU)."""
-    print("| run | parameters | steps | BLEU greedy | BLEU beam 5 | chrF | nats/token | minutes | promised |\n|---|---|---|---|---|---|---|---|---|")
-    files = {side: [place / "multi30k" / f"{side}.{tongue}.gz" for tongue in ("en", "de")] for side in ("train", "val", "test_2016_flickr")}
-    more = ["model.dropout=0.1", "model.encoder.dropout=0.2", "model.decoder.dropout=0.2", "train.average=5"]  # for 40 minutes on two cores
+    print(
+        "| run | parameters | steps | BLEU greedy | BLEU beam 5 | chrF | nats/token | minutes | promised |\n|---|---|---|---|---|---|---|---|---|"
+    )
+    files = {
+        side: [place / "multi30k" / f"{side}.{tongue}.gz" for tongue in ("en", "de")]
+        for side in ("train", "val", "test_2016_flickr")
+    }
+    more = [
+        "model.dropout=0.1",
+        "model.encoder.dropout=0.2",
+        "model.decoder.dropout=0.2",
+        "train.average=5",
+    ]  # for 40 minutes on two cores
     for name, changes in {"transformer": more, "rnnsearch": []}.items():
-        if (run := fitted(out / name, name, f"train.minutes={minutes}", *changes, data=files["train"], valid=files["val"])) is None:
+        if (
+            run := fitted(
+                out / name,
+                name,
+                f"train.minutes={minutes}",
+                *changes,
+                data=files["train"],
+                valid=files["val"],
+            )
+        ) is None:
             continue
         test = [str(path) for path in files["test_2016_flickr"]]
         greedy, wide = ({number.name: number for number in evaluate(run, test, width)} for width in (1, 5))
-        cells = [f"{greedy['BLEU'].value:.2f}", f"{wide['BLEU'].value:.2f}", f"{greedy['chrF'].value:.2f}", f"{greedy['nats per token'].value:.4f}"]
+        cells = [
+            f"{greedy['BLEU'].value:.2f}",
+            f"{wide['BLEU'].value:.2f}",
+            f"{greedy['chrF'].value:.2f}",
+            f"{greedy['nats per token'].value:.4f}",
+        ]
         print(row(run, *cells), flush=True)
         print(greedy["BLEU"].signature, file=sys.stderr)
 
@@ -96,20 +146,31 @@ def labelled(run: Run | None, test: Path, *names: str) -> None:
     if run is None:
         return
     found = {number.name: number for number in evaluate(run, [str(test)])}
-    print(row(run, *(f"{found[name].value:.2f}" if name in found else "–" for name in names)), flush=True)  # pieces leave no word unknown
+    print(
+        row(run, *(f"{found[name].value:.2f}" if name in found else "–" for name in names)), flush=True
+    )  # pieces leave no word unknown
     print(found[names[0]].signature, file=sys.stderr)
 
 
 def tagging(place: Path, out: Path, minutes: float) -> None:
     """Universal parts of speech of English EWT: from scratch, as a path of tags, and from word vectors, which know more words."""
-    print("| run | parameters | steps | accuracy, test | unknown words | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "| run | parameters | steps | accuracy, test | unknown words | calibration error | minutes | promised |\n|---|---|---|---|---|---|---|---|"
+    )
     files = {side: place / "ud" / f"en_ewt-ud-{side}.conllu.gz" for side in ("train", "dev", "test")}
     known = vectors(place, out)
     begun = [f"tokenizer.also={known}", f"model.embedding={{type: Embedding, vectors: {known}}}"]
     runs = {"tagger": ("tagger", []), "tagger-crf": ("tagger", ["model.head=CRF"]), "tagger-vectors": ("tagger", begun),
             "tagger-transformer": ("tagger-transformer", [])}  # fmt: skip
     for name, (preset, changes) in runs.items():
-        run = fitted(out / name, preset, f"train.minutes={minutes}", *changes, data=[files["train"]], valid=[files["dev"]])
+        run = fitted(
+            out / name,
+            preset,
+            f"train.minutes={minutes}",
+            *changes,
+            data=[files["train"]],
+            valid=[files["dev"]],
+        )
         labelled(run, files["test"], "accuracy", "unknown words", "calibration error")
 
 
@@ -121,7 +182,9 @@ def movies(place: Path, out: Path) -> list[Path]:
             rows[side] = [(text.strip(), label) for label, _, text in (line.partition(" ") for line in file)]
     unseen = {text for side in ("dev", "test") for text, _ in rows[side]}
     with gzip.open(place / "sentiment" / "glue_sst2.train_phrases.tsv.gz", "rt", encoding="utf-8") as file:
-        phrases = [(text.strip(), label.strip()) for text, _, label in (line.partition("\t") for line in file)][1:]
+        phrases = [
+            (text.strip(), label.strip()) for text, _, label in (line.partition("\t") for line in file)
+        ][1:]
     rows["train"] = [(text, label) for text, label in phrases if text not in unseen] + rows["train"]
     (out / "sst").mkdir(parents=True, exist_ok=True)
     paths = [out / "sst" / f"{side}.tsv" for side in rows]
@@ -143,8 +206,17 @@ def sentiment(place: Path, out: Path, minutes: float) -> None:
     print(LABELS)
     train, dev, test = movies(place, out)
     known = vectors(place, out)
-    begun = [f"tokenizer.also={known}", "model.dim=100", f"model.embedding={{type: Embedding, scale: true, vectors: {known}}}"]
-    for name, changes, seed in (("classifier", [], 0), ("classifier-1", [], 1), ("classifier-2", [], 2), ("classifier-vectors", begun, 0)):
+    begun = [
+        f"tokenizer.also={known}",
+        "model.dim=100",
+        f"model.embedding={{type: Embedding, scale: true, vectors: {known}}}",
+    ]
+    for name, changes, seed in (
+        ("classifier", [], 0),
+        ("classifier-1", [], 1),
+        ("classifier-2", [], 2),
+        ("classifier-vectors", begun, 0),
+    ):
         run = fitted(out / name, "classifier", *changes, data=[train], valid=[dev], seed=seed)
         labelled(run, test, "accuracy", "macro F1", "calibration error")
 
@@ -154,11 +226,21 @@ def nli(place: Path, out: Path, minutes: float) -> None:
     print(LABELS)
     train, dev, test = pairs(place)
     for name, changes in {"nli": [], "nli-compared": ["model.pair=Compared"]}.items():
-        run = fitted(out / name, "nli", *SICK, f"train.minutes={minutes}", *changes, data=[train], valid=[dev])
+        run = fitted(
+            out / name, "nli", *SICK, f"train.minutes={minutes}", *changes, data=[train], valid=[dev]
+        )
         labelled(run, test, "accuracy", "macro F1", "calibration error")
-    print("\n| run | parameters | steps | Spearman, test | Pearson | RMSE | minutes | promised |\n|---|---|---|---|---|---|---|---|")
+    print(
+        "\n| run | parameters | steps | Spearman, test | Pearson | RMSE | minutes | promised |\n|---|---|---|---|---|---|---|---|"
+    )
     asked = ["corpus.columns=[1, 2, 3]", "corpus.header=true", f"train.minutes={minutes}"]
-    labelled(fitted(out / "similarity", "similarity", *asked, data=[train], valid=[dev]), test, "Spearman", "Pearson", "RMSE")
+    labelled(
+        fitted(out / "similarity", "similarity", *asked, data=[train], valid=[dev]),
+        test,
+        "Spearman",
+        "Pearson",
+        "RMSE",
+    )
 
 
 def finetuned(place: Path, out: Path, minutes: float) -> None:
@@ -180,10 +262,19 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
         labelled(run, test, "accuracy", "macro F1", "calibration error")
 
 
-TIMED = {"words": words, "translation": translation, "tagging": tagging, "sentiment": sentiment, "nli": nli, "finetuned": finetuned}
+TIMED = {
+    "words": words,
+    "translation": translation,
+    "tagging": tagging,
+    "sentiment": sentiment,
+    "nli": nli,
+    "finetuned": finetuned,
+}
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["characters", *TIMED])
     parser.add_argument("--out", type=Path, default=Path("runs/figures"))
     parser.add_argument("--minutes", type=float, default=12.0)

@@ -64,7 +64,9 @@ def cost(blocks: int, dim: int, mode: str) -> float:
 
 
 def ours_of(title: str, dim: int) -> RNN:
-    options = {"zoneout": {"zoneout": 0.1}, "variational": {"variational": 0.25}}.get(title.rpartition(", ")[2], {})
+    options = {"zoneout": {"zoneout": 0.1}, "variational": {"variational": 0.25}}.get(
+        title.rpartition(", ")[2], {}
+    )
     return RNN(dim, dim, KINDS[title].make, **options)
 
 
@@ -78,7 +80,9 @@ def same(ours: RNN, theirs: nn.RNNBase, x: Tensor) -> None:
     theirs.bias_hh_l0.zero_()
     difference = (ours(x)[0] - theirs(x)[0]).abs().max().item()
     if difference > 1e-5:
-        raise ValueError(f"{type(theirs).__name__} is not the same layer: its outputs differ by {difference:.1e}")
+        raise ValueError(
+            f"{type(theirs).__name__} is not the same layer: its outputs differ by {difference:.1e}"
+        )
 
 
 def loop(cell: Cell, x: Tensor) -> Tensor:
@@ -135,8 +139,12 @@ def measure(title: str, dim: int, mode: str, rounds: int, tokens: bool, cpu: boo
     names = [OURS, BASE, LOOP, PLAIN, *([f"nn.{kind.peer.__name__}"] if kind.peer else [])]
     each = cost(kind.blocks, dim, mode) if tokens else 1.0
     if cpu:
-        return interleave({n: variant(title, dim, mode, n, tokens, 1) for n in names}, rounds, each, lone, time.process_time)
-    return interleave({n: apart(variant, title, dim, mode, n, tokens, 2, home=n) for n in names}, rounds, each, probe)
+        return interleave(
+            {n: variant(title, dim, mode, n, tokens, 1) for n in names}, rounds, each, lone, time.process_time
+        )
+    return interleave(
+        {n: apart(variant, title, dim, mode, n, tokens, 2, home=n) for n in names}, rounds, each, probe
+    )
 
 
 def main() -> None:
@@ -144,8 +152,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="five cells, hidden size 200 only, few rounds")
     parser.add_argument("--rounds", type=int, help="timings of each variant")
     parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument("--tokens", action="store_true", help="tokens per second; without, GFLOP of products, which cells of different work share")
-    parser.add_argument("--cpu", action="store_true", help="one thread and processor seconds: a first look while others use the machine")
+    parser.add_argument(
+        "--tokens",
+        action="store_true",
+        help="tokens per second; without, GFLOP of products, which cells of different work share",
+    )
+    parser.add_argument(
+        "--cpu",
+        action="store_true",
+        help="one thread and processor seconds: a first look while others use the machine",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
     for dim in DIMS[: 1 if options.quick else None]:
@@ -154,12 +170,22 @@ def main() -> None:
                 title = f"{kind}, hidden {dim}, {mode}"
                 if options.only not in title:
                     continue
-                rows = measure(kind, dim, mode, options.rounds or (5 if options.quick else 11), options.tokens, options.cpu)
+                rows = measure(
+                    kind,
+                    dim,
+                    mode,
+                    options.rounds or (5 if options.quick else 11),
+                    options.tokens,
+                    options.cpu,
+                )
                 if options.json:
                     print(record(title, rows), flush=True)
                     continue
                 show(title, rows, "tok/s" if options.tokens else "GFLOP/s")
-                print("  " + ", ".join(f"{rows[0].rate / row.rate:.2f} vs {row.name}" for row in rows[1:]), flush=True)
+                print(
+                    "  " + ", ".join(f"{rows[0].rate / row.rate:.2f} vs {row.name}" for row in rows[1:]),
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -24,8 +24,12 @@ small = partial(Transformer, layers=1, heads=2)
 KINDS = {
     "LSTM": partial(LanguageModel, VOCABULARY, 8, RNN),
     "Transformer": partial(LanguageModel, VOCABULARY, 8, small),
-    "RNNsearch": partial(Seq2Seq, VOCABULARY, VOCABULARY, 8, partial(RNN, dim=4, direction="both"), AttentiveRNN),
-    "Transformer translator": partial(Seq2Seq, VOCABULARY, VOCABULARY, 8, partial(small, causal=False), small),
+    "RNNsearch": partial(
+        Seq2Seq, VOCABULARY, VOCABULARY, 8, partial(RNN, dim=4, direction="both"), AttentiveRNN
+    ),
+    "Transformer translator": partial(
+        Seq2Seq, VOCABULARY, VOCABULARY, 8, partial(small, causal=False), small
+    ),
 }
 
 
@@ -50,17 +54,25 @@ def found(made: torch.nn.Module, seed: int) -> tuple[float, float, dict[int, flo
     beams = {width: beam(made, *opened, width=width, length=LENGTH, penalty=0.0)[0][0] for width in WIDTHS}
     if (beams[1].ids, beams[1].finished) != (greedy.ids, greedy.finished):
         raise SystemExit(f"seed {seed}: a beam of one wrote {beams[1].ids}, greedy search {greedy.ids}")
-    return best.log_probability, greedy.log_probability, {width: one.log_probability for width, one in beams.items()}
+    return (
+        best.log_probability,
+        greedy.log_probability,
+        {width: one.log_probability for width, one in beams.items()},
+    )
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--models", type=int, default=500)
     options.add_argument("--seed", type=int, default=0)
     asked = options.parse_args()
     torch.set_num_threads(1)
     columns = "".join(f"{f'beam {width}':>9}" for width in WIDTHS)
-    print(f"{'finds the best of all':24}{'models':>8}{columns}   a wider beam finds less than the next narrower")
+    print(
+        f"{'finds the best of all':24}{'models':>8}{columns}   a wider beam finds less than the next narrower"
+    )
     beaten = less = total = 0
     for number, kind in enumerate(KINDS):
         seeds = range(asked.seed + number, asked.seed + asked.models, len(KINDS))
@@ -73,9 +85,14 @@ def main() -> None:
             worse += any(beams[wide] < beams[narrow] - 1e-9 for narrow, wide in pairwise(WIDTHS))
             cases += sum(beams[wide] < beams[narrow] - 1e-9 for narrow, wide in pairwise(WIDTHS))
         shares = "".join(f"{hits[width] / max(1, len(seeds)):>9.1%}" for width in WIDTHS)
-        print(f"{kind:24}{len(seeds):>8}{shares}   {worse} of {len(seeds)} models, {cases} of {len(seeds) * (len(WIDTHS) - 1)} steps", flush=True)
+        print(
+            f"{kind:24}{len(seeds):>8}{shares}   {worse} of {len(seeds)} models, {cases} of {len(seeds) * (len(WIDTHS) - 1)} steps",
+            flush=True,
+        )
         less, total = less + worse, total + len(seeds)
-    print(f"{total} models: exact search was beaten {beaten} times; a beam of one was greedy on all; on {less} a wider beam found less")
+    print(
+        f"{total} models: exact search was beaten {beaten} times; a beam of one was greedy on all; on {less} a wider beam found less"
+    )
     if beaten:
         raise SystemExit(1)
 

@@ -41,7 +41,9 @@ def zipf(size: int, seed: int = 0) -> Iterator[bytes]:
     bounds = np.cumsum(chances / chances.sum())
     while size > 0:
         drawn = words[np.minimum(np.searchsorted(bounds, random.random(200_000)), KINDS - 1)]
-        block = "".join(" ".join(drawn[start : start + 20]) + ".\n" for start in range(0, len(drawn), 20)).encode()
+        block = "".join(
+            " ".join(drawn[start : start + 20]) + ".\n" for start in range(0, len(drawn), 20)
+        ).encode()
         yield block[:size] if len(block) <= size else block[: block.rfind(b"\n", 0, size) + 1]
         size -= len(block)
 
@@ -83,7 +85,9 @@ def compare(path: Path, folder: Path) -> None:
         "encode_batch_fast": lambda _: sum(map(len, tokenizer.encode_batch_fast(texts))),
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    print(f"{size:.1f} MB, {len(texts):,} lines, vocabulary {tokenizer.get_vocab_size():,}, {os.cpu_count()} cores")
+    print(
+        f"{size:.1f} MB, {len(texts):,} lines, vocabulary {tokenizer.get_vocab_size():,}, {os.cpu_count()} cores"
+    )
     print(f"{'round':>5}  {'way':18} {'seconds':>8} {'ids/s':>12} {'MB/s':>7}  store is")
     for number in range(1, 4):
         counts = {}
@@ -96,7 +100,9 @@ def compare(path: Path, folder: Path) -> None:
         for name in ways:
             took = seconds[name][-1]
             ratio = took / seconds["store"][-1]
-            print(f"{number:5}  {name:18} {took:8.2f} {counts[name] / took:12,.0f} {size / took:7.1f}  {ratio:.1f} x as fast")
+            print(
+                f"{number:5}  {name:18} {took:8.2f} {counts[name] / took:12,.0f} {size / took:7.1f}  {ratio:.1f} x as fast"
+            )
     for name in list(ways)[1:]:
         ratios = [other / own for other, own in zip(seconds[name], seconds["store"], strict=True)]
         print(f"median: the store is {median(ratios):.1f} x as fast as {name}")
@@ -108,23 +114,38 @@ def measure(path: Path, tokenizer: Path, folder: Path) -> None:
     begun = time.perf_counter()
     store = build(Lines([path]), load(tokenizer), folder)
     took = time.perf_counter() - begun
-    own, worker = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    own, worker = (
+        resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
     size = path.stat().st_size / MEGABYTE
-    print(f"{size:6.0f} MB  {len(store.fields[0].tokens):12,} ids  {took:6.1f} s  {size / took:5.1f} MB/s  own peak {own / 1024:4.0f} MiB "
-          f"(idle {idle / 1024:.0f}), largest worker {worker / 1024:4.0f} MiB", flush=True)
+    print(
+        f"{size:6.0f} MB  {len(store.fields[0].tokens):12,} ids  {took:6.1f} s  {size / took:5.1f} MB/s  own peak {own / 1024:4.0f} MiB "
+        f"(idle {idle / 1024:.0f}), largest worker {worker / 1024:4.0f} MiB",
+        flush=True,
+    )
 
 
 def gigabyte(folder: Path) -> None:
     """Twice the text: twice the time and no more memory. Each size in a process of its own, so that peaks do not mix."""
-    save(BPE((row for block in zipf(20 * MEGABYTE) for row in block.decode().splitlines()), size=8000), folder / "tokenizer.json")
+    save(
+        BPE((row for block in zipf(20 * MEGABYTE) for row in block.decode().splitlines()), size=8000),
+        folder / "tokenizer.json",
+    )
     for size in (500 * MEGABYTE, 1000 * MEGABYTE):
         path = write(folder / "text.txt", size)
-        subprocess.run([sys.executable, __file__, "--measure", path, folder / "tokenizer.json", folder / "cache"], check=True)
+        subprocess.run(
+            [sys.executable, __file__, "--measure", path, folder / "tokenizer.json", folder / "cache"],
+            check=True,
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", nargs="?", type=Path, help="a text, plain or .gz, instead of the generated one")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "file", nargs="?", type=Path, help="a text, plain or .gz, instead of the generated one"
+    )
     parser.add_argument("--gigabyte", action="store_true", help="time and memory of 0.5 GB and 1 GB")
     parser.add_argument("--measure", nargs=3, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -135,7 +156,12 @@ def main() -> None:
         if options.gigabyte:
             return gigabyte(folder)
         size = 20 * MEGABYTE
-        compare(cut(options.file, folder / "text.txt", size) if options.file else write(folder / "text.txt", size), folder)
+        compare(
+            cut(options.file, folder / "text.txt", size)
+            if options.file
+            else write(folder / "text.txt", size),
+            folder,
+        )
 
 
 if __name__ == "__main__":

@@ -94,12 +94,19 @@ class PlainBlock(nn.Module):
         self.heads, self.weight_dropout = size.heads, dropout if drop_weights else 0.0
         self.norm1, self.norm2 = nn.LayerNorm(size.dim), nn.LayerNorm(size.dim)
         self.qkv, self.proj = nn.Linear(size.dim, 3 * size.dim), nn.Linear(size.dim, size.dim)
-        self.mlp = nn.Sequential(nn.Linear(size.dim, 4 * size.dim), nn.GELU(), nn.Linear(4 * size.dim, size.dim))
+        self.mlp = nn.Sequential(
+            nn.Linear(size.dim, 4 * size.dim), nn.GELU(), nn.Linear(4 * size.dim, size.dim)
+        )
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.weight_dropout if self.training else 0.0)
+        q, k, v = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in self.qkv(self.norm1(x)).chunk(3, -1)
+        )
+        y = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=self.weight_dropout if self.training else 0.0
+        )
         x = x + self.dropout(self.proj(y.transpose(1, 2).flatten(2)))
         return x + self.dropout(self.mlp(self.norm2(x)))
 
@@ -141,7 +148,9 @@ class NanoAttention(nn.Module):
         q = q.view(b, t, self.heads, d // self.heads).transpose(1, 2)  # (B, H, T, K)
         k = k.view(b, t, self.heads, d // self.heads).transpose(1, 2)
         v = v.view(b, t, self.heads, d // self.heads).transpose(1, 2)
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=self.p if self.training else 0, is_causal=True)
+        y = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=None, dropout_p=self.p if self.training else 0, is_causal=True
+        )
         return self.drop(self.out(y.transpose(1, 2).contiguous().view(b, t, d)))
 
 
@@ -209,7 +218,10 @@ class HuggingGPT(nn.Module):
 
     def ordered(self) -> list[Tensor]:
         """Its matrices stand the other way round."""
-        return [weight.T if ".c_" in name and weight.dim() == 2 else weight for name, weight in self.model.transformer.named_parameters()]
+        return [
+            weight.T if ".c_" in name and weight.dim() == 2 else weight
+            for name, weight in self.model.transformer.named_parameters()
+        ]
 
 
 # ---- LSTM
@@ -266,7 +278,14 @@ def our_order(model: LanguageModel) -> list[Tensor]:
     if isinstance(stack, RNN):
         return ends + [weight for layer in stack.layers for weight in layer.parameters()] + own
     for b in stack.blocks:
-        parts = [b.attention_norm, b.attention.project, b.attention.last, b.feedforward_norm, b.feedforward.first, b.feedforward.last]
+        parts = [
+            b.attention_norm,
+            b.attention.project,
+            b.attention.last,
+            b.feedforward_norm,
+            b.feedforward.first,
+            b.feedforward.last,
+        ]
         own += [weight for part in parts for weight in part.parameters()]
     return [*ends, stack.position.table, *own, *stack.norm.parameters()]
 
@@ -288,7 +307,13 @@ Peers = dict[str, Callable[[], nn.Module]]
 
 
 def gpt(size: GPTSize, dropout: float) -> tuple[Callable[[], LanguageModel], Peers]:
-    stack = partial(Transformer, layers=size.layers, heads=size.heads, position=partial(Learned, length=size.context), dropout=dropout)
+    stack = partial(
+        Transformer,
+        layers=size.layers,
+        heads=size.heads,
+        position=partial(Learned, length=size.context),
+        dropout=dropout,
+    )
     peers: Peers = {"plain torch": PlainGPT, "as nanoGPT": NanoGPT, "transformers GPT-2": HuggingGPT}
     peers = {name: partial(peer, size, dropout) for name, peer in peers.items()}
     if dropout:
@@ -297,7 +322,14 @@ def gpt(size: GPTSize, dropout: float) -> tuple[Callable[[], LanguageModel], Pee
 
 
 def lstm(size: LSTMSize, dropout: float, tied: bool) -> tuple[Callable[[], LanguageModel], Peers]:
-    ours = partial(LanguageModel, size.vocabulary, size.dim, partial(RNN, layers=size.layers, dropout=dropout), tied=tied, dropout=dropout)
+    ours = partial(
+        LanguageModel,
+        size.vocabulary,
+        size.dim,
+        partial(RNN, layers=size.layers, dropout=dropout),
+        tied=tied,
+        dropout=dropout,
+    )
     return ours, {"nn.LSTM": partial(PlainLSTM, size, dropout, tied)}
 
 
@@ -348,7 +380,9 @@ def measure(title: str, rounds: int, cpu: bool) -> list[Row]:
     size, models, _ = CASES[title]
     names = [OURS, *models()[1]]
     if cpu:
-        return interleave({name: variant(title, name, 1) for name in names}, rounds, size.cost, lone, time.process_time)
+        return interleave(
+            {name: variant(title, name, 1) for name in names}, rounds, size.cost, lone, time.process_time
+        )
     return interleave({name: apart(variant, title, name, 2) for name in names}, rounds, size.cost, probe)
 
 
@@ -357,7 +391,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="the small model only, few rounds")
     parser.add_argument("--rounds", type=int, help="timings of each variant")
     parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument("--cpu", action="store_true", help="one thread and processor seconds: a first look while others use the machine")
+    parser.add_argument(
+        "--cpu",
+        action="store_true",
+        help="one thread and processor seconds: a first look while others use the machine",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
     for title in CASES:

@@ -39,7 +39,9 @@ def ours() -> Seq2Seq:
         feedforward=partial(FeedForward, activation="relu"),
     )  # fmt: skip
     embedding, output = partial(Embedding, scale=True), partial(Output, bias=True)
-    model = Seq2Seq(VOCABULARY, VOCABULARY, DIM, partial(side, causal=False), side, embedding, output=output).eval()
+    model = Seq2Seq(
+        VOCABULARY, VOCABULARY, DIM, partial(side, causal=False), side, embedding, output=output
+    ).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.dim() > 1 and "table" not in name:
@@ -74,7 +76,12 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
         def one(rows: list[list[int]]) -> list[list[int]]:
             with torch.inference_mode():
                 ids, state, mask = model.prompt(*padded(rows), PAD)
-            return [found[0].ids for found in beam(model, ids, state, mask, width=WIDTH, length=LENGTH, stop=(), ban=(END, PAD))]
+            return [
+                found[0].ids
+                for found in beam(
+                    model, ids, state, mask, width=WIDTH, length=LENGTH, stop=(), ban=(END, PAD)
+                )
+            ]
 
         def write(rows: list[list[int]]) -> list[list[int]]:
             share = len(rows) // workers
@@ -83,7 +90,9 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
 
         return write
     if library == "transformers":
-        peer = peers.transformers(ours(), eos_token_id=END, pad_token_id=PAD, decoder_start_token_id=PAD, forced_eos_token_id=None)
+        peer = peers.transformers(
+            ours(), eos_token_id=END, pad_token_id=PAD, decoder_start_token_id=PAD, forced_eos_token_id=None
+        )
 
         def translate(rows: list[list[int]]) -> list[list[int]]:
             ids, mask = padded(rows)
@@ -98,7 +107,9 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
     import ctranslate2
 
     kinds = {"fp32": "float32", "int8": "int8"}
-    translator = ctranslate2.Translator(str(folder), compute_type=kinds[kind], inter_threads=workers, intra_threads=threads // workers or 1)
+    translator = ctranslate2.Translator(
+        str(folder), compute_type=kinds[kind], inter_threads=workers, intra_threads=threads // workers or 1
+    )
 
     def theirs(rows: list[list[int]]) -> list[list[int]]:
         found = translator.translate_batch(
@@ -121,8 +132,16 @@ def variant(name: str, folder: Path, threads: int) -> Callable[[], float]:
 
 def check(folder: Path) -> None:
     """The same translations in single precision, and how many of them in bytes."""
-    special = {"bos_token": "0", "eos_token": str(END), "unk_token": "1", "decoder_start_token": str(END), "add_source_eos": False}
-    peers.ctranslate2(peers.transformers(ours(), eos_token_id=END, pad_token_id=PAD), folder, VOCABULARY - 1, special)
+    special = {
+        "bos_token": "0",
+        "eos_token": str(END),
+        "unk_token": "1",
+        "decoder_start_token": str(END),
+        "add_source_eos": False,
+    }
+    peers.ctranslate2(
+        peers.transformers(ours(), eos_token_id=END, pad_token_id=PAD), folder, VOCABULARY - 1, special
+    )
     rows = sentences()[:8]
     wanted = writer("seqloom fp32", folder, 1)(rows)
     for name in ("transformers fp32", "ctranslate2 fp32", "seqloom int8", "ctranslate2 int8"):
@@ -135,15 +154,27 @@ def check(folder: Path) -> None:
 
 CASES = {
     "fp32": ["seqloom fp32", "transformers fp32", "ctranslate2 fp32"],
-    "fp32, two workers of one thread": ["seqloom fp32 x2", "transformers fp32", "ctranslate2 fp32 x2", "seqloom fp32"],
+    "fp32, two workers of one thread": [
+        "seqloom fp32 x2",
+        "transformers fp32",
+        "ctranslate2 fp32 x2",
+        "seqloom fp32",
+    ],
     "int8": ["seqloom int8", "transformers fp32", "ctranslate2 int8"],
-    "int8, two workers of one thread": ["seqloom int8 x2", "transformers fp32", "ctranslate2 int8 x2", "seqloom int8"],
+    "int8, two workers of one thread": [
+        "seqloom int8 x2",
+        "transformers fp32",
+        "ctranslate2 int8 x2",
+        "seqloom int8",
+    ],
 }
 
 
 def measure(names: list[str], rounds: int, cpu: bool, folder: Path) -> list[Row]:
     if cpu:
-        return interleave({name: variant(name, folder, 1) for name in names}, rounds, None, lone, time.process_time)
+        return interleave(
+            {name: variant(name, folder, 1) for name in names}, rounds, None, lone, time.process_time
+        )
     return interleave({name: apart(variant, name, folder, 2) for name in names}, rounds, None, probe)
 
 
@@ -152,7 +183,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rounds")
     parser.add_argument("--rounds", type=int, help="timings of each variant")
     parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument("--cpu", action="store_true", help="one thread and processor seconds: a first look while others use the machine")
+    parser.add_argument(
+        "--cpu",
+        action="store_true",
+        help="one thread and processor seconds: a first look while others use the machine",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:

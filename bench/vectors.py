@@ -42,7 +42,9 @@ def matched(path: Path, kind: str, epochs: int) -> Vectors:
     """Ours with the rates that gensim really has."""
     vocabulary = Vocabulary.learn(path)
     end = RATE + (LAST - RATE) * (1 - 0.5 / epochs)
-    found = train(encode(path, vocabulary), kind, epochs=epochs, rate=RATE, last_rate=end, vocabulary=vocabulary)
+    found = train(
+        encode(path, vocabulary), kind, epochs=epochs, rate=RATE, last_rate=end, vocabulary=vocabulary
+    )
     return Vectors(vocabulary.words, found.vectors)
 
 
@@ -60,7 +62,9 @@ def kinds(path: Path, epochs: int) -> dict[str, Callable[[], Vectors]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--only", nargs="*", help="some kinds only")
     parser.add_argument("--json", action="store_true")
@@ -69,7 +73,10 @@ def main() -> None:
         raise SystemExit("set SEQLOOM_DATA to the folder that holds enwiki17m and wordsim")
     data = Path(os.environ["SEQLOOM_DATA"])
     if not args.json:
-        print(f"| {'vectors':26} | WS-353 | SimLex-999 | analogies | seconds |\n|---|---|---|---|---|", flush=True)
+        print(
+            f"| {'vectors':26} | WS-353 | SimLex-999 | analogies | seconds |\n|---|---|---|---|---|",
+            flush=True,
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "corpus.txt"
         with gzip.open(data / "enwiki17m" / "enwiki17m.txt.gz") as source, path.open("wb") as target:
@@ -82,7 +89,12 @@ def main() -> None:
             seconds = time.perf_counter() - began
             scores = [evaluate(vectors, data / "wordsim" / file)[-1] for file in FILES]
             if args.json:
-                print(json.dumps({"kind": name, "seconds": seconds, "scores": [score.json() for score in scores]}), flush=True)
+                print(
+                    json.dumps(
+                        {"kind": name, "seconds": seconds, "scores": [score.json() for score in scores]}
+                    ),
+                    flush=True,
+                )
                 continue
             cells = [f"{score.number.value:.4f} ({score.low:.3f}–{score.high:.3f})" for score in scores[:2]]
             cells.append(f"{scores[2].number.value:.2%} ({scores[2].low:.2%}–{scores[2].high:.2%})")

@@ -40,12 +40,27 @@ Trained = tuple[list[str], np.ndarray, float]  # words, vectors, seconds
 
 
 def ours(
-    corpus: Corpus, vocabulary: Vocabulary, kind: str, epochs: int, threads: int, rate: float, last: float, reproducible: bool = False
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    kind: str,
+    epochs: int,
+    threads: int,
+    rate: float,
+    last: float,
+    reproducible: bool = False,
 ) -> Callable[[int], Trained]:
     def run(seed: int) -> Trained:
         began = time.perf_counter()
         result = train(
-            corpus, kind, epochs=epochs, threads=threads, rate=rate, last_rate=last, seed=seed, reproducible=reproducible, vocabulary=vocabulary
+            corpus,
+            kind,
+            epochs=epochs,
+            threads=threads,
+            rate=rate,
+            last_rate=last,
+            seed=seed,
+            reproducible=reproducible,
+            vocabulary=vocabulary,
         )
         return vocabulary.words, result.vectors, time.perf_counter() - began
 
@@ -56,10 +71,24 @@ def gensim(path: Path, kind: str, epochs: int, threads: int) -> Callable[[int], 
     from gensim.models import Word2Vec
 
     def run(seed: int) -> Trained:
-        model = Word2Vec(vector_size=100, window=5, negative=5, min_count=5, sample=1e-3, sg=int(kind == "skipgram"), workers=threads, seed=seed + 1)
+        model = Word2Vec(
+            vector_size=100,
+            window=5,
+            negative=5,
+            min_count=5,
+            sample=1e-3,
+            sg=int(kind == "skipgram"),
+            workers=threads,
+            seed=seed + 1,
+        )
         model.build_vocab(corpus_file=str(path))
         began = time.perf_counter()
-        model.train(corpus_file=str(path), total_words=model.corpus_total_words, total_examples=model.corpus_count, epochs=epochs)
+        model.train(
+            corpus_file=str(path),
+            total_words=model.corpus_total_words,
+            total_examples=model.corpus_count,
+            epochs=epochs,
+        )
         return model.wv.index_to_key, model.wv.vectors, time.perf_counter() - began
 
     return run
@@ -87,10 +116,20 @@ def analogies(words: dict[str, int], unit: np.ndarray, path: Path) -> float:
 def quality(words: list[str], vectors: np.ndarray, folder: Path) -> tuple[float, float]:
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     rows = {word: row for row, word in enumerate(words)}
-    return similarity(rows, unit, folder / "EN-WS-353-ALL.txt"), analogies(rows, unit, folder / "questions-words.txt")
+    return similarity(rows, unit, folder / "EN-WS-353-ALL.txt"), analogies(
+        rows, unit, folder / "questions-words.txt"
+    )
 
 
-def compare(kind: str, variants: dict[str, Callable[[int], Trained]], size: int, rounds: int, seeds: int, folder: Path, machine: bool) -> None:
+def compare(
+    kind: str,
+    variants: dict[str, Callable[[int], Trained]],
+    size: int,
+    rounds: int,
+    seeds: int,
+    folder: Path,
+    machine: bool,
+) -> None:
     """Variants in turns; the last is the peer. A round's first `seeds` runs are also judged."""
     rates: dict[str, list[float]] = {name: [] for name in variants}
     scores: dict[str, list[tuple[float, float]]] = {name: [] for name in variants}
@@ -102,26 +141,53 @@ def compare(kind: str, variants: dict[str, Callable[[int], Trained]], size: int,
             if number < seeds:
                 scores[name].append(quality(words, vectors, folder))
             ws, right = scores[name][-1]
-            print(f"    {kind} {number} {name:24}{rates[name][-1]:11,.0f} words/s   {ws:.4f} {right:.2%}   "
-                  f"probe {before:.0f} to {probe():.0f} GFLOP/s", file=sys.stderr, flush=True)
+            print(
+                f"    {kind} {number} {name:24}{rates[name][-1]:11,.0f} words/s   {ws:.4f} {right:.2%}   "
+                f"probe {before:.0f} to {probe():.0f} GFLOP/s",
+                file=sys.stderr,
+                flush=True,
+            )
     peer = list(variants)[-1]
     if not machine:
         print(f"\n{kind}\n  {'':24}{'words/s':>11}  ratio  (lowest - highest)   WS-353           analogies")
     for name in variants:
         ratios = [a / b for a, b in zip(rates[name], rates[peer], strict=True)]
-        (ws, ws_spread), (right, right_spread) = ((mean(one), stdev(one) if seeds > 1 else 0.0) for one in zip(*scores[name], strict=True))
+        (ws, ws_spread), (right, right_spread) = (
+            (mean(one), stdev(one) if seeds > 1 else 0.0) for one in zip(*scores[name], strict=True)
+        )
         if machine:
-            print(json.dumps({"case": kind, "name": name, "rate": median(rates[name]), "ratio": median(ratios), "low": min(ratios),
-                              "high": max(ratios), "ws353": ws, "ws353_sd": ws_spread, "analogies": right, "analogies_sd": right_spread}))
+            print(
+                json.dumps(
+                    {
+                        "case": kind,
+                        "name": name,
+                        "rate": median(rates[name]),
+                        "ratio": median(ratios),
+                        "low": min(ratios),
+                        "high": max(ratios),
+                        "ws353": ws,
+                        "ws353_sd": ws_spread,
+                        "analogies": right,
+                        "analogies_sd": right_spread,
+                    }
+                )
+            )
         else:
-            print(f"  {name:24}{median(rates[name]):11,.0f}  {median(ratios):5.2f}  ({min(ratios):5.2f} - {max(ratios):5.2f})"
-                  f"   {ws:.4f} ± {ws_spread:.4f}  {right:.2%} ± {right_spread:.2%}", flush=True)
+            print(
+                f"  {name:24}{median(rates[name]):11,.0f}  {median(ratios):5.2f}  ({min(ratios):5.2f} - {max(ratios):5.2f})"
+                f"   {ws:.4f} ± {ws_spread:.4f}  {right:.2%} ± {right_spread:.2%}",
+                flush=True,
+            )
 
 
 def losses(path: Path, rounds: int, threads: int, machine: bool) -> None:
     """Negative sampling beside the full softmax [A11], ours on both sides: the first 20,000 words of the corpus, all of its words kept."""
     with path.open(encoding="utf-8") as lines:
-        text = [words[i : i + 100] for words in (line.split() for line in lines) for i in range(0, min(len(words), 2000), 100)][:200]
+        text = [
+            words[i : i + 100]
+            for words in (line.split() for line in lines)
+            for i in range(0, min(len(words), 2000), 100)
+        ][:200]
     vocabulary = Vocabulary.learn(text, 1)
     corpus = encode(text, vocabulary)
 
@@ -129,12 +195,16 @@ def losses(path: Path, rounds: int, threads: int, machine: bool) -> None:
         train(corpus, negatives=negatives, epochs=1, threads=threads, vocabulary=vocabulary)
         return len(corpus.ids)
 
-    rows = interleave({"5 negatives": lambda: work(5), f"softmax of {len(vocabulary):,} words": lambda: work(0)}, rounds)
+    rows = interleave(
+        {"5 negatives": lambda: work(5), f"softmax of {len(vocabulary):,} words": lambda: work(0)}, rounds
+    )
     print(record("loss", rows)) if machine else show("skip-gram's two losses", rows, "words/s")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=1)
@@ -157,9 +227,14 @@ def main() -> None:
         began = time.perf_counter()
         vocabulary = Vocabulary.learn(path)
         corpus = encode(path, vocabulary)
-        print(f"{vocabulary.seen:,} words, {len(vocabulary):,} kinds; vocabulary and ids in {time.perf_counter() - began:.1f} s", file=sys.stderr)
+        print(
+            f"{vocabulary.seen:,} words, {len(vocabulary):,} kinds; vocabulary and ids in {time.perf_counter() - began:.1f} s",
+            file=sys.stderr,
+        )
         train(Corpus(corpus.ids, corpus.starts[:2]), epochs=1, vocabulary=vocabulary)  # compiles
-        end = RATE + (LAST - RATE) * (1 - (1 - 1 / args.threads) / args.epochs)  # where gensim's decay really ends
+        end = RATE + (LAST - RATE) * (
+            1 - (1 - 1 / args.threads) / args.epochs
+        )  # where gensim's decay really ends
         if args.only in (None, "loss"):
             losses(path, args.rounds, args.threads, args.json)
         for kind in [args.only] if args.only else ["skipgram", "cbow"]:
@@ -170,7 +245,15 @@ def main() -> None:
             if args.reproducible:
                 variants["ours, reproducible"] = make(OWN, LAST, True)
             variants["gensim"] = gensim(path, kind, args.epochs, args.threads)
-            compare(kind, variants, vocabulary.seen * args.epochs, args.rounds, args.seeds, data / "wordsim", args.json)
+            compare(
+                kind,
+                variants,
+                vocabulary.seen * args.epochs,
+                args.rounds,
+                args.seeds,
+                data / "wordsim",
+                args.json,
+            )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,25 @@ from pathlib import Path
 
 import pytest
 
-WORDS = ["the", "a", "old", "young", "king", "queen", "dog", "cat", "river", "street", "sees", "hears", "finds", "and", "but", "then", "never"]
+WORDS = [
+    "the",
+    "a",
+    "old",
+    "young",
+    "king",
+    "queen",
+    "dog",
+    "cat",
+    "river",
+    "street",
+    "sees",
+    "hears",
+    "finds",
+    "and",
+    "but",
+    "then",
+    "never",
+]
 
 
 @pytest.fixture(autouse=True, scope="session")

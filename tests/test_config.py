@@ -65,7 +65,9 @@ def build(tmp_path: Path, text: str, section: str = "bike") -> config.Part:
 
 
 def test_a_tree_is_a_partial_of_partials(tmp_path):
-    made = build(tmp_path, "bike:\n  type: Bike\n  wheel: {type: Wheel, spokes: 8}\n  motor: {type: Motor, power: 2}\n")
+    made = build(
+        tmp_path, "bike:\n  type: Bike\n  wheel: {type: Wheel, spokes: 8}\n  motor: {type: Motor, power: 2}\n"
+    )
     assert isinstance(made, partial) and made.func is Bike
     bike = made(26)
     assert (bike.wheel.size, bike.wheel.spokes, bike.motor.power) == (26, 8, 2.0)
@@ -85,7 +87,10 @@ def test_null_leaves_an_optional_part_out(tmp_path):
 
 
 def test_lists_hold_values_and_parts(tmp_path):
-    bike = build(tmp_path, "bike: {type: Bike, wheel: Disc, extras: [bell, lamp], spares: [Disc, {type: Wheel, spokes: 3}]}")(9)
+    bike = build(
+        tmp_path,
+        "bike: {type: Bike, wheel: Disc, extras: [bell, lamp], spares: [Disc, {type: Wheel, spokes: 3}]}",
+    )(9)
     assert bike.extras == ["bell", "lamp"]
     assert [type(spare) for spare in bike.spares] == [Disc, Wheel] and bike.spares[1].spokes == 3
 
@@ -102,7 +107,10 @@ def test_paths_are_paths(tmp_path):
     assert build(tmp_path, "bike: {type: Bike, wheel: Disc, note: a/b}")(9).note == Path("a/b")
 
 
-@pytest.mark.parametrize("written, value", [("1e-3", 0.001), ("1E3", 1000.0), ("-2.5e+4", -25000.0), (".5e1", 5.0), ("7", 7.0), ("1_000", 1000.0)])
+@pytest.mark.parametrize(
+    "written, value",
+    [("1e-3", 0.001), ("1E3", 1000.0), ("-2.5e+4", -25000.0), (".5e1", 5.0), ("7", 7.0), ("1_000", 1000.0)],
+)
 def test_numbers_as_people_write_them(tmp_path, written, value):
     assert build(tmp_path, f"bike: {{type: Motor, power: {written}}}")().power == value
     assert config.override({}, [f"power={written}"])["power"] == value
@@ -122,17 +130,35 @@ def test_a_whole_float_is_a_whole_number(tmp_path):
 
 
 MISTAKES = {
-    "unknown part": ("bike:\n  type: Bicycle\n", "bike.yaml:2: bike.type: no part is called 'Bicycle'; choose from .*Bike"),
-    "misspelt part": ("bike:\n  type: Whel\n", "bike.yaml:2: bike.type: no part is called 'Whel'; did you mean 'Wheel'?"),
+    "unknown part": (
+        "bike:\n  type: Bicycle\n",
+        "bike.yaml:2: bike.type: no part is called 'Bicycle'; choose from .*Bike",
+    ),
+    "misspelt part": (
+        "bike:\n  type: Whel\n",
+        "bike.yaml:2: bike.type: no part is called 'Whel'; did you mean 'Wheel'?",
+    ),
     "part in small letters": ("bike:\n  type: wheel\n", "did you mean 'Wheel'?"),
-    "misspelt option": ("bike:\n  type: Wheel\n  spoke: 3\n", "bike.yaml:3: bike.spoke: Wheel has no option 'spoke'; did you mean 'spokes'?"),
-    "foreign option": ("bike:\n  type: Disc\n  spokes: 3\n", "bike.yaml:3: bike.spokes: Disc has no option 'spokes'; choose from size"),
-    "deep misspelt option": ("bike:\n  type: Bike\n  wheel:\n    type: Wheel\n    tire: x\n", "bike.yaml:5: bike.wheel.tire: .*did you mean 'tyre'?"),
+    "misspelt option": (
+        "bike:\n  type: Wheel\n  spoke: 3\n",
+        "bike.yaml:3: bike.spoke: Wheel has no option 'spoke'; did you mean 'spokes'?",
+    ),
+    "foreign option": (
+        "bike:\n  type: Disc\n  spokes: 3\n",
+        "bike.yaml:3: bike.spokes: Disc has no option 'spokes'; choose from size",
+    ),
+    "deep misspelt option": (
+        "bike:\n  type: Bike\n  wheel:\n    type: Wheel\n    tire: x\n",
+        "bike.yaml:5: bike.wheel.tire: .*did you mean 'tyre'?",
+    ),
     "option of a listed part": (
         "bike:\n  type: Bike\n  spares:\n  - Disc\n  - type: Wheel\n    spoke: 1\n",
         r"bike.yaml:6: bike.spares\[1\].spoke: .*'spokes'",
     ),
-    "value in a list": ("bike:\n  type: Bike\n  extras:\n  - bell\n  - 3\n", r"bike.yaml:5: bike.extras\[1\]: expected text, not 3"),
+    "value in a list": (
+        "bike:\n  type: Bike\n  extras:\n  - bell\n  - 3\n",
+        r"bike.yaml:5: bike.extras\[1\]: expected text, not 3",
+    ),
     "part in the wrong place": (
         "bike:\n  type: Bike\n  wheel: {type: Motor}\n",
         "bike.yaml:3: bike.wheel.type: Motor cannot stand here; choose from Disc, Wheel",
@@ -141,16 +167,37 @@ MISTAKES = {
     "type is a list": ("bike: {type: [Wheel]}\n", r"bike.yaml:1: bike.type: no part is called \['Wheel'\]"),
     "type is a mapping": ("bike: {type: {a: 1}}\n", "bike.yaml:1: bike.type: no part is called"),
     "type is nothing": ("bike: {type: }\n", "bike.yaml:1: bike.type: no part is called None"),
-    "number for a part": ("bike: {type: Bike, wheel: 3}\n", "bike.yaml:1: bike.wheel: expected {type: Name, …}, not 3"),
+    "number for a part": (
+        "bike: {type: Bike, wheel: 3}\n",
+        "bike.yaml:1: bike.wheel: expected {type: Name, …}, not 3",
+    ),
     "nothing for a part": ("bike: {type: Bike, wheel: }\n", "bike.wheel: expected {type: Name, …}, not None"),
-    "text for a number": ("bike: {type: Wheel, spokes: many}\n", "bike.spokes: expected a whole number, not 'many'"),
-    "fraction for a whole number": ("bike: {type: Wheel, spokes: 2.5}\n", "bike.spokes: expected a whole number, not 2.5"),
-    "truth for a number": ("bike: {type: Wheel, spokes: true}\n", "bike.spokes: expected a whole number, not True"),
+    "text for a number": (
+        "bike: {type: Wheel, spokes: many}\n",
+        "bike.spokes: expected a whole number, not 'many'",
+    ),
+    "fraction for a whole number": (
+        "bike: {type: Wheel, spokes: 2.5}\n",
+        "bike.spokes: expected a whole number, not 2.5",
+    ),
+    "truth for a number": (
+        "bike: {type: Wheel, spokes: true}\n",
+        "bike.spokes: expected a whole number, not True",
+    ),
     "number for truth": ("bike: {type: Motor, quiet: 1}\n", "bike.quiet: expected true or false, not 1"),
-    "text for a fraction": ("bike: {type: Motor, power: fast}\n", "bike.power: expected a number, not 'fast'"),
+    "text for a fraction": (
+        "bike: {type: Motor, power: fast}\n",
+        "bike.power: expected a number, not 'fast'",
+    ),
     "number for text": ("bike: {type: Wheel, tyre: 3}\n", "bike.tyre: expected text, not 3"),
-    "not one of the choices": ("bike: {type: Motor, mode: turbo}\n", "bike.mode: 'turbo' is not one of eco, sport"),
-    "a key that is no text": ("bike: {type: Motor, 3: turbo}\n", "bike.3: Motor has no option 3; choose from"),
+    "not one of the choices": (
+        "bike: {type: Motor, mode: turbo}\n",
+        "bike.mode: 'turbo' is not one of eco, sport",
+    ),
+    "a key that is no text": (
+        "bike: {type: Motor, 3: turbo}\n",
+        "bike.3: Motor has no option 3; choose from",
+    ),
 }
 
 
@@ -163,7 +210,10 @@ def test_a_mistake_gets_its_sentence(tmp_path, text, sentence):
 
 def test_what_the_parent_gives_is_not_an_option(tmp_path):
     made = build(tmp_path, "bike:\n  type: Bike\n  wheel:\n    type: Wheel\n    size: 3\n")
-    with pytest.raises(ValueError, match=r"bike.yaml:3: bike.wheel.size: what stands around Wheel gives it its size; leave it out"):
+    with pytest.raises(
+        ValueError,
+        match=r"bike.yaml:3: bike.wheel.size: what stands around Wheel gives it its size; leave it out",
+    ):
         made(26)
 
 
@@ -173,7 +223,9 @@ def test_what_is_missing_is_named(tmp_path):
 
 
 def test_a_part_that_does_not_take_what_it_is_given_cannot_stand_there(tmp_path):
-    with pytest.raises(ValueError, match=r"bike.yaml:1: bike: Disc cannot stand here, since it takes no memory"):
+    with pytest.raises(
+        ValueError, match=r"bike.yaml:1: bike: Disc cannot stand here, since it takes no memory"
+    ):
         build(tmp_path, "bike: {type: Disc}")(26, memory=3)
 
 
@@ -187,10 +239,17 @@ OVERRIDDEN = {
 
 @pytest.mark.parametrize("change, sentence", OVERRIDDEN.items(), ids=OVERRIDDEN)
 def test_a_mistake_in_an_override_is_shown_there(tmp_path, change, sentence):
-    (tmp_path / "bike.yaml").write_text(f"bike:\n  type: Wheel\n  spokes: {'many' if 'tyre' in change else 3}\n")
+    (tmp_path / "bike.yaml").write_text(
+        f"bike:\n  type: Wheel\n  spokes: {'many' if 'tyre' in change else 3}\n"
+    )
     tree, lines = config.read(tmp_path / "bike.yaml")
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        config.build(config.override(tree, [change])["bike"], NAMES, "bike", config.Lines(lines.source, lines.lines, [change]))
+        config.build(
+            config.override(tree, [change])["bike"],
+            NAMES,
+            "bike",
+            config.Lines(lines.source, lines.lines, [change]),
+        )
 
 
 # Files
@@ -204,12 +263,18 @@ WRONG_FILES = {
     "tab": ("a:\n\tb: 1\n", r"bike.yaml:2: not valid YAML"),
     "two documents": ("a: 1\n---\nb: 2\n", r"bike.yaml:\d: not valid YAML"),
     "control characters": ("a: \x01\n", r"bike.yaml: not valid YAML \(special characters are not allowed\)"),
-    "python object": ("a: !!python/object:os.system [ls]\n", r"bike.yaml:1: not valid YAML \(could not determine a constructor"),
+    "python object": (
+        "a: !!python/object:os.system [ls]\n",
+        r"bike.yaml:1: not valid YAML \(could not determine a constructor",
+    ),
     "python call": ("a: !!python/object/apply:os.system ['touch hacked']\n", r"bike.yaml:1: not valid YAML"),
     "python name": ("a: 1\nb: !!python/name:os.system\n", r"bike.yaml:2: not valid YAML"),
     "no date": ("a: 2024-13-45\n", r"bike.yaml: not valid YAML .*quotes"),
     "said twice": ("a: 1\nb:\n  c: 1\n  c: 2\n", r"bike.yaml:4: not valid YAML \(c is said twice\)"),
-    "an anchor": ("a: &x {b: 1}\nc: *x\n", r"bike.yaml:2: not valid YAML \(\*x refers to an anchor; write its value out\)"),
+    "an anchor": (
+        "a: &x {b: 1}\nc: *x\n",
+        r"bike.yaml:2: not valid YAML \(\*x refers to an anchor; write its value out\)",
+    ),
     "an endless anchor": ("a: &x {b: *x}\n", r"bike.yaml:1: not valid YAML"),
     "deep nesting": ("a: " + "[" * 20000, "nested too deep"),
     "deep mappings": ("a: " + "{b: " * 20000, "nested too deep"),
@@ -261,13 +326,22 @@ def test_a_value_that_stands_twice_is_written_twice(tmp_path):
 
 
 def test_an_override_changes_a_copy():
-    changed = config.override(TREE, ["bike.wheel={type: Wheel, spokes: 4}", "bike.motor.power=1e2", "rate=3", "bike.extras=[a, b]"])
-    assert changed["bike"] == {**TREE["bike"], "wheel": {"type": "Wheel", "spokes": 4}, "motor": {"power": 100.0}, "extras": ["a", "b"]}
+    changed = config.override(
+        TREE, ["bike.wheel={type: Wheel, spokes: 4}", "bike.motor.power=1e2", "rate=3", "bike.extras=[a, b]"]
+    )
+    assert changed["bike"] == {
+        **TREE["bike"],
+        "wheel": {"type": "Wheel", "spokes": 4},
+        "motor": {"power": 100.0},
+        "extras": ["a", "b"],
+    }
     assert changed["rate"] == 3 and TREE["rate"] == 1e-05 and TREE["bike"]["wheel"] == "Disc"
 
 
 def test_an_override_reaches_into_a_bare_name():
-    assert config.override({"wheel": "Wheel"}, ["wheel.spokes=3"]) == {"wheel": {"type": "Wheel", "spokes": 3}}
+    assert config.override({"wheel": "Wheel"}, ["wheel.spokes=3"]) == {
+        "wheel": {"type": "Wheel", "spokes": 3}
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,13 @@ import seqloom
 from seqloom.evaluate import Answer, answer, evaluate, stream
 from seqloom.generate import Greedy, Sample
 
-GPT = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=16", "model.stack.position.length=16"]
+GPT = [
+    "model.dim=16",
+    "model.stack.layers=1",
+    "model.stack.heads=2",
+    "data.width=16",
+    "model.stack.position.length=16",
+]
 PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200"]
 SHORT = ["train.steps=10", "train.every=10"]
 
@@ -23,7 +29,15 @@ def gpt(tmp_path: Path, text: Path) -> seqloom.Run:
 
 @pytest.fixture
 def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
-    return seqloom.fit("transformer", *PAIRS, *SHORT, "train.average=0", data=[str(p) for p in parallel], out=tmp_path / "pairs", quiet=True)
+    return seqloom.fit(
+        "transformer",
+        *PAIRS,
+        *SHORT,
+        "train.average=0",
+        data=[str(p) for p in parallel],
+        out=tmp_path / "pairs",
+        quiet=True,
+    )
 
 
 def test_streaming_gives_what_answering_gives_beyond_the_context(gpt: seqloom.Run) -> None:
@@ -39,14 +53,21 @@ def same(one: list[Answer], other: list[Answer]) -> None:
 
 def test_company_changes_no_answer(gpt: seqloom.Run, translator: seqloom.Run) -> None:
     texts = ["the king", "a", "the old dog sees"]
-    for run, options in ((gpt, {"length": 20}), (translator, {"length": 12}), (translator, {"width": 3, "length": 12})):
+    for run, options in (
+        (gpt, {"length": 20}),
+        (translator, {"length": 12}),
+        (translator, {"width": 3, "length": 12}),
+    ):
         for text, found in zip(texts, answer(run, texts, **options), strict=True):
             same(found, answer(run, [text], **options)[0])
 
 
 def test_a_seed_gives_a_text_the_same_samples_in_any_company(gpt: seqloom.Run) -> None:
     def drawn(texts: list[str], samples: int = 1) -> list[list[str]]:
-        return [[one.text for one in found] for found in answer(gpt, texts, Sample(), length=12, seed=1, samples=samples)]
+        return [
+            [one.text for one in found]
+            for found in answer(gpt, texts, Sample(), length=12, seed=1, samples=samples)
+        ]
 
     first, second = drawn(["the king", "a", "the king"], 2)[::2]
     assert drawn(["the king"], 2) == [first] and drawn(["never", "the king"])[1] == first[:1]
@@ -80,21 +101,32 @@ def test_perplexity_counts_every_token_once_whatever_the_window(gpt: seqloom.Run
             done = begin + 16
     assert numbers["nats per token"].value == pytest.approx(total / len(ids), rel=1e-5)
     assert numbers["perplexity"].value == pytest.approx(math.exp(total / len(ids)), rel=1e-4)
-    assert numbers["bits per byte"].value == pytest.approx(total / math.log(2) / len(text.read_bytes()), rel=1e-5)
-    assert f"tokens:{len(ids)}" in numbers["nats per token"].signature and "stride:16" in numbers["nats per token"].signature
+    assert numbers["bits per byte"].value == pytest.approx(
+        total / math.log(2) / len(text.read_bytes()), rel=1e-5
+    )
+    assert (
+        f"tokens:{len(ids)}" in numbers["nats per token"].signature
+        and "stride:16" in numbers["nats per token"].signature
+    )
 
 
-def test_a_translator_is_scored_on_its_own_greedy_outputs(translator: seqloom.Run, parallel: list[Path]) -> None:
+def test_a_translator_is_scored_on_its_own_greedy_outputs(
+    translator: seqloom.Run, parallel: list[Path]
+) -> None:
     import sacrebleu
 
     numbers = {number.name: number for number in evaluate(translator, [str(path) for path in parallel])}
     outputs = [found[0].text for found in answer(translator, parallel[0].read_text().splitlines())]
-    assert numbers["BLEU"].value == sacrebleu.corpus_bleu(outputs, [parallel[1].read_text().splitlines()]).score
+    assert (
+        numbers["BLEU"].value == sacrebleu.corpus_bleu(outputs, [parallel[1].read_text().splitlines()]).score
+    )
     assert "search:greedy" in numbers["BLEU"].signature and "tokenizer:" in numbers["BLEU"].signature
 
 
 @pytest.mark.parametrize("window, stride", [(16, 4), (12, 12), (16, 1), (7, 3)])
-def test_striding_windows_count_every_token_once_with_enough_before_it(gpt: seqloom.Run, text: Path, window: int, stride: int) -> None:
+def test_striding_windows_count_every_token_once_with_enough_before_it(
+    gpt: seqloom.Run, text: Path, window: int, stride: int
+) -> None:
     """[I5] Against a literal loop: window by window, of each only the tokens that no window before it had."""
     short = text.with_name("short.txt")
     short.write_text(text.read_text()[:230])
@@ -109,9 +141,14 @@ def test_striding_windows_count_every_token_once_with_enough_before_it(gpt: seql
             least += [place + 1 - begin] if begin else []
         done, begin = begin + window, begin + stride
     assert numbers["nats per token"].value == pytest.approx(total / (len(known) - 1), rel=1e-5)
-    assert numbers["bits per byte"].value == pytest.approx(total / math.log(2) / len(short.read_bytes()), rel=1e-5)
+    assert numbers["bits per byte"].value == pytest.approx(
+        total / math.log(2) / len(short.read_bytes()), rel=1e-5
+    )
     assert min(least) > window - stride
-    assert f"width:{window}|stride:{stride}" in numbers["perplexity"].signature and f"tokens:{len(known) - 1}" in numbers["perplexity"].signature
+    assert (
+        f"width:{window}|stride:{stride}" in numbers["perplexity"].signature
+        and f"tokens:{len(known) - 1}" in numbers["perplexity"].signature
+    )
 
 
 class Always:
@@ -129,7 +166,12 @@ class Always:
 @pytest.mark.parametrize("kind", ["Words", "WordPiece"])
 def test_words_stand_apart_from_their_prompt(tmp_path: Path, text: Path, kind: str) -> None:
     """Streamed too, after a space, after words that the model does not know, and where a stop string begins with the space."""
-    small = ["train.steps=1", "train.every=1", f"tokenizer.type={kind}", *(["tokenizer.size=80"] if kind == "WordPiece" else [])]
+    small = [
+        "train.steps=1",
+        "train.every=1",
+        f"tokenizer.type={kind}",
+        *(["tokenizer.size=80"] if kind == "WordPiece" else []),
+    ]
     run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
     river = run.tokenizer.encode("river", add_special_tokens=False).ids
     for prompt, space in (("the king", " "), ("the king ", ""), ("", ""), ("\N{SNOWMAN}", " ")):
@@ -144,7 +186,11 @@ def test_a_stream_ends_with_an_incomplete_character_too(tmp_path: Path, text: Pa
     small = ["train.steps=1", "train.every=1", "tokenizer.type=BPE", "tokenizer.size=300"]
     run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
     half = next(token for token in range(5, 300) if run.decode([token]) == "\ufffd")
-    assert "".join(stream(run, "the", Always(half), 3)) == answer(run, ["the"], Always(half), length=3)[0][0].text == "\ufffd" * 3
+    assert (
+        "".join(stream(run, "the", Always(half), 3))
+        == answer(run, ["the"], Always(half), length=3)[0][0].text
+        == "\ufffd" * 3
+    )
 
 
 def test_what_was_said_before_the_context_counts_as_said(gpt: seqloom.Run) -> None:
@@ -165,7 +211,9 @@ def test_what_was_said_before_the_context_counts_as_said(gpt: seqloom.Run) -> No
     assert "".join(stream(gpt, "the king", Greedy(), 40, repetition=3.0)) == found.text
 
 
-def test_windows_that_do_not_fit_are_refused(gpt: seqloom.Run, translator: seqloom.Run, text: Path, parallel: list[Path]) -> None:
+def test_windows_that_do_not_fit_are_refused(
+    gpt: seqloom.Run, translator: seqloom.Run, text: Path, parallel: list[Path]
+) -> None:
     for window, stride in ((17, 4), (8, 9), (8, -1), (8, 0), (0, 0)):
         with pytest.raises(ValueError, match="give a stride from 1 to the window and at most the 16 tokens"):
             evaluate(gpt, [str(text)], window=window, stride=stride)
@@ -175,7 +223,9 @@ def test_windows_that_do_not_fit_are_refused(gpt: seqloom.Run, translator: seqlo
 
 def test_lines_pay_for_their_ends_in_bytes_too(text: Path, tmp_path: Path) -> None:
     """So that a run of lines compares with one of plain text: the bytes are those of the file."""
-    run = seqloom.fit("gpt", *GPT, *SHORT, "corpus.type=Lines", data=[str(text)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit(
+        "gpt", *GPT, *SHORT, "corpus.type=Lines", data=[str(text)], out=tmp_path / "run", quiet=True
+    )
     numbers = {number.name: number for number in evaluate(run, [str(text)])}
     assert f"bytes:{len(text.read_bytes().rstrip()) + 1}" in numbers["bits per byte"].signature
 

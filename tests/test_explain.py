@@ -38,7 +38,11 @@ def test_the_parts_of_every_preset_add_up(name: str):
     """Parameters: the model's own, tied ones once. FLOPs: those that torch counts, and the products with one vector that it leaves out."""
     found = explain(name, (), V, T)
     with torch.device("meta"):
-        assert found.parameters == sum(p.numel() for p in Recipe.of(name).model(V).parameters()) == sum(p.parameters for p in found.parts)
+        assert (
+            found.parameters
+            == sum(p.numel() for p in Recipe.of(name).model(V).parameters())
+            == sum(p.parameters for p in found.parts)
+        )
     if found.parameters > 400_000_000:
         pytest.skip("too large to compute with here")
     model = Recipe.of(name).model(V).eval()
@@ -54,20 +58,34 @@ def test_a_gpt_costs_what_the_formulas_say():
     d, layers = 16, 3
     found = explain("gpt", [f"model.dim={d}", f"model.stack.layers={layers}", "model.stack.heads=2"], V, T)
     expected = {
-        "SelfAttention": (4 * d * d, 2 * 4 * d * d + 2 * T * d),  # W_Q, W_K, W_V, W_O; the average of the values
+        "SelfAttention": (
+            4 * d * d,
+            2 * 4 * d * d + 2 * T * d,
+        ),  # W_Q, W_K, W_V, W_O; the average of the values
         "ScaledDot": (0, 2 * T * d),
         "FeedForward": (8 * d * d + 5 * d, 2 * 8 * d * d),
     }
     for name, (parameters, flops) in expected.items():
         one = part(found, name)
         assert (one.times, one.parameters, one.flops) == (layers, layers * parameters, layers * flops)
-    assert (part(found, "LayerNorm").times, part(found, "LayerNorm").parameters) == (2 * layers + 1, (2 * layers + 1) * 2 * d)
+    assert (part(found, "LayerNorm").times, part(found, "LayerNorm").parameters) == (
+        2 * layers + 1,
+        (2 * layers + 1) * 2 * d,
+    )
     assert (part(found, "Embedding").parameters, part(found, "Output").parameters) == (V * d, 0)
-    assert part(found, "Output").flops == 2 * V * d and part(found, "Output").shared == {"table": "embedding.table"}
+    assert part(found, "Output").flops == 2 * V * d and part(found, "Output").shared == {
+        "table": "embedding.table"
+    }
 
 
 def test_the_small_gpt_2_has_the_parameters_that_it_is_known_for():
-    sizes = ["model.dim=768", "model.stack.layers=12", "model.stack.heads=12", "model.stack.position.length=1024", "model.stack.bias=true"]
+    sizes = [
+        "model.dim=768",
+        "model.stack.layers=12",
+        "model.stack.heads=12",
+        "model.stack.position.length=1024",
+        "model.stack.bias=true",
+    ]
     assert explain("gpt", sizes, 50_257, 1).parameters == 124_439_808
 
 
@@ -102,7 +120,11 @@ def test_an_output_of_its_own_counts_again():
 def test_options_letters_and_equation():
     found = explain("gpt", ["model.stack.norm={type: LayerNorm, affine: false}"], V, T)
     attention = part(found, "SelfAttention")
-    assert attention.options["heads"] == 4 and attention.options["bias"] is False and attention.defaults["causal"] is True
+    assert (
+        attention.options["heads"] == 4
+        and attention.options["bias"] is False
+        and attention.defaults["causal"] is True
+    )
     assert attention.letters == {"H": 4} and part(found, "ScaledDot").letters == {"K": 32}
     assert part(found, "ScaledDot").equation[0].startswith("s(q, k) = q · k / √K")
     assert part(found, "LayerNorm").options == {"dim": 128, "affine": False}
@@ -128,7 +150,11 @@ def test_a_run_is_explained_with_its_own_vocabulary(tmp_path: Path, text: Path):
     run = seqloom.fit("lstm-lm", *tiny, data=[str(text)], out=tmp_path / "run", quiet=True)
     found = explain(str(tmp_path / "run"))
     assert found.vocabulary == run.tokenizer.get_vocab_size()
-    assert found.parameters == sum(p.numel() for p in run.model.parameters()) == sum(run.results()["parameters"].values())
+    assert (
+        found.parameters
+        == sum(p.numel() for p in run.model.parameters())
+        == sum(run.results()["parameters"].values())
+    )
 
 
 # Two models
@@ -137,7 +163,9 @@ def test_a_run_is_explained_with_its_own_vocabulary(tmp_path: Path, text: Path):
 def test_equal_models_have_no_difference():
     found = differ(explain("gpt", (), V, T), explain("gpt", (), V, T))
     assert not found and found.json()["equal"]
-    assert render(found) == "no difference between gpt and gpt\n" and "No difference." in render(found, "html")
+    assert render(found) == "no difference between gpt and gpt\n" and "No difference." in render(
+        found, "html"
+    )
 
 
 def test_only_what_differs_is_shown():
@@ -147,17 +175,28 @@ def test_only_what_differs_is_shown():
     assert rows["stack.blocks.0–3.attention", "weight last.bias"] == (None, [128])
     assert {place for place, _ in rows} == {"stack", "stack.blocks.0–3.attention"}
     assert [(row.what, row.first, row.second) for row in found.config] == [("train.steps", 2000, 5)]
-    assert [(row.what, row.second - row.first) for row in found.totals] == [("parameters", 4 * (3 * 128 + 128))]
+    assert [(row.what, row.second - row.first) for row in found.totals] == [
+        ("parameters", 4 * (3 * 128 + 128))
+    ]
 
 
 def test_another_part_in_the_same_place_stands_beside_it():
     found = differ(explain("gpt", (), V, T), explain("gpt", ["model.stack.norm=RMSNorm"], V, T))
     (group,) = found.parts
     rows = {row.what: (row.first, row.second) for row in group.rows}
-    assert rows["part"] == ("9 × LayerNorm (dim 128)", "9 × RMSNorm (dim 128)") and set(rows) == {"part", "equation", "weights", "parameters"}
+    assert rows["part"] == ("9 × LayerNorm (dim 128)", "9 × RMSNorm (dim 128)") and set(rows) == {
+        "part",
+        "equation",
+        "weights",
+        "parameters",
+    }
     assert rows["equation"][1] == ["y = γ ⊙ x / √(1/d Σ xᵢ² + ε)"]
     text, page, marked = (render(found, form) for form in ("text", "html", "markdown"))
-    assert "9 × RMSNorm (dim 128)" in text and "<msqrt>" in page and "| part | 9 × LayerNorm (dim 128) | 9 × RMSNorm (dim 128) |" in marked
+    assert (
+        "9 × RMSNorm (dim 128)" in text
+        and "<msqrt>" in page
+        and "| part | 9 × LayerNorm (dim 128) | 9 × RMSNorm (dim 128) |" in marked
+    )
 
 
 def test_a_pair_of_equations_is_said_once():
@@ -175,7 +214,10 @@ def test_every_difference_is_the_same_from_the_other_side():
 
     def rows(found, turned: bool) -> set[tuple[str, str, str]]:
         every = [*found.totals, *found.config, *(row for group in found.parts for row in group.rows)]
-        return {(row.what, *((str(row.second), str(row.first)) if turned else (str(row.first), str(row.second)))) for row in every}
+        return {
+            (row.what, *((str(row.second), str(row.first)) if turned else (str(row.first), str(row.second))))
+            for row in every
+        }
 
     assert rows(there, False) == rows(back, True)
 
@@ -212,7 +254,11 @@ def test_a_page_is_whole_and_needs_no_network(name: str):
 @pytest.mark.parametrize("form", ["text", "markdown", "html"])
 def test_an_equation_is_said_once_for_each_kind(form: str):
     shown = render(explain("lstm-lm", (), V, T), form)
-    assert shown.count("tanh") == 2 and shown.count("equation as above") == 1 and shown.count("LSTM (size") + shown.count("LSTM <small>") == 2
+    assert (
+        shown.count("tanh") == 2
+        and shown.count("equation as above") == 1
+        and shown.count("LSTM (size") + shown.count("LSTM <small>") == 2
+    )
 
 
 def test_markdown_states_the_equations():
@@ -226,11 +272,28 @@ def run(arguments: list[str], capsys: pytest.CaptureFixture) -> str:
 
 
 def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture):
-    assert "4 × SelfAttention (size 128, heads 4, bias false)" in run(["explain", "gpt", "--vocabulary", "50"], capsys)
-    one = json.loads(run(["explain", "gpt", "model.stack.layers=2", "--vocabulary", "50", "--length", "10", "--json"], capsys))
-    assert one["parameters"] == explain("gpt", ["model.stack.layers=2"], V, T).parameters and one["training_flops"] == 3 * one["flops"]
-    two = json.loads(run(["explain", "gpt", "model.stack.layers=2", "gpt", "model.stack.heads=8", "--json"], capsys))
-    heads = [(row["first"], row["second"]) for group in two["parts"] for row in group["rows"] if row["what"] == "heads" and group["place"] == "stack"]
+    assert "4 × SelfAttention (size 128, heads 4, bias false)" in run(
+        ["explain", "gpt", "--vocabulary", "50"], capsys
+    )
+    one = json.loads(
+        run(
+            ["explain", "gpt", "model.stack.layers=2", "--vocabulary", "50", "--length", "10", "--json"],
+            capsys,
+        )
+    )
+    assert (
+        one["parameters"] == explain("gpt", ["model.stack.layers=2"], V, T).parameters
+        and one["training_flops"] == 3 * one["flops"]
+    )
+    two = json.loads(
+        run(["explain", "gpt", "model.stack.layers=2", "gpt", "model.stack.heads=8", "--json"], capsys)
+    )
+    heads = [
+        (row["first"], row["second"])
+        for group in two["parts"]
+        for row in group["rows"]
+        if row["what"] == "heads" and group["place"] == "stack"
+    ]
     assert heads == [(4, 8)]
     assert run(["explain", "gpt", "--format", "html", "--out", str(tmp_path / "gpt.html")], capsys) == ""
     assert (tmp_path / "gpt.html").read_text("utf-8").startswith("<!doctype html>")
@@ -299,18 +362,28 @@ def test_formulas(formula: str, expected: str):
 
 
 def letters(text: str) -> list[str]:
-    return sorted(one for one in unicodedata.normalize("NFKC", text.replace("Σ", "").replace("Π", "")) if one.isalnum())
+    return sorted(
+        one for one in unicodedata.normalize("NFKC", text.replace("Σ", "").replace("Π", "")) if one.isalnum()
+    )
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.text(st.sampled_from(list("abWxh σαΣΠ√()[]{}_^/·⊙=+-,;…|ₜ₁ᵢⱼ²ᵀ'′<>&\"12 \n\t")), max_size=25) | st.text(max_size=20))
+@given(
+    st.text(st.sampled_from(list("abWxh σαΣΠ√()[]{}_^/·⊙=+-,;…|ₜ₁ᵢⱼ²ᵀ'′<>&\"12 \n\t")), max_size=25)
+    | st.text(max_size=20)
+)
 def test_any_text_is_mathml_and_loses_no_letter(text: str):
     made = ET.fromstring("".join(one for one in math(text) if one.isprintable() or one in "\n\t"))
     assert letters("".join(made.itertext())) == letters("".join(one for one in text if one.isprintable()))
 
 
 def every_part() -> list[type]:
-    return [kind for room in (models, nn) for kind in vars(room).values() if inspect.isclass(kind) and kind.__module__.startswith("seqloom")]
+    return [
+        kind
+        for room in (models, nn)
+        for kind in vars(room).values()
+        if inspect.isclass(kind) and kind.__module__.startswith("seqloom")
+    ]
 
 
 @pytest.mark.parametrize("kind", every_part(), ids=lambda kind: kind.__name__)
@@ -326,7 +399,10 @@ def test_the_docstring_of_every_part_is_read_whole(kind: type):
 @pytest.mark.parametrize(
     "line, expected",
     [
-        ("s(q, k) = q · k / √K   [F8, D-10]: with K terms", ["math s(q, k) = q · k / √K", "reference [F8, D-10]", "prose : with K terms"]),
+        (
+            "s(q, k) = q · k / √K   [F8, D-10]: with K terms",
+            ["math s(q, k) = q · k / √K", "reference [F8, D-10]", "prose : with K terms"],
+        ),
         ("[x; p]   [H5, D-13]", ["prose [x; p]", "reference [H5, D-13]"]),
         ("ωₖ = base^(-2k/d), k from 0", ["math ωₖ = base^(-2k/d),", "prose k from 0"]),
         ("for f = self-attention", ["prose for f = self-attention"]),
@@ -335,4 +411,6 @@ def test_the_docstring_of_every_part_is_read_whole(kind: type):
     ],
 )
 def test_mathematics_and_prose_are_told_apart(line: str, expected: list[str]):
-    assert [f"{piece.kind} {piece.text}" for piece in notation.pieces(line, notation.named([line]))] == expected
+    assert [
+        f"{piece.kind} {piece.text}" for piece in notation.pieces(line, notation.named([line]))
+    ] == expected

@@ -24,7 +24,16 @@ from seqloom.promises import check
 from seqloom.run import Recipe
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text("utf-8")
-TINY = ["model.dim=8", "model.stack.dim=6", "data.width=9", "data.batch=5", "train.steps=12", "train.every=6", "train.save=5", "train.average=0"]
+TINY = [
+    "model.dim=8",
+    "model.stack.dim=6",
+    "data.width=9",
+    "data.batch=5",
+    "train.steps=12",
+    "train.every=6",
+    "train.save=5",
+    "train.average=0",
+]
 
 
 def written(folder: Path) -> list[str]:
@@ -52,7 +61,9 @@ def test_a_cell_takes_at_most_fifteen_lines():
     assert len(cell.strip().splitlines()) <= 15
 
 
-def test_the_page_runs_as_it_stands(tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture):
+def test_the_page_runs_as_it_stands(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
     written(tmp_path)
     (tmp_path / "input.txt").write_bytes(text.read_bytes())
     monkeypatch.chdir(tmp_path)
@@ -78,7 +89,15 @@ def test_a_cut_run_of_ones_own_cell_ends_with_the_same_bits(mine: ModuleType, tm
 
 
 def test_a_run_with_an_unknown_part_says_how_to_hand_it_over(mine: ModuleType, tmp_path: Path, text: Path):
-    seqloom.fit("lstm-lm", "model.stack.cell=MinimalGate", *TINY, data=[str(text)], out=tmp_path / "run", quiet=True, parts=[mine.MinimalGate])
+    seqloom.fit(
+        "lstm-lm",
+        "model.stack.cell=MinimalGate",
+        *TINY,
+        data=[str(text)],
+        out=tmp_path / "run",
+        quiet=True,
+        parts=[mine.MinimalGate],
+    )
     for use in (seqloom.load, explain, Recipe.of):
         with pytest.raises(Unknown, match=r"no part is called 'MinimalGate'.* load\(folder, parts=\[…\]\)"):
             use(str(tmp_path / "run"))
@@ -112,13 +131,25 @@ def test_what_is_no_part_is_refused_in_a_sentence(mine: ModuleType):
 
 
 @pytest.mark.parametrize(
-    "name, change", [("MinimalGate", "stack.cell"), ("Angle", "stack.score"), ("LogDistance", "stack.position"), ("RunningMean", "stack")]
+    "name, change",
+    [
+        ("MinimalGate", "stack.cell"),
+        ("Angle", "stack.score"),
+        ("LogDistance", "stack.position"),
+        ("RunningMean", "stack"),
+    ],
 )
-def test_every_kind_keeps_the_promises_and_learns(mine: ModuleType, tmp_path: Path, text: Path, name: str, change: str):
+def test_every_kind_keeps_the_promises_and_learns(
+    mine: ModuleType, tmp_path: Path, text: Path, name: str, change: str
+):
     part = getattr(mine, name)
     rows = check(part)
     assert [row.kept for row in rows] == [None, *[True] * 5], "; ".join(map(str, rows))
-    preset = ["lstm-lm", "data.width=9"] if name in ("MinimalGate", "RunningMean") else ["gpt", "model.stack.heads=2", "model.stack.layers=1"]
+    preset = (
+        ["lstm-lm", "data.width=9"]
+        if name in ("MinimalGate", "RunningMean")
+        else ["gpt", "model.stack.heads=2", "model.stack.layers=1"]
+    )
     changes = [f"model.{change}={name}", "model.dim=8", "train.steps=4", "train.every=4"]
     run = seqloom.fit(*preset, *changes, data=[str(text)], out=tmp_path / "run", quiet=True, parts=[part])
     assert run.results()["steps"] == 4

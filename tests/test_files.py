@@ -107,7 +107,9 @@ def test_sha256_equals_that_of_the_bytes(tmp_path_factory, data):
 def test_sha256_of_a_long_file_equals_coreutils(tmp_path):
     (tmp_path / "a").write_bytes(bytes(range(256)) * 20_000)
     try:
-        known = subprocess.run(["sha256sum", tmp_path / "a"], capture_output=True, text=True, check=True).stdout.split()[0]
+        known = subprocess.run(
+            ["sha256sum", tmp_path / "a"], capture_output=True, text=True, check=True
+        ).stdout.split()[0]
     except FileNotFoundError:
         pytest.skip("no sha256sum here")
     assert sha256(tmp_path / "a") == known
@@ -170,7 +172,11 @@ def code_runners(source: str, name: str = "source") -> list[str]:
             found.append(ast.unparse(node))
         elif isinstance(node, ast.Name) and node.id in ("eval", "exec"):
             found.append(node.id)
-        elif isinstance(node, ast.keyword) and node.arg == "allow_pickle" and ast.unparse(node.value) != "False":
+        elif (
+            isinstance(node, ast.keyword)
+            and node.arg == "allow_pickle"
+            and ast.unparse(node.value) != "False"
+        ):
             found.append("allow_pickle")
     return found
 
@@ -188,10 +194,14 @@ def test_the_scan_finds_what_it_looks_for(source):
 
 
 def test_the_scan_lets_pass_what_is_harmless():
-    assert not code_runners("model.eval()\nsafetensors.torch.load_file(x)\njson.load(f)\nnp.load(f, allow_pickle=False)\nself.save()")
+    assert not code_runners(
+        "model.eval()\nsafetensors.torch.load_file(x)\njson.load(f)\nnp.load(f, allow_pickle=False)\nself.save()"
+    )
 
 
 def test_no_module_can_run_code_from_a_file():
     modules = sorted(SOURCE.rglob("*.py"))
     assert SOURCE / "train" / "checkpoint.py" in modules
-    assert not [f"{m.name}: {what}" for m in modules for what in code_runners(m.read_text(encoding="utf-8"), str(m))]
+    assert not [
+        f"{m.name}: {what}" for m in modules for what in code_runners(m.read_text(encoding="utf-8"), str(m))
+    ]

@@ -18,7 +18,14 @@ from seqloom.evaluate import evaluate
 from seqloom.gaps import fill, pseudo, pseudo_perplexity, put
 from seqloom.text.tokenizer import BOS, BPE, EOS, MASK, decode
 
-SMALL = ["tokenizer.size=90", "model.dim=32", "model.stack.layers=1", "model.stack.heads=2", "data.width=24", "train.every=150"]
+SMALL = [
+    "tokenizer.size=90",
+    "model.dim=32",
+    "model.stack.layers=1",
+    "model.stack.heads=2",
+    "data.width=24",
+    "train.every=150",
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,12 +35,28 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> seqloom.Run:
     text = place / "text.txt"
     pairs = [("dog", "barks"), ("cat", "purrs"), ("bird", "sings"), ("cow", "moos")]
     chance = __import__("random").Random(0)
-    text.write_text("".join(f"the {animal} {verb} and then the {animal} {verb} again .\n" for animal, verb in chance.choices(pairs, k=600)), "utf-8")
-    return seqloom.fit("bert-small", *SMALL, "train.steps=300", data=[str(text)], out=place / "run", quiet=True)
+    text.write_text(
+        "".join(
+            f"the {animal} {verb} and then the {animal} {verb} again .\n"
+            for animal, verb in chance.choices(pairs, k=600)
+        ),
+        "utf-8",
+    )
+    return seqloom.fit(
+        "bert-small", *SMALL, "train.steps=300", data=[str(text)], out=place / "run", quiet=True
+    )
 
 
 def test_a_gap_is_filled_from_both_sides(learnt: seqloom.Run) -> None:
-    before, after, both = fill(learnt, ["the cow [MASK] and then", "the <mask> sings and then", "the [MASK] barks and then the [MASK] barks"], top=3)
+    before, after, both = fill(
+        learnt,
+        [
+            "the cow [MASK] and then",
+            "the <mask> sings and then",
+            "the [MASK] barks and then the [MASK] barks",
+        ],
+        top=3,
+    )
     assert before.gaps[0][0].token == "moos" and before.text.startswith("the cow moos")
     assert after.gaps[0][0].token == "bird"  # from what follows: no left-to-right model can
     assert [gap[0].token for gap in both.gaps] == ["dog", "dog"] and all(len(gap) == 3 for gap in both.gaps)
@@ -45,7 +68,9 @@ def test_a_gap_is_filled_from_both_sides(learnt: seqloom.Run) -> None:
 def test_the_text_around_a_gap_stays(learnt: seqloom.Run) -> None:
     """Case, spaces and words that the model does not know; one text may come alone."""
     (found,) = fill(learnt, "Café  שלום : the cow <mask>  and\tTHE [MASK] moos")
-    assert found.text == f"Café  שלום : the cow {found.gaps[0][0].token}  and\tTHE {found.gaps[1][0].token} moos"
+    assert (
+        found.text == f"Café  שלום : the cow {found.gaps[0][0].token}  and\tTHE {found.gaps[1][0].token} moos"
+    )
 
 
 def test_pieces_join_the_word_before_them(learnt: seqloom.Run) -> None:
@@ -66,7 +91,9 @@ def test_guesses_are_the_models_own_and_company_changes_none(learnt: seqloom.Run
         logits, _ = learnt.model(torch.tensor([ids]))
         chances = logits[0, ids.index(MASK)].softmax(-1)
         for guess in found.gaps[0]:
-            assert guess.probability == pytest.approx(chances[learnt.tokenizer.token_to_id(guess.token)].item(), rel=1e-4)
+            assert guess.probability == pytest.approx(
+                chances[learnt.tokenizer.token_to_id(guess.token)].item(), rel=1e-4
+            )
 
 
 def test_evaluation_counts_the_picked_tokens_alone(learnt: seqloom.Run) -> None:
@@ -79,10 +106,18 @@ def test_evaluation_counts_the_picked_tokens_alone(learnt: seqloom.Run) -> None:
         log_p = learnt.model(batch.ids)[0].log_softmax(-1)
         for row, place in batch.mask.nonzero().tolist():
             want = batch.targets[row, place]
-            total, right, count = total - log_p[row, place, want].item(), right + int(log_p[row, place].argmax() == want), count + 1
+            total, right, count = (
+                total - log_p[row, place, want].item(),
+                right + int(log_p[row, place].argmax() == want),
+                count + 1,
+            )
     assert numbers["nats per token"].value == pytest.approx(total / count, rel=1e-4)
     assert numbers["accuracy"].value == 100 * right / count > 50
-    assert "bits per byte" not in numbers and f"of:{count}" in numbers["accuracy"].signature and "rate:0.15" in numbers["accuracy"].signature
+    assert (
+        "bits per byte" not in numbers
+        and f"of:{count}" in numbers["accuracy"].signature
+        and "rate:0.15" in numbers["accuracy"].signature
+    )
 
 
 def test_pseudo_perplexity_hides_each_token_alone(learnt: seqloom.Run, tmp_path: Path) -> None:
@@ -97,24 +132,44 @@ def test_pseudo_perplexity_hides_each_token_alone(learnt: seqloom.Run, tmp_path:
     file = tmp_path / "lines.txt"
     file.write_text("\n".join(texts) + "\n\n")
     (a, n), (b, m) = pseudo(learnt, texts)
-    assert pseudo_perplexity(learnt, [str(file)]).value == pytest.approx(math.exp((a + b) / (n + m)), rel=1e-4)
+    assert pseudo_perplexity(learnt, [str(file)]).value == pytest.approx(
+        math.exp((a + b) / (n + m)), rel=1e-4
+    )
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-m", "seqloom", *arguments], capture_output=True, text=True)
 
 
-def test_the_command_line_fills_and_says_what_is_wrong(learnt: seqloom.Run, tmp_path: Path, text: Path) -> None:
+def test_the_command_line_fills_and_says_what_is_wrong(
+    learnt: seqloom.Run, tmp_path: Path, text: Path
+) -> None:
     told = command("fill", str(learnt.folder), "the cow [MASK] and then", "--top", "2", "--json")
     found = json.loads(told.stdout)
-    assert found["filled"].startswith("the cow moos") and len(found["gaps"][0]) == 2 and found["gaps"][0][0]["token"] == "moos"
+    assert (
+        found["filled"].startswith("the cow moos")
+        and len(found["gaps"][0]) == 2
+        and found["gaps"][0][0]["token"] == "moos"
+    )
     plain = command("fill", str(learnt.folder), "the cow [MASK] and then").stdout
     assert plain.splitlines()[0].startswith("the cow moos") and ("moos 0." in plain or "moos 1." in plain)
     wrong = command("fill", str(learnt.folder), "the cow moos")
     assert wrong.returncode == 2 and "write [MASK]" in wrong.stderr
-    gpt = seqloom.fit("gpt", "model.dim=16", "model.stack.layers=1", "train.steps=2", data=[str(text)], out=tmp_path / "gpt", quiet=True)
+    gpt = seqloom.fit(
+        "gpt",
+        "model.dim=16",
+        "model.stack.layers=1",
+        "train.steps=2",
+        data=[str(text)],
+        out=tmp_path / "gpt",
+        quiet=True,
+    )
     wrong = command("fill", str(gpt.folder), "the [MASK]")
-    assert wrong.returncode == 2 and "no masked language model" in wrong.stderr and len(wrong.stderr.splitlines()) == 1
+    assert (
+        wrong.returncode == 2
+        and "no masked language model" in wrong.stderr
+        and len(wrong.stderr.splitlines()) == 1
+    )
 
 
 def test_pairs_of_segments_are_learnt_beside(tmp_path: Path) -> None:

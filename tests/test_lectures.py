@@ -70,7 +70,9 @@ def faults(page: str, root: Path) -> list[str]:
     for number, cells in table:
         wanted = 2 if number[0] in "WN" else 3
         if len(cells) != wanted or not all(cells):
-            wrong.append(f"{number} has {len(cells)} cells after its number, some perhaps empty, instead of {wanted} full ones")
+            wrong.append(
+                f"{number} has {len(cells)} cells after its number, some perhaps empty, instead of {wanted} full ones"
+            )
             continue
         if wanted == 3 and not re.fullmatch(r"S[0-4]( S[0-4])*", cells[1]):
             wrong.append(f"{number} names no decks: {cells[1]}")
@@ -102,7 +104,9 @@ def house(tmp_path: Path) -> Path:
 def page(**places: str) -> str:
     """A page with all numbers, planned except where given."""
     cells = {number: places.get(number, "planned") for number in NUMBERS}
-    return "\n".join(f"| {n} | what \\| ever | {'' if n[0] in 'WN' else 'S1 S2 | '}{place} |" for n, place in cells.items())
+    return "\n".join(
+        f"| {n} | what \\| ever | {'' if n[0] in 'WN' else 'S1 S2 | '}{place} |" for n, place in cells.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,4 +141,6 @@ def test_missing_doubled_and_foreign_numbers_are_found(house: Path) -> None:
     whole = page()
     assert faults(whole.replace("| D-7 |", "| D7 |"), house) == ["D7 stands 2 times", "D-7 stands 0 times"]
     assert faults(whole + "\n| Z1 | what | S1 | planned |", house) == ["Z1 is no number of the lectures"]
-    assert faults(whole.replace("| A1 | what \\| ever | S1 S2 |", "| A1 | what | S7 |"), house) == ["A1 names no decks: S7"]
+    assert faults(whole.replace("| A1 | what \\| ever | S1 S2 |", "| A1 | what | S7 |"), house) == [
+        "A1 names no decks: S7"
+    ]

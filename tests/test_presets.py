@@ -22,13 +22,18 @@ def count(name: str, vocabulary: int, *overrides: str) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("size, exactly", [("124M", 124_439_808), ("355M", 354_823_168), ("774M", 774_030_080), ("1558M", 1_557_611_200)])
+@pytest.mark.parametrize(
+    "size, exactly",
+    [("124M", 124_439_808), ("355M", 354_823_168), ("774M", 774_030_080), ("1558M", 1_557_611_200)],
+)
 def test_gpt2_has_the_sizes_of_its_weights(size: str, exactly: int) -> None:
     """[I4] The published weights, counted by another library."""
     assert count("gpt2", 50257, f"size={size}") == exactly
     transformers = pytest.importorskip("transformers")
     tree = Recipe.of("gpt2", [f"size={size}"]).tree["model"]
-    theirs = transformers.GPT2Config(n_embd=tree["dim"], n_layer=tree["stack"]["layers"], n_head=tree["stack"]["heads"])
+    theirs = transformers.GPT2Config(
+        n_embd=tree["dim"], n_layer=tree["stack"]["layers"], n_head=tree["stack"]["heads"]
+    )
     with torch.device("meta"):
         assert sum(p.numel() for p in transformers.GPT2LMHeadModel(theirs).parameters()) == exactly
 
@@ -51,13 +56,25 @@ def test_gpt3_has_the_rows_of_its_table(size: str) -> None:
     parameters, layers, width, tokens, rate = GPT3[size]
     tree = Recipe.of("gpt3", [f"size={size}"]).tree
     assert count("gpt3", 50257, f"size={size}") == pytest.approx(parameters, rel=0.02)
-    assert tree["model"]["stack"]["layers"] == layers and tree["model"]["dim"] == pytest.approx(width, rel=0.005)
+    assert tree["model"]["stack"]["layers"] == layers and tree["model"]["dim"] == pytest.approx(
+        width, rel=0.005
+    )
     step = tree["data"]["width"] * tree["data"]["batch"] * tree["train"]["accumulate"]
     assert step == pytest.approx(tokens, rel=0.05) and tree["train"]["optimizer"]["rate"] == rate
-    assert step * tree["train"]["schedule"]["warmup"] == pytest.approx(375e6, rel=0.01) and tree["train"]["tokens"] == 300e9
+    assert (
+        step * tree["train"]["schedule"]["warmup"] == pytest.approx(375e6, rel=0.01)
+        and tree["train"]["tokens"] == 300e9
+    )
 
 
-LLAMA = {"7B": 6_738_415_616, "13B": 13_015_864_320, "33B": 32_528_943_616, "65B": 65_285_660_672, "70B": 68_976_648_192, "8B": 8_030_261_248}
+LLAMA = {
+    "7B": 6_738_415_616,
+    "13B": 13_015_864_320,
+    "33B": 32_528_943_616,
+    "65B": 65_285_660_672,
+    "70B": 68_976_648_192,
+    "8B": 8_030_261_248,
+}
 
 
 @pytest.mark.parametrize("size", LLAMA)
@@ -82,10 +99,14 @@ def test_eight_experts_of_seven_billion() -> None:
     assert whole == 46_702_792_704
     idle = 32 * 6 * 3 * 4096 * 14336  # six of eight experts in each layer, three matrices each
     assert whole - idle == pytest.approx(12.9e9, rel=0.005)
-    assert explain("gpt-moe", ["size=8x7B"], 32000, 32).flops == pytest.approx(2 * (whole - idle - 32000 * 4096), rel=2e-3)  # rows are looked up
+    assert explain("gpt-moe", ["size=8x7B"], 32000, 32).flops == pytest.approx(
+        2 * (whole - idle - 32000 * 4096), rel=2e-3
+    )  # rows are looked up
 
 
-@pytest.mark.parametrize("size, named, exactly", [("base", 110e6, 110_106_428), ("large", 340e6, 336_226_108)])
+@pytest.mark.parametrize(
+    "size, named, exactly", [("base", 110e6, 110_106_428), ("large", 340e6, 336_226_108)]
+)
 def test_bert_has_the_sizes_of_its_paper(size: str, named: float, exactly: int) -> None:
     """[I1] With both heads, as it is pre-trained; counted by another library."""
     assert count("bert", 30522, f"size={size}") == exactly == pytest.approx(named, rel=0.02)
@@ -93,7 +114,10 @@ def test_bert_has_the_sizes_of_its_paper(size: str, named: float, exactly: int) 
     tree = Recipe.of("bert", [f"size={size}"]).tree["model"]
     layers, heads = tree["stack"]["layers"], tree["stack"]["heads"]
     theirs = transformers.BertConfig(
-        hidden_size=tree["dim"], num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * tree["dim"]
+        hidden_size=tree["dim"],
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        intermediate_size=4 * tree["dim"],
     )
     with torch.device("meta"):
         assert sum(p.numel() for p in transformers.BertForPreTraining(theirs).parameters()) == exactly
@@ -109,11 +133,23 @@ def test_a_size_is_a_set_of_changes_that_others_follow() -> None:
 
 
 def test_the_command_line_explains_a_model_that_no_laptop_holds() -> None:
-    command = [sys.executable, "-m", "seqloom", "explain", "gpt3", "size=175B", "--vocabulary", "50257", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "seqloom",
+        "explain",
+        "gpt3",
+        "size=175B",
+        "--vocabulary",
+        "50257",
+        "--json",
+    ]
     found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert found["parameters"] == 174_604_259_328
     attention = 2 * 2 * 2048 * 12288 * 96  # scores and averages over T positions in every layer
-    assert found["flops"] == pytest.approx(2 * found["parameters"] + attention, rel=1e-3)  # two for each weight
+    assert found["flops"] == pytest.approx(
+        2 * found["parameters"] + attention, rel=1e-3
+    )  # two for each weight
 
 
 @pytest.mark.parametrize("name", ["lstm-words", "transformer-words"])

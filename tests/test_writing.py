@@ -15,19 +15,36 @@ from seqloom.generate import Greedy, Sample, complete, shared
 from seqloom.generate.workers import _worker
 from seqloom.translate import translate
 
-GPT = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=16", "model.stack.position.length=16", "tokenizer.type=Characters"]
+GPT = [
+    "model.dim=16",
+    "model.stack.layers=1",
+    "model.stack.heads=2",
+    "data.width=16",
+    "model.stack.position.length=16",
+    "tokenizer.type=Characters",
+]
 PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200", "train.average=0"]
 
 
 @pytest.fixture
 def gpt(tmp_path: Path, text: Path) -> seqloom.Run:
-    return seqloom.fit("gpt", *GPT, "train.steps=30", "train.every=30", data=[str(text)], out=tmp_path / "gpt", quiet=True)
+    return seqloom.fit(
+        "gpt", *GPT, "train.steps=30", "train.every=30", data=[str(text)], out=tmp_path / "gpt", quiet=True
+    )
 
 
 @pytest.fixture
 def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
     data = [str(path) for path in parallel]
-    return seqloom.fit("transformer", *PAIRS, "train.steps=10", "train.every=10", data=data, out=tmp_path / "pairs", quiet=True)
+    return seqloom.fit(
+        "transformer",
+        *PAIRS,
+        "train.steps=10",
+        "train.every=10",
+        data=data,
+        out=tmp_path / "pairs",
+        quiet=True,
+    )
 
 
 def test_a_text_ends_before_its_stop_string(gpt: seqloom.Run) -> None:
@@ -38,21 +55,41 @@ def test_a_text_ends_before_its_stop_string(gpt: seqloom.Run) -> None:
             stop = free[0][0].text[place : place + size]
             found = answer(gpt, ["the king", "a"], length=60, stop=[stop, "never there"])
             for (one,), (whole,) in zip(found, free, strict=True):
-                assert one.text == whole.text.split(stop)[0] and one.finished == (stop in whole.text or whole.finished)
-            assert "".join(stream(gpt, "the king", Greedy(), 60, stop=[stop, "never there"])) == found[0][0].text
+                assert one.text == whole.text.split(stop)[0] and one.finished == (
+                    stop in whole.text or whole.finished
+                )
+            assert (
+                "".join(stream(gpt, "the king", Greedy(), 60, stop=[stop, "never there"])) == found[0][0].text
+            )
 
 
-def test_a_run_named_like_a_preset_is_itself(gpt: seqloom.Run, text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_named_like_a_preset_is_itself(
+    gpt: seqloom.Run, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(gpt.folder.parent)
     assert seqloom.load("gpt").recipe.tree == gpt.recipe.tree
     again = seqloom.fit("./gpt", out="gpt", quiet=True)
     assert answer(again, ["the"], length=5) == answer(gpt, ["the"], length=5)
-    begun = seqloom.fit("gpt", "data.width=16", "train.steps=1", "train.every=1", data=[str(text)], base="gpt", out="begun", quiet=True)
+    begun = seqloom.fit(
+        "gpt",
+        "data.width=16",
+        "train.steps=1",
+        "train.every=1",
+        data=[str(text)],
+        base="gpt",
+        out="begun",
+        quiet=True,
+    )
     assert begun.recipe.tree["model"] == gpt.recipe.tree["model"]
 
 
 def test_a_lone_dash_is_stdin(
-    gpt: seqloom.Run, translator: seqloom.Run, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    gpt: seqloom.Run,
+    translator: seqloom.Run,
+    tmp_path: Path,
+    text: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
 ) -> None:
     def said(typed: str, *words: str) -> str:
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
@@ -60,9 +97,13 @@ def test_a_lone_dash_is_stdin(
         main([*words])
         return capsys.readouterr().out
 
-    assert said("the\na\n", "generate", str(gpt.folder), "-", "--length", "3") == said("", "generate", str(gpt.folder), "the", "a", "--length", "3")
+    assert said("the\na\n", "generate", str(gpt.folder), "-", "--length", "3") == said(
+        "", "generate", str(gpt.folder), "the", "a", "--length", "3"
+    )
     assert len(said("the king\na dog\n", "translate", str(translator.folder), "-").splitlines()) == 2
-    assert said(text.read_text(), "evaluate", str(gpt.folder), "-") == said("", "evaluate", str(gpt.folder), str(text))
+    assert said(text.read_text(), "evaluate", str(gpt.folder), "-") == said(
+        "", "evaluate", str(gpt.folder), str(text)
+    )
     out = str(tmp_path / "piped")
     small = [*GPT, "train.steps=1", "train.every=1"]
     assert out in said(text.read_text(), "train", "gpt", *small, "--data", "-", "--out", out)
@@ -99,11 +140,16 @@ def test_log_probabilities_are_those_of_teacher_forcing(gpt: seqloom.Run) -> Non
 def test_workers_change_no_text(gpt: seqloom.Run, translator: seqloom.Run) -> None:
     texts = ["the king", "a", "the old dog sees", "never", "then a river", "the cat"]
     threads = torch.get_num_threads()
-    for run, options in ((gpt, {"pick": Sample(top_k=5), "length": 30, "seed": 2}), (translator, {"width": 3, "length": 10})):
+    for run, options in (
+        (gpt, {"pick": Sample(top_k=5), "length": 30, "seed": 2}),
+        (translator, {"width": 3, "length": 10}),
+    ):
         alone = answer(run, texts, **options)
         for workers in (2, 5):
             found = answer(run, texts, workers=workers, **options)
-            assert [[one.text for one in texts] for texts in found] == [[one.text for one in texts] for texts in alone]
+            assert [[one.text for one in texts] for texts in found] == [
+                [one.text for one in texts] for texts in alone
+            ]
     assert torch.get_num_threads() == threads
     one = [[best.text for best in found] for found in translate(translator, texts)]
     assert one == [[best.text for best in found] for found in translate(translator, texts)]
@@ -149,7 +195,9 @@ def test_quantised_runs_are_nearly_the_same(gpt: seqloom.Run, translator: seqloo
         seqloom.quantize(gpt, "int2")
 
 
-def test_the_command_line_has_it_all(gpt: seqloom.Run, translator: seqloom.Run, text: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_command_line_has_it_all(
+    gpt: seqloom.Run, translator: seqloom.Run, text: Path, capsys: pytest.CaptureFixture
+) -> None:
     run = str(gpt.folder)
 
     def said(*words: str) -> str:
@@ -159,16 +207,35 @@ def test_the_command_line_has_it_all(gpt: seqloom.Run, translator: seqloom.Run, 
     whole = said("generate", run, "the king", "--greedy", "--length", "30", "--json")
     free = json.loads(whole)["texts"][0]
     stop = free[9:12]
-    assert said("generate", run, "the king", "--greedy", "--length", "30", "--stop", stop) == "the king" + free.split(stop)[0] + "\n"
+    assert (
+        said("generate", run, "the king", "--greedy", "--length", "30", "--stop", stop)
+        == "the king" + free.split(stop)[0] + "\n"
+    )
     told = json.loads(said("generate", run, "the king", "--greedy", "--length", "5", "--logprobs", "--json"))
-    assert "".join(one["token"] for one in told["tokens"][0]) == told["texts"][0] and all(one["log probability"] < 0 for one in told["tokens"][0])
+    assert "".join(one["token"] for one in told["tokens"][0]) == told["texts"][0] and all(
+        one["log probability"] < 0 for one in told["tokens"][0]
+    )
     lines = said("generate", run, "the king", "--greedy", "--length", "5", "--logprobs").splitlines()
     assert len(lines) == 6 and float(lines[1].split()[0]) < 0
-    assert said("generate", run, "the king", "--greedy", "--length", "30", "--repetition", "5", "--json") != whole
-    assert len(json.loads(said("generate", run, "the", "--samples", "3", "--length", "5", "--workers", "2", "--json"))["texts"]) == 3
-    assert said("generate", run, "the king", "--greedy", "--length", "5", "--quantize", "int8").startswith("the king")
+    assert (
+        said("generate", run, "the king", "--greedy", "--length", "30", "--repetition", "5", "--json")
+        != whole
+    )
+    assert (
+        len(
+            json.loads(
+                said("generate", run, "the", "--samples", "3", "--length", "5", "--workers", "2", "--json")
+            )["texts"]
+        )
+        == 3
+    )
+    assert said("generate", run, "the king", "--greedy", "--length", "5", "--quantize", "int8").startswith(
+        "the king"
+    )
     told = json.loads(said("evaluate", run, str(text), "--quantize", "int8", "--json"))
-    assert {one["name"] for one in told["int8"]} == {one["name"] for one in told["numbers"]} and told["not quantised"] == ["stack.position.table"]
+    assert {one["name"] for one in told["int8"]} == {one["name"] for one in told["numbers"]} and told[
+        "not quantised"
+    ] == ["stack.position.table"]
     out = said("evaluate", run, str(text), "--quantize", "int8")
     assert "fp32" in out and "int8 (" in out and "in single precision still: stack.position.table" in out
     source = text.parent / "few.txt"

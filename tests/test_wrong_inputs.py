@@ -31,31 +31,73 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
     "missing file": (lambda p: ["train", "gpt", "--data", str(p / "none.txt")], ["none.txt", "no such file"]),
     "no data": (lambda p: ["train", "gpt"], ["--data"]),
     "empty file": (lambda p: ["train", "gpt", "--data", write(p / "a.txt", "")], ["a.txt", "empty"]),
-    "invalid UTF-8": (lambda p: ["train", "gpt", "--data", write(p / "a.txt", b"fine\nba\xffd\n")], ["a.txt:2", "UTF-8"]),
-    "UTF-16": (lambda p: ["train", "gpt", "--data", write(p / "a.txt", "some text\n".encode("utf-16"))], ["a.txt", "UTF-16"]),
-    "binary file": (lambda p: ["train", "gpt", "--data", write(p / "a.txt", bytes(range(256)) * 9)], ["a.txt"]),
+    "invalid UTF-8": (
+        lambda p: ["train", "gpt", "--data", write(p / "a.txt", b"fine\nba\xffd\n")],
+        ["a.txt:2", "UTF-8"],
+    ),
+    "UTF-16": (
+        lambda p: ["train", "gpt", "--data", write(p / "a.txt", "some text\n".encode("utf-16"))],
+        ["a.txt", "UTF-16"],
+    ),
+    "binary file": (
+        lambda p: ["train", "gpt", "--data", write(p / "a.txt", bytes(range(256)) * 9)],
+        ["a.txt"],
+    ),
     "a folder as data": (lambda p: ["train", "gpt", "--data", str(p)], ["folder"]),
-    "broken gzip": (lambda p: ["train", "gpt", "--data", write(p / "a.txt.gz", gzip.compress(b"x" * 9999)[:20])], ["a.txt.gz"]),
+    "broken gzip": (
+        lambda p: ["train", "gpt", "--data", write(p / "a.txt.gz", gzip.compress(b"x" * 9999)[:20])],
+        ["a.txt.gz"],
+    ),
     "unequal parallel files": (
-        lambda p: ["train", "transformer", "--data", write(p / "a.en", lines(5)), write(p / "a.de", lines(7))],
+        lambda p: [
+            "train",
+            "transformer",
+            "--data",
+            write(p / "a.en", lines(5)),
+            write(p / "a.de", lines(7)),
+        ],
         ["a.en", "5"],
     ),
-    "one file for a translator": (lambda p: ["train", "transformer", "--data", write(p / "a.en", lines(5))], ["two"]),
+    "one file for a translator": (
+        lambda p: ["train", "transformer", "--data", write(p / "a.en", lines(5))],
+        ["two"],
+    ),
     "ragged table": (
-        lambda p: ["train", "transformer", "corpus={type: Table}", "--data", write(p / "a.tsv", "a\tb\nc\nd\te\n")],
+        lambda p: [
+            "train",
+            "transformer",
+            "corpus={type: Table}",
+            "--data",
+            write(p / "a.tsv", "a\tb\nc\nd\te\n"),
+        ],
         ["a.tsv:2"],
     ),
     "broken JSON lines": (
-        lambda p: ["train", "gpt", "corpus={type: JSONLines}", "--data", write(p / "a.jsonl", '{"text": "a"}\n{"text": \n')],
+        lambda p: [
+            "train",
+            "gpt",
+            "corpus={type: JSONLines}",
+            "--data",
+            write(p / "a.jsonl", '{"text": "a"}\n{"text": \n'),
+        ],
         ["a.jsonl:2"],
     ),
     "unknown flag": (lambda p: ["train", "gpt", "--dta", "x"], ["--dta"]),
     "unknown verb": (lambda p: ["trian", "gpt"], ["trian", "train"]),
     "unknown preset": (lambda p: ["train", "gtp"], ["gtp", "gpt"]),
-    "misspelt part": (lambda p: ["check", "gpt", "model.stack.position=ALibi"], ["model.stack.position", "ALiBi"]),
-    "misspelt option": (lambda p: ["check", "gpt", "model.stack.layrs=3"], ["'model.stack.layrs=3'", "layrs", "layers"]),
+    "misspelt part": (
+        lambda p: ["check", "gpt", "model.stack.position=ALibi"],
+        ["model.stack.position", "ALiBi"],
+    ),
+    "misspelt option": (
+        lambda p: ["check", "gpt", "model.stack.layrs=3"],
+        ["'model.stack.layrs=3'", "layrs", "layers"],
+    ),
     "misspelt section": (lambda p: ["check", "gpt", "modle.dim=3"], ["modle", "model"]),
-    "part in the wrong place": (lambda p: ["check", "gpt", "model.stack.position=LSTM"], ["LSTM", "cannot stand here"]),
+    "part in the wrong place": (
+        lambda p: ["check", "gpt", "model.stack.position=LSTM"],
+        ["LSTM", "cannot stand here"],
+    ),
     "wrong type": (lambda p: ["check", "gpt", "model.stack.layers=four"], ["whole number", "four"]),
     "override without a value": (lambda p: ["check", "gpt", "model.dim"], ["place=value"]),
     "broken YAML": (lambda p: ["check", write(p / "a.yaml", "model: {type: [\n")], ["a.yaml:", "YAML"]),
@@ -68,9 +110,18 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
         lambda p: ["train", "gpt", "data.width=100", "--data", write(p / "a.txt", lines(100))],
         ["100 positions", "64 learned"],
     ),
-    "no steps": (lambda p: ["train", "gpt", "train.steps=0", "--data", write(p / "a.txt", lines(100))], ["train.steps"]),
+    "no steps": (
+        lambda p: ["train", "gpt", "train.steps=0", "--data", write(p / "a.txt", lines(100))],
+        ["train.steps"],
+    ),
     "tokenizer too small": (
-        lambda p: ["train", "gpt", "tokenizer={type: BPE, size: 10}", "--data", write(p / "a.txt", lines(100))],
+        lambda p: [
+            "train",
+            "gpt",
+            "tokenizer={type: BPE, size: 10}",
+            "--data",
+            write(p / "a.txt", lines(100)),
+        ],
         ["10"],
     ),
     "folder that is no run": (lambda p: ["evaluate", str(p), "x.txt"], ["not a run folder"]),
@@ -79,7 +130,15 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
         ["exists and is no run folder"],
     ),
     "out cannot be made": (
-        lambda p: ["train", "gpt", *SMALL, "--data", write(p / "a.txt", lines(100)), "--out", "/proc/nothing/run"],
+        lambda p: [
+            "train",
+            "gpt",
+            *SMALL,
+            "--data",
+            write(p / "a.txt", lines(100)),
+            "--out",
+            "/proc/nothing/run",
+        ],
         ["/proc/nothing/run", "choose another --out"],
     ),
 }
@@ -129,8 +188,14 @@ def any_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["generate", "{run}", "x", "--stop", "\udcff"], ["--stop 1", "UTF-8"]),
         (["generate", "{run}", "x", "y\udcff"], ["text 2", "UTF-8"]),
         (["generate", "{run}", "x", "x" * 100, "y" * 80, "--samples", "2"], ["prompt 2 has 10", "64"]),
-        *((["generate", "{run}", "x", option, "0"], [option]) for option in ("--length", "--samples", "--nbest", "--beam", "--workers", "--top-k")),
-        *((["generate", "{run}", "x", option, str(2**70)], [option]) for option in ("--length", "--top-k", "--threads")),
+        *(
+            (["generate", "{run}", "x", option, "0"], [option])
+            for option in ("--length", "--samples", "--nbest", "--beam", "--workers", "--top-k")
+        ),
+        *(
+            (["generate", "{run}", "x", option, str(2**70)], [option])
+            for option in ("--length", "--top-k", "--threads")
+        ),
         (["generate", "{run}", "x", "--threads", "-1"], ["--threads"]),
         (["evaluate", "{run}", "none.txt", "--stride", "0"], ["--stride"]),
         (["evaluate", "{run}", "none.txt", "--window", "0"], ["--window"]),
@@ -141,7 +206,9 @@ def any_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["train", "{run}", "model.dim=32"], ["model.dim: 16 → 32"]),
     ],
 )
-def test_wrong_use_of_a_run_is_one_clear_line(arguments: list[str], words: list[str], any_run: Path, capsys) -> None:
+def test_wrong_use_of_a_run_is_one_clear_line(
+    arguments: list[str], words: list[str], any_run: Path, capsys
+) -> None:
     with pytest.raises(SystemExit) as stopped:
         main([argument.format(run=any_run) for argument in arguments])
     out, err = capsys.readouterr()
@@ -191,11 +258,17 @@ def test_a_tokenizer_that_gives_up_is_one_clear_line(monkeypatch, capsys) -> Non
     monkeypatch.setitem(main.__globals__, "app", give_up)
     with pytest.raises(SystemExit) as stopped:
         main([])
-    assert stopped.value.code == 2 and capsys.readouterr().err == "seqloom: the tokenizer cannot read this text (no end of steps)\n"
+    assert (
+        stopped.value.code == 2
+        and capsys.readouterr().err == "seqloom: the tokenizer cannot read this text (no end of steps)\n"
+    )
 
 
 def test_what_a_file_is_called_is_shown_and_not_obeyed(tmp_path: Path, capsys) -> None:
-    for name, shown in (("\x1b[31mred\u202e.txt", "\\x1b[31mred\\u202e.txt"), ("/".join(["long" * 50] * 15), "…")):
+    for name, shown in (
+        ("\x1b[31mred\u202e.txt", "\\x1b[31mred\\u202e.txt"),
+        ("/".join(["long" * 50] * 15), "…"),
+    ):
         with pytest.raises(SystemExit):
             main(["train", "gpt", "--data", str(tmp_path / name)])
         err = capsys.readouterr().err
@@ -215,7 +288,9 @@ def test_a_damaged_run_is_named(name: str, run: Path, capsys) -> None:
 def test_a_full_disk_is_said(tmp_path: Path, text: Path, capsys) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)], capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8k", "tmpfs", str(disk)], capture_output=True
+    ).returncode:
         pytest.skip("cannot mount a tmpfs here")
     try:
         with pytest.raises(SystemExit) as stopped:
@@ -233,7 +308,9 @@ def test_help_does_not_import_torch() -> None:
     assert finished.returncode == 0 and "train" in finished.stdout, finished.stderr
 
 
-def test_a_run_that_is_being_trained_is_left_alone(run: Path, text: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_run_that_is_being_trained_is_left_alone(
+    run: Path, text: Path, capsys: pytest.CaptureFixture
+) -> None:
     command = ["train", "gpt", *SMALL, "--data", str(text), "--out", str(run.parent / "busy")]
     main(command)
     before = {path: path.stat().st_mtime_ns for path in (run.parent / "busy").rglob("*")}

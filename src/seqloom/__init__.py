@@ -1,8 +1,8 @@
 """seqloom: train, compare, generate with and explain every sequence model from word counts to GPT.
 
-    import seqloom
-    run = seqloom.fit("gpt", data=["input.txt"], out="runs/a")
-    print(seqloom.answer(run, ["To be"])[0][0].text)
+import seqloom
+run = seqloom.fit("gpt", data=["input.txt"], out="runs/a")
+print(seqloom.answer(run, ["To be"])[0][0].text)
 """
 
 from __future__ import annotations

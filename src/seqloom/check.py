@@ -16,7 +16,11 @@ def check(recipe: Recipe) -> dict[str, Any]:
     if not recipe.files.train:
         model = recipe.sketch()
         counts = budget.parameters(model)
-        return {"parameters": sum(counts.values()), **{f"  {name}": count for name, count in counts.items()}, "data": "none given"}
+        return {
+            "parameters": sum(counts.values()),
+            **{f"  {name}": count for name, count in counts.items()},
+            "data": "none given",
+        }
     ready = prepare(recipe)
     counts = budget.parameters(ready.model)
     batches = recipe.data(ready.train)
@@ -31,5 +35,10 @@ def check(recipe: Recipe) -> dict[str, Any]:
         "held-out tokens": len(ready.valid.fields[-1].tokens),
         "first batch": " × ".join(map(str, batch.ids.shape)),
         "first loss": round(float(loss.detach()) / max(batch.weight, 1), 4),
-        "MFLOP a token": round(budget.flops(lambda: recipe.objective(ready.model, batch, None)[0].backward()) / batch.weight / 1e6, 2),
+        "MFLOP a token": round(
+            budget.flops(lambda: recipe.objective(ready.model, batch, None)[0].backward())
+            / batch.weight
+            / 1e6,
+            2,
+        ),
     }

@@ -33,14 +33,18 @@ class Reader(yaml.SafeLoader):
     def compose_node(self, parent: Any, index: Any) -> yaml.Node:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
-            raise yaml.composer.ComposerError(None, None, f"*{event.anchor} refers to an anchor; write its value out", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, f"*{event.anchor} refers to an anchor; write its value out", event.start_mark
+            )
         return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
         said: set[str] = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in said:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value} is said twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} is said twice", key.start_mark
+                )
             said.add(str(key.value))
         return super().construct_mapping(node, deep)
 
@@ -53,13 +57,17 @@ class Writer(yaml.SafeDumper):
 
 
 for side in (Reader, Writer):  # YAML 1.1 takes 1e-3 for text; people mean a number
-    side.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789"))
+    side.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+    )
 
 
 class Lines:
     """Where each option stands: dotted place → file:line, or the override that says it."""
 
-    def __init__(self, source: str = "config", lines: Mapping[str, int] | None = None, overrides: Iterable[str] = ()):
+    def __init__(
+        self, source: str = "config", lines: Mapping[str, int] | None = None, overrides: Iterable[str] = ()
+    ):
         self.source, self.lines = source, dict(lines or {})
         self.said = {said.partition("=")[0].strip(): said for said in overrides}
 
@@ -85,7 +93,9 @@ def read(path: Path) -> tuple[Tree, Lines]:
         raise ValueError(f"{path}: cannot be read ({error}); give a YAML file") from None
     tree, node = parse(text, str(path))
     if not isinstance(tree, dict):
-        raise ValueError(f"{path}: a config is a mapping of sections, not {'empty' if tree is None else repr(tree)}")
+        raise ValueError(
+            f"{path}: a config is a mapping of sections, not {'empty' if tree is None else repr(tree)}"
+        )
     lines: dict[str, int] = {}
 
     def walk(node: yaml.Node, place: str) -> None:
@@ -112,8 +122,13 @@ def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
     except RecursionError:
         raise ValueError(f"{source}: nested too deep; a config has a handful of levels") from None
     except yaml.YAMLError as error:
-        mark, reason = getattr(error, "problem_mark", None), getattr(error, "problem", None) or getattr(error, "reason", None)
-        raise ValueError(f"{source}{f':{mark.line + 1}' if mark else ''}: not valid YAML ({reason or 'unreadable'}); mend the line") from None
+        mark, reason = (
+            getattr(error, "problem_mark", None),
+            getattr(error, "problem", None) or getattr(error, "reason", None),
+        )
+        raise ValueError(
+            f"{source}{f':{mark.line + 1}' if mark else ''}: not valid YAML ({reason or 'unreadable'}); mend the line"
+        ) from None
     except ValueError as error:  # dates and numbers that look like one and are none
         raise ValueError(f"{source}: not valid YAML ({error}); put quotes around the value") from None
 
@@ -133,7 +148,9 @@ def override(tree: Tree, assignments: Iterable[str]) -> Tree:
         size = str([tree.pop("size", None), *(value for place, value, _ in changes if place == "size")][-1])
         if size not in sizes:
             raise ValueError(f"size={size}: there is no such size; {nearest(size, sizes)}")
-        changes = [(place, value, f"sizes.{size}") for place, value in sizes[size].items()] + [one for one in changes if one[0] != "size"]
+        changes = [(place, value, f"sizes.{size}") for place, value in sizes[size].items()] + [
+            one for one in changes if one[0] != "size"
+        ]
     for place, value, said in changes:
         *parents, last = place.split(".")
         node = tree
@@ -169,7 +186,9 @@ class Part(partial):
             if option not in known:
                 raise ValueError(f"{self.place}: {name} cannot stand here, since it takes no {option}")
             if option in self.keywords:
-                raise ValueError(f"{self.place}.{option}: what stands around {name} gives it its {option}; leave it out")
+                raise ValueError(
+                    f"{self.place}.{option}: what stands around {name} gives it its {option}; leave it out"
+                )
         for option, parameter in known.items():
             if parameter.default is parameter.empty and option not in given and option not in self.keywords:
                 raise ValueError(f"{self.place}: {name} needs {option}; add it")
@@ -190,11 +209,17 @@ def build(tree: Any, names: Names, place: str, lines: Lines | None = None, kind:
     if not isinstance(name, str) or name not in fitting:
         known = isinstance(name, str) and name in names
         reason = f"{name} cannot stand here" if known else f"no part is called {name!r}"
-        raise (ValueError if known else Unknown)(f"{lines.at(place + '.type')}: {reason}; {nearest(str(name), fitting)}")
-    return options(fitting[name], {key: value for key, value in tree.items() if key != "type"}, names, place, lines)
+        raise (ValueError if known else Unknown)(
+            f"{lines.at(place + '.type')}: {reason}; {nearest(str(name), fitting)}"
+        )
+    return options(
+        fitting[name], {key: value for key, value in tree.items() if key != "type"}, names, place, lines
+    )
 
 
-def options(make: Callable[..., Any], tree: Tree, names: Names, place: str, lines: Lines | None = None) -> Part:
+def options(
+    make: Callable[..., Any], tree: Tree, names: Names, place: str, lines: Lines | None = None
+) -> Part:
     """`partial(make, option=value, …)`, each option checked against the signature and its annotation."""
     lines = lines or Lines()
     if not isinstance(tree, dict):
@@ -204,7 +229,9 @@ def options(make: Callable[..., Any], tree: Tree, names: Names, place: str, line
     values = {}
     for key, value in tree.items():
         if key not in parameters:
-            raise ValueError(f"{lines.at(f'{place}.{key}')}: {make.__name__} has no option {key!r}; {nearest(str(key), parameters)}")
+            raise ValueError(
+                f"{lines.at(f'{place}.{key}')}: {make.__name__} has no option {key!r}; {nearest(str(key), parameters)}"
+            )
         values[key] = convert(value, hints.get(key, Any), names, f"{place}.{key}", lines)
     part = Part(make, **values)
     part.place = lines.at(place)
@@ -235,16 +262,24 @@ def convert(value: Any, hint: Any, names: Names, place: str, lines: Lines) -> An
     if origin in (list, tuple, collections.abc.Sequence):
         items = value if isinstance(value, list) else [value]
         each = inside[0] if inside else Any
-        return (tuple if origin is tuple else list)(convert(v, each, names, f"{place}[{n}]", lines) for n, v in enumerate(items))
+        return (tuple if origin is tuple else list)(
+            convert(v, each, names, f"{place}[{n}]", lines) for n, v in enumerate(items)
+        )
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if inspect.isclass(hint) and isinstance(value, hint) and not (hint is not bool and isinstance(value, bool)):
+    if (
+        inspect.isclass(hint)
+        and isinstance(value, hint)
+        and not (hint is not bool and isinstance(value, bool))
+    ):
         return value
     if hint is Path and isinstance(value, str):
         return Path(value)
-    word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(hint, getattr(hint, "__name__", hint))
+    word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(
+        hint, getattr(hint, "__name__", hint)
+    )
     raise ValueError(f"{lines.at(place)}: expected {word}, not {value!r}")
 
 
@@ -263,7 +298,9 @@ def makes(part: Callable[..., Any], kind: Any) -> bool:
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of an error's sentence: the nearest right word, or all of them."""
     known = [name for name in known if name != "self"]
-    close = difflib.get_close_matches(word, known, 1, 0.6) or difflib.get_close_matches(word.lower(), [k.lower() for k in known], 1, 0.6)
+    close = difflib.get_close_matches(word, known, 1, 0.6) or difflib.get_close_matches(
+        word.lower(), [k.lower() for k in known], 1, 0.6
+    )
     match = next((name for name in known if close and name.lower() == close[0].lower()), None)
     return f"did you mean {match!r}?" if match else f"choose from {', '.join(sorted(known))}"
 

@@ -22,11 +22,17 @@ def demo(folder: Path, threads: int | None = None) -> tuple[dict[str, Any], list
 
 
 def report(run: Run, text: Path) -> tuple[dict[str, Any], list[str]]:
-    numbers = {number.name: number for number in evaluate(run, [str(text / "test.en"), str(text / "test.fr")])}
+    numbers = {
+        number.name: number for number in evaluate(run, [str(text / "test.en"), str(text / "test.fr")])
+    }
     english = (text / "test.en").read_text("utf-8").splitlines()
     french = (text / "test.fr").read_text("utf-8").splitlines()
     floor = -sum(world.translation_log_probability(e, f) for e, f in zip(english, french, strict=True))
-    tokens = int(next(part for part in numbers["nats per token"].signature.split("|") if part.startswith("tokens:"))[7:])
+    tokens = int(
+        next(part for part in numbers["nats per token"].signature.split("|") if part.startswith("tokens:"))[
+            7:
+        ]
+    )
     shown = [found[0].text for found in answer(run, list(world.SHOWCASE))]
     pairs = list(zip(world.SHOWCASE, shown, strict=True))
     actual = run.results()["actual"]["seconds"]

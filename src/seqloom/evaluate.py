@@ -16,7 +16,19 @@ from seqloom import nn as equations
 from seqloom import tasks
 from seqloom.data import Blocks, Windows
 from seqloom.data.batch import Batch, Batches
-from seqloom.generate import Coverage, Ensemble, Greedy, Hypothesis, Pick, Step, Text, beam, complete, generate, shared
+from seqloom.generate import (
+    Coverage,
+    Ensemble,
+    Greedy,
+    Hypothesis,
+    Pick,
+    Step,
+    Text,
+    beam,
+    complete,
+    generate,
+    shared,
+)
 from seqloom.measure import Number, likelihood, pronunciation, sign, translation
 from seqloom.measure.labels import Confusion
 from seqloom.nn.state import State
@@ -53,7 +65,9 @@ def octets(run: Run, store: Store, count: int) -> int:
     not all of it, or where the tokenizer knows so little of it that its bytes are not what the tokens say."""
     field, unk = store.fields[-1], run.specials.unk
     steps = range(0, len(field.tokens), BLOCK)
-    unknown = 0 if unk is None else sum(int((field.tokens[begin : begin + BLOCK] == unk).sum()) for begin in steps)
+    unknown = (
+        0 if unk is None else sum(int((field.tokens[begin : begin + BLOCK] == unk).sum()) for begin in steps)
+    )
     if count != len(field.tokens) or unknown * UNKNOWN > count:
         return 0
     return int(field.bytes[-1] - field.bytes[0]) + (len(store) if run.ends else 0)
@@ -82,7 +96,11 @@ def together(runs: Sequence[Run]) -> Run:
                 f"{other.folder}: its tokenizer is not that of {first.folder}; an ensemble needs one: train both on the same text, or with "
                 f"tokenizer.type=File tokenizer.path={first.folder / 'tokenizer.json'}"
             )
-    return Run(first.folder, first.recipe, first.tokenizer, Ensemble([run.model for run in runs])) if others else first
+    return (
+        Run(first.folder, first.recipe, first.tokenizer, Ensemble([run.model for run in runs]))
+        if others
+        else first
+    )
 
 
 def answer(
@@ -111,13 +129,20 @@ def answer(
     gives a text the same samples, alone or beside any others.
     """
     if not hasattr(run.model, "prompt"):
-        raise ValueError(f"{run.folder}: a {type(run.model).__name__} writes no text; use a language model or a translator")
+        raise ValueError(
+            f"{run.folder}: a {type(run.model).__name__} writes no text; use a language model or a translator"
+        )
     search = width > 1 or bool(coverage)
     if search and (repetition != 1 or stop):
         raise ValueError("a beam knows neither --repetition nor --stop; say --beam 1, or leave them out")
     if samples < 1 or (search and samples > 1):
-        raise ValueError(f"{samples} samples: draw at least 1, and leave a beam, which draws none, without them")
-    ban, stops = tuple(token for token in run.banned if not (unknown and token == run.specials.unk)), run.specials.stops
+        raise ValueError(
+            f"{samples} samples: draw at least 1, and leave a beam, which draws none, without them"
+        )
+    ban, stops = (
+        tuple(token for token in run.banned if not (unknown and token == run.specials.unk)),
+        run.specials.stops,
+    )
     ids, mask = run.encode(list(texts), begin=run.model.continues)
     need_room(run, mask.sum(1))
     ids, mask = (part.repeat_interleave(samples, 0) for part in (ids, mask))
@@ -125,7 +150,9 @@ def answer(
     order, groups = lengths.argsort(stable=True).tolist(), list[list[int]]()
     while order:
         rows = [order.pop()]
-        most = min(tokens // max(1, int(lengths[rows[0]]) * max(width, nbest)), -(-len(ids) // max(1, workers)))
+        most = min(
+            tokens // max(1, int(lengths[rows[0]]) * max(width, nbest)), -(-len(ids) // max(1, workers))
+        )
         while order and len(rows) < most:
             rows.append(order.pop())
         groups.append(rows)
@@ -133,27 +160,54 @@ def answer(
     def work(rows: list[int]) -> list[list[Answer]]:
         longest = int(lengths[rows[0]])
         known = [ids[row, : lengths[row]].tolist() for row in rows]
-        readings = [Reading(run, texts[row // samples], prompt) for row, prompt in zip(rows, known, strict=True)]
+        readings = [
+            Reading(run, texts[row // samples], prompt) for row, prompt in zip(rows, known, strict=True)
+        ]
         with torch.inference_mode():
-            prompt, state, real = run.model.prompt(ids[rows, :longest], mask[rows, :longest], run.specials.bos)
+            prompt, state, real = run.model.prompt(
+                ids[rows, :longest], mask[rows, :longest], run.specials.bos
+            )
         if search:
             cover = Coverage(coverage, mask[rows, :longest]) if coverage else None
-            search_for = partial(beam, width=width, length=length, penalty=penalty, nbest=nbest, stop=stops, ban=ban, coverage=cover)
+            search_for = partial(
+                beam,
+                width=width,
+                length=length,
+                penalty=penalty,
+                nbest=nbest,
+                stop=stops,
+                ban=ban,
+                coverage=cover,
+            )
             found = search_for(run.model, prompt, state, real)
         else:
             endings = [Ending(read, stop) for read in readings] if stop else [None] * len(rows)
             write = partial(complete, run.model, pick=pick, stop=stops, ban=ban, repetition=repetition)
             until = (lambda place, new: endings[place](new)) if stop else None
-            written = write(prompt, state, real, length=length, seed=[chances[row] for row in rows], until=until)
+            written = write(
+                prompt, state, real, length=length, seed=[chances[row] for row in rows], until=until
+            )
             for row, begun, text, ending in zip(rows, known, written, endings, strict=True):
                 go_on(run.model, begun, text, length, chances[row], ending, write)
             found = [[text] for text in written]
         if progress:
             progress(len(rows))
-        return [[said(one, read, stop, length) for one in texts_found] for texts_found, read in zip(found, readings, strict=True)]
+        return [
+            [said(one, read, stop, length) for one in texts_found]
+            for texts_found, read in zip(found, readings, strict=True)
+        ]
 
-    results = dict(zip((row for rows in groups for row in rows), (one for part in shared(work, groups, workers) for one in part), strict=True))
-    return [[one for sample in range(samples) for one in results[number * samples + sample]] for number in range(len(texts))]
+    results = dict(
+        zip(
+            (row for rows in groups for row in rows),
+            (one for part in shared(work, groups, workers) for one in part),
+            strict=True,
+        )
+    )
+    return [
+        [one for sample in range(samples) for one in results[number * samples + sample]]
+        for number in range(len(texts))
+    ]
 
 
 def seeds(seed: int, texts: Sequence[str], samples: int = 1) -> list[int]:
@@ -161,7 +215,9 @@ def seeds(seed: int, texts: Sequence[str], samples: int = 1) -> list[int]:
     before, made = Counter[str](), list[int]()
     for text in texts:
         keys = (f"{seed} {before[text]} {sample} {text}" for sample in range(samples))
-        made += [int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") for key in keys]
+        made += [
+            int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") for key in keys
+        ]
         before[text] += 1
     return made
 
@@ -170,7 +226,9 @@ def need_room(run: Run, lengths: Tensor) -> None:
     """Find the prompt that is longer than the model's context, counted from 1."""
     context = run.model.context
     if run.model.continues and context is not None and (over := (lengths > context).nonzero()[:, 0].tolist()):
-        raise ValueError(f"prompt {over[0] + 1} has {lengths[over[0]]} tokens but the model takes {context} at most: shorten the prompt")
+        raise ValueError(
+            f"prompt {over[0] + 1} has {lengths[over[0]]} tokens but the model takes {context} at most: shorten the prompt"
+        )
 
 
 class Reading:
@@ -199,8 +257,24 @@ def said(found: Text | Hypothesis, read: Reading, stop: Sequence[str], length: i
     """What was found as text, without its stop string and what came with it."""
     whole, each = read(found.ids), tuple(getattr(found, "log_probabilities", ()))
     text = cut(whole, stop)
-    ended = "stop" if text != whole else "end" if found.finished else "length" if len(found.ids) >= length else "context"
-    return Answer(text, found.log_probability, getattr(found, "score", found.log_probability), found.finished, tuple(found.ids), each, ended)
+    ended = (
+        "stop"
+        if text != whole
+        else "end"
+        if found.finished
+        else "length"
+        if len(found.ids) >= length
+        else "context"
+    )
+    return Answer(
+        text,
+        found.log_probability,
+        getattr(found, "score", found.log_probability),
+        found.finished,
+        tuple(found.ids),
+        each,
+        ended,
+    )
 
 
 class Ending:
@@ -209,7 +283,11 @@ class Ending:
     def __init__(self, read: Reading, stop: Sequence[str]):
         if any(not one for one in stop):
             raise ValueError("an empty stop string ends every text at once: give some text, or leave it out")
-        self.read, self.stop, self.reach = read, stop, 8 + 4 * max((len(one) for one in stop), default=0)  # a character has four bytes at most
+        self.read, self.stop, self.reach = (
+            read,
+            stop,
+            8 + 4 * max((len(one) for one in stop), default=0),
+        )  # a character has four bytes at most
 
     def __call__(self, ids: list[int]) -> bool:
         text = self.read(ids) if len(ids) <= self.reach else self.read.run.decode(ids[-self.reach :])
@@ -217,7 +295,13 @@ class Ending:
 
 
 def go_on(
-    model: nn.Module, prompt: list[int], text: Text, length: int, seed: int, ending: Ending | None, write: Callable[..., list[Text]]
+    model: nn.Module,
+    prompt: list[int],
+    text: Text,
+    length: int,
+    seed: int,
+    ending: Ending | None,
+    write: Callable[..., list[Text]],
 ) -> None:
     """Lengthen a continuation that a full context cut short, from the last half of what fits, as often as it takes."""
     while model.continues and model.context is not None and not text.finished and len(text.ids) < length:
@@ -225,33 +309,67 @@ def go_on(
         known = torch.tensor([[*prompt, *before]])
         until = None if ending is None else lambda _, ids, before=before: ending(before + ids)
         tail = known[:, -max(1, model.context // 2) :]
-        (more,) = write(tail, length=length - len(before), seed=[seed + len(before)], until=until, earlier=known)
+        (more,) = write(
+            tail, length=length - len(before), seed=[seed + len(before)], until=until, earlier=known
+        )
         text.ids += more.ids
         text.log_probabilities += more.log_probabilities
         text.log_probability, text.finished = text.log_probability + more.log_probability, more.finished
 
 
 def stream(
-    run: Run, text: str, pick: Pick, length: int, seed: int = 0, repetition: float = 1.0, stop: Sequence[str] = ()
+    run: Run,
+    text: str,
+    pick: Pick,
+    length: int,
+    seed: int = 0,
+    repetition: float = 1.0,
+    stop: Sequence[str] = (),
 ) -> Iterator[str]:
     """What `answer` gives for one text to continue, piece by piece as it comes. What may be the beginning of a stop string waits. Mistakes are
     raised here, before any work."""
     ids, mask = run.encode([text], begin=True)
     need_room(run, mask.sum(1))
-    write = partial(generate, run.model, pick=pick, stop=run.specials.stops, ban=run.banned, repetition=repetition)
+    write = partial(
+        generate, run.model, pick=pick, stop=run.specials.stops, ban=run.banned, repetition=repetition
+    )
     (chance,) = seeds(seed, [text])
-    return pieces(write(ids, length=length, seed=[chance]), ids[0].tolist(), Ending(Reading(run, text, ids[0].tolist()), stop), length, chance, write)
+    return pieces(
+        write(ids, length=length, seed=[chance]),
+        ids[0].tolist(),
+        Ending(Reading(run, text, ids[0].tolist()), stop),
+        length,
+        chance,
+        write,
+    )
 
 
 def pieces(
-    steps: Iterator[Step], known: list[int], ending: Ending, length: int, seed: int, write: Callable[..., Iterator[Step]]
+    steps: Iterator[Step],
+    known: list[int],
+    ending: Ending,
+    length: int,
+    seed: int,
+    write: Callable[..., Iterator[Step]],
 ) -> Iterator[str]:
     """The steps as text, and what comes after them where a full context cuts them short, as `go_on` has it."""
-    begun, written, whole, finished, stop, context = len(known), "", "", False, ending.stop, ending.read.run.model.context
+    begun, written, whole, finished, stop, context = (
+        len(known),
+        "",
+        "",
+        False,
+        ending.stop,
+        ending.read.run.model.context,
+    )
     while not finished and (left := begun + length - len(known)) > 0:
         if len(known) > begun:
             earlier = torch.tensor([known])
-            steps = write(earlier[:, -max(1, context // 2) :], length=left, seed=[seed + len(known) - begun], earlier=earlier)
+            steps = write(
+                earlier[:, -max(1, context // 2) :],
+                length=left,
+                seed=[seed + len(known) - begun],
+                earlier=earlier,
+            )
         for step in steps:
             if finished := bool(step.finished[0]):
                 break
@@ -260,7 +378,9 @@ def pieces(
             if finished := bool(stop) and ending(known[begun:]):
                 break
             if not whole.endswith("\ufffd"):  # a character may take several tokens
-                safe = len(whole) - max((n for one in stop for n in range(1, len(one)) if whole.endswith(one[:n])), default=0)
+                safe = len(whole) - max(
+                    (n for one in stop for n in range(1, len(one)) if whole.endswith(one[:n])), default=0
+                )
                 yield whole[len(written) : safe]
                 written = whole[:safe]
     if len(rest := cut(whole, stop)) > len(written):
@@ -279,11 +399,17 @@ def striding(run: Run, store: Store, window: int | None, stride: int | None) -> 
         return run.recipe.data(store)
     own = run.recipe.data(store)
     if not isinstance(own, Windows | Blocks):
-        raise ValueError("--window and --stride are for language models, which read one long text; leave them out")
+        raise ValueError(
+            "--window and --stride are for language models, which read one long text; leave them out"
+        )
     window = min(own.width, run.model.context or own.width) if window is None else window
     stride = window if stride is None else stride
     if not 0 < stride <= window or (run.model.context and window > run.model.context):
-        most = f" and at most the {run.model.context} tokens that the model reads at once" if run.model.context else ""
+        most = (
+            f" and at most the {run.model.context} tokens that the model reads at once"
+            if run.model.context
+            else ""
+        )
         raise ValueError(f"--window {window} --stride {stride}: give a stride from 1 to the window{most}")
     return Windows(store, window, max(1, own.batch * own.width // window), stride)
 
@@ -293,12 +419,21 @@ def labelled(run: Run, store: Store, most: int | None = None) -> tasks.Measured:
     facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
     found = tasks.measure(run, store, facts, most)
     total, count = nats(run.model, run.recipe.objective, islice(run.recipe.data(store).once(), most))
-    return found._replace(numbers=[*found.numbers, Number("nats per label", total / max(count, 1), sign("nats", {"labels": count, **facts}))])
+    return found._replace(
+        numbers=[
+            *found.numbers,
+            Number("nats per label", total / max(count, 1), sign("nats", {"labels": count, **facts})),
+        ]
+    )
 
 
 def confused(run: Run, paths: list[str]) -> Confusion:
     """How often each label was taken for which."""
-    found = labelled(run, build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)).confusion if tasks.of(run.model) else None
+    found = (
+        labelled(run, build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)).confusion
+        if tasks.of(run.model)
+        else None
+    )
     if found is None:
         raise ValueError(f"{run.folder}: a {type(run.model).__name__} gives no labels; leave --confusion out")
     return found
@@ -327,7 +462,9 @@ def evaluate(
     if tasks.of(run.model):
         return labelled(run, store).numbers
     if not hasattr(run.model, "output"):
-        raise ValueError(f"{run.folder}: an {type(run.model).__name__} has no output to measure; embed texts with it, or train a task from it")
+        raise ValueError(
+            f"{run.folder}: an {type(run.model).__name__} has no output to measure; embed texts with it, or train a task from it"
+        )
     facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
     source = striding(run, store, window, stride)
     facts |= {name: getattr(source, name) for name in ("width", "stride", "rate") if hasattr(source, name)}
@@ -335,12 +472,18 @@ def evaluate(
     numbers = likelihood(sums["nats"], count, octets(run, store, count), facts)
     for name, right, of in (("accuracy", "right", count), ("next segment", "told", sums.get("pairs", 0))):
         if right in sums:
-            numbers.append(Number(name, 100 * sums[right] / max(of, 1), sign("accuracy", {"of": int(of), **facts})))
+            numbers.append(
+                Number(name, 100 * sums[right] / max(of, 1), sign("accuracy", {"of": int(of), **facts}))
+            )
     if len(store.fields) == 2:
         records = list(run.recipe.reader(paths))
-        outputs = answer(run, [record[0] for record in records], width=width, penalty=penalty, progress=progress)
+        outputs = answer(
+            run, [record[0] for record in records], width=width, penalty=penalty, progress=progress
+        )
         facts |= {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
         texts, (sources, targets) = [found[0].text for found in outputs], zip(*records, strict=True)
         spoken = run.recipe.parts["corpus"].func.measure == "pronunciation"
-        numbers += pronunciation(sources, texts, targets, facts) if spoken else translation(texts, targets, facts)
+        numbers += (
+            pronunciation(sources, texts, targets, facts) if spoken else translation(texts, targets, facts)
+        )
     return numbers

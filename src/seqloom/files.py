@@ -25,11 +25,20 @@ _CAUSES = {
     errno.ENOSPC: ("the disk is full", "free some space or choose another folder"),
     errno.EDQUOT: ("the disk quota is used up", "free some space or choose another folder"),
     errno.EROFS: ("the file system is read-only", "choose a folder that can be written"),
-    errno.EACCES: ("writing here is not permitted", "choose a folder you may write, or change its permissions"),
-    errno.EPERM: ("writing here is not permitted", "choose a folder you may write, or change its permissions"),
+    errno.EACCES: (
+        "writing here is not permitted",
+        "choose a folder you may write, or change its permissions",
+    ),
+    errno.EPERM: (
+        "writing here is not permitted",
+        "choose a folder you may write, or change its permissions",
+    ),
     errno.ENOENT: ("the folder does not exist", "make it first"),
     errno.ENOTDIR: ("a part of this path is a file, not a folder", "choose another path"),
-    errno.EIO: ("the disk reports an input/output error", "check the disk, or choose a folder on another one"),
+    errno.EIO: (
+        "the disk reports an input/output error",
+        "check the disk, or choose a folder on another one",
+    ),
 }
 
 
@@ -118,7 +127,9 @@ def read_small(path: str | Path, most: int) -> bytes:
     with path.open("rb") as file:
         found = file.read(most + 1)
     if len(found) > most:
-        raise ValueError(f"{path}: {path.stat().st_size:,} bytes are too many, at most {most:,} are read; give the right file")
+        raise ValueError(
+            f"{path}: {path.stat().st_size:,} bytes are too many, at most {most:,} are read; give the right file"
+        )
     return found
 
 
@@ -176,7 +187,9 @@ def alone(folder: str | Path, work: str) -> Iterator[None]:
     """Claim a folder, or say that another process is at `work` there."""
     with claim(folder) as ours:
         if not ours:
-            raise ValueError(f"{folder}: another process is {work} there; wait for its end, or choose another folder")
+            raise ValueError(
+                f"{folder}: another process is {work} there; wait for its end, or choose another folder"
+            )
         yield
 
 

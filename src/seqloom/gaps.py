@@ -38,7 +38,9 @@ class Filled(NamedTuple):
 def frame(run: Run) -> tuple[int, int, int]:
     """The ids before a text, after it and in its gaps."""
     if not isinstance(run.model, MaskedLM):
-        raise ValueError(f"{run.folder}: fills no gaps, since it is no masked language model; train one with: seqloom train bert-small --data FILE")
+        raise ValueError(
+            f"{run.folder}: fills no gaps, since it is no masked language model; train one with: seqloom train bert-small --data FILE"
+        )
     return framing(run.specials)
 
 
@@ -50,11 +52,15 @@ def encode(run: Run, text: str) -> list[int]:
         pieces = [*(piece.removesuffix(" ") for piece in pieces[:-1]), pieces[-1]]
     ids = [opens]
     for number, piece in enumerate(pieces):
-        ids += [mask] * (number > 0) + (run.tokenizer.encode(piece, add_special_tokens=False).ids if piece else [])
+        ids += [mask] * (number > 0) + (
+            run.tokenizer.encode(piece, add_special_tokens=False).ids if piece else []
+        )
     ids.append(ends)
     context = run.model.context
     if context is not None and len(ids) > context:
-        raise ValueError(f"{text[:40]!r}…: {len(ids)} tokens are more than the {context} that the model reads at once; shorten the text")
+        raise ValueError(
+            f"{text[:40]!r}…: {len(ids)} tokens are more than the {context} that the model reads at once; shorten the text"
+        )
     return ids
 
 
@@ -77,7 +83,9 @@ def fill(run: Run, texts: str | Sequence[str], top: int = 5, batch: int = 32) ->
     for begin in range(0, len(rows), batch):
         ids, real = padded([np.array(row) for row in rows[begin : begin + batch]])
         h, _ = run.model.features(ids, None, real)
-        for row, (text, own) in enumerate(zip(texts[begin : begin + batch], rows[begin : begin + batch], strict=True)):
+        for row, (text, own) in enumerate(
+            zip(texts[begin : begin + batch], rows[begin : begin + batch], strict=True)
+        ):
             places = [place for place, token in enumerate(own) if token == mask]
             chances = run.model.output(h[row, places]).float().softmax(-1)  # (gaps, V)
             chances[:, [*run.banned, run.specials.eos]] = 0  # no text holds them
@@ -87,7 +95,10 @@ def fill(run: Run, texts: str | Sequence[str], top: int = 5, batch: int = 32) ->
 
 def answer(run: Run, text: str, chances: Tensor, top: int) -> Filled:
     best = chances.topk(min(top, chances.shape[1]), -1)
-    gaps = [[Guess(word(run, token), p) for p, token in zip(ps, tokens, strict=True)] for ps, tokens in zip(*map(Tensor.tolist, best), strict=True)]
+    gaps = [
+        [Guess(word(run, token), p) for p, token in zip(ps, tokens, strict=True)]
+        for ps, tokens in zip(*map(Tensor.tolist, best), strict=True)
+    ]
     return Filled(put(run, text, best.indices[:, 0].tolist()), gaps)
 
 
@@ -118,12 +129,21 @@ def pseudo_perplexity(run: Run, paths: list[str], progress: Callable[[int], None
         raise ValueError(f"{', '.join(paths)}: no line with text to measure on; give another file")
     found = pseudo(run, texts, progress=progress)
     nats, count = (sum(column) for column in zip(*found, strict=True))
-    facts = {"tokens": count, "lines": len(texts), "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
-    return Number("pseudo-perplexity", math.exp(min(nats / max(count, 1), 700)), sign("pseudo-perplexity", facts))
+    facts = {
+        "tokens": count,
+        "lines": len(texts),
+        "tokenizer": signature(run.tokenizer),
+        "seed": run.recipe.seed,
+    }
+    return Number(
+        "pseudo-perplexity", math.exp(min(nats / max(count, 1), 700)), sign("pseudo-perplexity", facts)
+    )
 
 
 @torch.inference_mode()
-def pseudo(run: Run, texts: Sequence[str], batch: int = 64, progress: Callable[[int], None] | None = None) -> list[tuple[float, int]]:
+def pseudo(
+    run: Run, texts: Sequence[str], batch: int = 64, progress: Callable[[int], None] | None = None
+) -> list[tuple[float, int]]:
     """Σₜ -ln P(wₜ | all the other tokens) of each text, each token hidden alone, and how many tokens it has (Salazar et al.)."""
     (*_, mask), result = frame(run), []
     for text in texts:

@@ -17,10 +17,26 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from seqloom.nn import RNN, Cell, FeedForward, Forward, Layer, Make, Memory, Norm, Position, Score, SelfAttention, Transformer, plain
+from seqloom.nn import (
+    RNN,
+    Cell,
+    FeedForward,
+    Forward,
+    Layer,
+    Make,
+    Memory,
+    Norm,
+    Position,
+    Score,
+    SelfAttention,
+    Transformer,
+    plain,
+)
 
 SIZE, HEADS, MEMORY = 4, 2, 3
-MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0]], dtype=torch.bool)
+MASK = torch.tensor(
+    [[1, 1, 1, 1, 1, 1], [0, 1, 1, 0, 1, 0], [1, 1, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0]], dtype=torch.bool
+)
 
 
 class Kept(NamedTuple):
@@ -44,13 +60,30 @@ def check(make: Make[nn.Module], equation: Callable[..., Tensor] | None = None, 
     with exact(seed):
         around(make)  # what cannot be made at all is the caller's mistake, and raises
     found = []
-    promises = (("equation", partial(equals, literal=equation)), ("gradient", gradient), ("whole = steps", steps))
-    for name, test in (*promises, ("never looks ahead", ahead), ("padding changes nothing", padding), ("fast = plain", forms)):
+    promises = (
+        ("equation", partial(equals, literal=equation)),
+        ("gradient", gradient),
+        ("whole = steps", steps),
+    )
+    for name, test in (
+        *promises,
+        ("never looks ahead", ahead),
+        ("padding changes nothing", padding),
+        ("fast = plain", forms),
+    ):
         with exact(seed):
             try:
                 layer, part = around(make)
                 found.append(Kept(name, *test(Subject(layer, part))))
-            except (ValueError, TypeError, RuntimeError, AttributeError, IndexError, KeyError, NotImplementedError) as error:
+            except (
+                ValueError,
+                TypeError,
+                RuntimeError,
+                AttributeError,
+                IndexError,
+                KeyError,
+                NotImplementedError,
+            ) as error:
                 said = str(error).strip().splitlines() or [""]
                 found.append(Kept(name, False, f"{type(error).__name__}: {said[0]}"))
     return found
@@ -82,13 +115,17 @@ def around(make: Make[nn.Module]) -> tuple[Layer, nn.Module]:
         layer = SelfAttention(SIZE, HEADS, score=make)
         part = layer.score
     elif issubclass(kind, Position | Norm | Forward):
-        option = "position" if issubclass(kind, Position) else "norm" if issubclass(kind, Norm) else "feedforward"
+        option = (
+            "position" if issubclass(kind, Position) else "norm" if issubclass(kind, Norm) else "feedforward"
+        )
         layer = small(**{option: make})
         part = next(module for module in layer.modules() if isinstance(module, kind))
     elif issubclass(kind, Layer):
         layer = part = make(SIZE, memory=MEMORY) if needs_memory(make) else make(SIZE)
     else:
-        raise ValueError(f"{kind.__name__} is no Cell, Score, Position, Norm, Forward or Layer; derive it from one of them")
+        raise ValueError(
+            f"{kind.__name__} is no Cell, Score, Position, Norm, Forward or Layer; derive it from one of them"
+        )
     with torch.no_grad():
         for weight in layer.parameters():
             weight.copy_(torch.randn(weight.shape) * 0.5)
@@ -137,14 +174,21 @@ def equals(subject: Subject, literal: Callable[..., Tensor] | None) -> Verdict:
         return None, "no literal form given"
     layer, part = subject
     if isinstance(part, Position) or subject.looks:
-        return None, "a literal form is compared for cells, scores, norms, feed-forward parts and layers without a memory"
+        return (
+            None,
+            "a literal form is compared for cells, scores, norms, feed-forward parts and layers without a memory",
+        )
     if isinstance(part, Score):
         q, k = torch.randn(1, 1, 2, part.dim), torch.randn(1, 1, 3, part.dim)
-        expected = torch.stack([torch.stack([torch.as_tensor(literal(part, a, b)) for b in k[0, 0]]) for a in q[0, 0]])
+        expected = torch.stack(
+            [torch.stack([torch.as_tensor(literal(part, a, b)) for b in k[0, 0]]) for a in q[0, 0]]
+        )
         return same(part(q, k)[0, 0], expected, "scores")
     x = torch.randn(2, 5, SIZE)
     if isinstance(part, Norm | Forward):
-        return same(part(x), torch.stack([torch.stack([literal(part, one) for one in row]) for row in x]), "outputs")
+        return same(
+            part(x), torch.stack([torch.stack([literal(part, one) for one in row]) for row in x]), "outputs"
+        )
     return same(layer(x)[0], torch.stack([literal(part, row) for row in x]), "outputs")
 
 
@@ -186,7 +230,9 @@ def steps(subject: Subject) -> Verdict:
             y, state = subject.layer(x[:, begin : begin + size], state, mask[:, begin : begin + size])
             pieces.append(y)
             begin += size
-        verdict = same(torch.cat(pieces, 1)[mask], expected[mask], f"in pieces of {', '.join(map(str, cuts))}")
+        verdict = same(
+            torch.cat(pieces, 1)[mask], expected[mask], f"in pieces of {', '.join(map(str, cuts))}"
+        )
         if not verdict[0]:
             return verdict
     return True, ""
@@ -208,15 +254,23 @@ def ahead(subject: Subject) -> Verdict:
 
 def padding(subject: Subject) -> Verdict:
     """A sentence alone = the same sentence among padding that holds anything, and so is what comes next."""
-    x, source, more = torch.randn(len(MASK), 6, SIZE), subject.source(len(MASK)), torch.randn(len(MASK), 1, SIZE)
+    x, source, more = (
+        torch.randn(len(MASK), 6, SIZE),
+        subject.source(len(MASK)),
+        torch.randn(len(MASK), 1, SIZE),
+    )
     y, state = subject.layer(x, subject.start(source, len(x)), MASK)
     after = subject.layer(more, state)[0] if subject.layer.causal else None
     for row, real in enumerate(MASK):
         one = slice(row, row + 1)
         alone, state = subject.layer(x[one, real], subject.start(None if source is None else source[one], 1))
-        verdicts = [same(y[row, real], alone[0], f"row {row} with mask {''.join('1' if r else '0' for r in real)}")]
+        verdicts = [
+            same(y[row, real], alone[0], f"row {row} with mask {''.join('1' if r else '0' for r in real)}")
+        ]
         if after is not None:
-            verdicts.append(same(after[one], subject.layer(more[one], state)[0], f"what comes after row {row}"))
+            verdicts.append(
+                same(after[one], subject.layer(more[one], state)[0], f"what comes after row {row}")
+            )
         for verdict in verdicts:
             if not verdict[0]:
                 return verdict
@@ -232,12 +286,17 @@ def forms(subject: Subject) -> Verdict:
         y = subject.whole(read, source, MASK)[MASK]
         weights = torch.linspace(-1, 1, y.numel()).view(y.shape)
         wanted = [read, *subject.layer.parameters()]
-        return y.detach(), list(torch.autograd.grad((y * weights).sum(), wanted, allow_unused=True, materialize_grads=True))
+        return y.detach(), list(
+            torch.autograd.grad((y * weights).sum(), wanted, allow_unused=True, materialize_grads=True)
+        )
 
     y, gradients = run()
     with plain():
         y_plain, gradients_plain = run()
-    for a, b, where in [(y, y_plain, "outputs"), *((a, b, "gradients") for a, b in zip(gradients, gradients_plain, strict=True))]:
+    for a, b, where in [
+        (y, y_plain, "outputs"),
+        *((a, b, "gradients") for a, b in zip(gradients, gradients_plain, strict=True)),
+    ]:
         verdict = same(a, b, where)
         if not verdict[0]:
             return verdict

@@ -30,19 +30,52 @@ SECTIONS: dict[str, config.Names] = {
     "corpus": {
         part.__name__: part
         for part in (
-            *(corpus.Text, corpus.Lines, corpus.Parallel, corpus.Table, corpus.JSONLines, dictionary.Dictionary),
+            *(
+                corpus.Text,
+                corpus.Lines,
+                corpus.Parallel,
+                corpus.Table,
+                corpus.JSONLines,
+                dictionary.Dictionary,
+            ),
             *(annotated.CoNLLU, annotated.Columns, annotated.SQuAD),
         )
     },
     "tokenizer": {
         part.__name__: part
-        for part in (tokenizer.Characters, tokenizer.Words, tokenizer.BPE, tokenizer.WordPiece, tokenizer.Unigram, tokenizer.File, Pattern)
+        for part in (
+            tokenizer.Characters,
+            tokenizer.Words,
+            tokenizer.BPE,
+            tokenizer.WordPiece,
+            tokenizer.Unigram,
+            tokenizer.File,
+            Pattern,
+        )
     },
-    "data": {part.__name__: part for part in (data.Windows, data.Blocks, data.Pairs, data.Masked, data.Tagged, data.Labelled, data.Questions)},
-    "model": {name: part for room in (models, equations) for name, part in vars(room).items() if name in room.__all__ and inspect.isclass(part)},
+    "data": {
+        part.__name__: part
+        for part in (
+            data.Windows,
+            data.Blocks,
+            data.Pairs,
+            data.Masked,
+            data.Tagged,
+            data.Labelled,
+            data.Questions,
+        )
+    },
+    "model": {
+        name: part
+        for room in (models, equations)
+        for name, part in vars(room).items()
+        if name in room.__all__ and inspect.isclass(part)
+    },
     "objective": {name: getattr(objectives, name) for name in objectives.__all__},
 }
-MODELS = [part for name, part in SECTIONS["model"].items() if hasattr(part, "continues")]  # parts that a whole model can be
+MODELS = [
+    part for name, part in SECTIONS["model"].items() if hasattr(part, "continues")
+]  # parts that a whole model can be
 PRESETS = Path(__file__).parent / "presets"
 
 
@@ -72,7 +105,9 @@ def own(parts: Sequence[type[nn.Module]]) -> config.Names:
     named: dict[str, type[nn.Module]] = {}
     for part in parts:
         if not (inspect.isclass(part) and issubclass(part, nn.Module)):
-            raise ValueError(f"parts: {part!r} is no class of a part; hand over classes such as a Cell, a Score, a Position or a Layer")
+            raise ValueError(
+                f"parts: {part!r} is no class of a part; hand over classes such as a Cell, a Score, a Position or a Layer"
+            )
         if part.__name__ in SECTIONS["model"] or named.get(part.__name__, part) is not part:
             taken = "a built-in part" if part.__name__ in SECTIONS["model"] else "another of your parts"
             raise ValueError(f"parts: {part.__name__} is the name of {taken}; give your class another name")
@@ -83,25 +118,38 @@ def own(parts: Sequence[type[nn.Module]]) -> config.Names:
 class Recipe:
     """A checked config: what each section makes, before any data is read. `parts` are classes of the user's own that it may name."""
 
-    def __init__(self, tree: config.Tree, lines: config.Lines | None = None, parts: Sequence[type[nn.Module]] = ()):
+    def __init__(
+        self, tree: config.Tree, lines: config.Lines | None = None, parts: Sequence[type[nn.Module]] = ()
+    ):
         lines = lines or config.Lines()
         known = [*SECTIONS, "train", "files", "seed", "from", "freeze", "rates", "layer_decay", "adapt"]
         for section in tree:
             if section not in known:
-                raise ValueError(f"{lines.at(str(section))}: no section is called {section!r}; {config.nearest(str(section), known)}")
+                raise ValueError(
+                    f"{lines.at(str(section))}: no section is called {section!r}; {config.nearest(str(section), known)}"
+                )
         for section in SECTIONS:
             if section not in tree:
-                raise ValueError(f"{lines.source}: the section {section!r} is missing; see a preset for an example")
+                raise ValueError(
+                    f"{lines.source}: the section {section!r} is missing; see a preset for an example"
+                )
         self.tree, self.lines = tree, lines
         sections = {**SECTIONS, "model": {**SECTIONS["model"], **own(parts)}}
         try:
-            self.parts = {section: config.build(tree[section], names, section, lines) for section, names in sections.items()}
+            self.parts = {
+                section: config.build(tree[section], names, section, lines)
+                for section, names in sections.items()
+            }
         except config.Unknown as error:
             if Path(lines.source).name != "config.yaml":
                 raise
-            raise config.Unknown(f"{error}; a part of your own is handed over from Python: load(folder, parts=[…])") from None
+            raise config.Unknown(
+                f"{error}; a part of your own is handed over from Python: load(folder, parts=[…])"
+            ) from None
         if (made := self.parts["model"].func) not in MODELS:
-            raise ValueError(f"{lines.at('model.type')}: {made.__name__} is no model; choose from {', '.join(one.__name__ for one in MODELS)}")
+            raise ValueError(
+                f"{lines.at('model.type')}: {made.__name__} is no model; choose from {', '.join(one.__name__ for one in MODELS)}"
+            )
         self.seed = config.convert(tree.get("seed", 0), int, {}, "seed", lines)
         self.files = config.options(Files, tree.get("files", {}), {}, "files", lines)()
         self.objective = self.parts["objective"]
@@ -121,7 +169,9 @@ class Recipe:
         tree, lines = config.override(tree, overrides), config.Lines(lines.source, lines.lines, overrides)
         for side, paths in (("train", data), ("valid", valid)):
             if paths is not None:
-                tree.setdefault("files", {})[side] = [path if path == "-" else str(Path(path).resolve()) for path in paths]
+                tree.setdefault("files", {})[side] = [
+                    path if path == "-" else str(Path(path).resolve()) for path in paths
+                ]
         if seed is not None:
             tree["seed"] = seed
         return cls(tree, lines, parts)
@@ -166,7 +216,9 @@ class Recipe:
         torch.manual_seed(self.seed)
         wanted, said = inspect.signature(self.parts["model"].func).parameters, self.parts["model"].keywords
         if said.get("vocabulary", vocabulary) < vocabulary:
-            raise ValueError(f"{self.lines.at('model.vocabulary')}: {said['vocabulary']} rows are fewer than the {vocabulary} tokens; leave it out")
+            raise ValueError(
+                f"{self.lines.at('model.vocabulary')}: {said['vocabulary']} rows are fewer than the {vocabulary} tokens; leave it out"
+            )
         names = [name for name in ("vocabulary", "source_vocabulary") if name in wanted and name not in said]
         sizes = {name: said.get("vocabulary", vocabulary) for name in names}
         model = self.parts["model"](**sizes, **({"labels": len(labels)} if "labels" in wanted else {}))
@@ -183,21 +235,33 @@ class Files:
 
     def need(self, name: str) -> list[str]:
         if not getattr(self, name):
-            raise ValueError("no data: say --data FILE (two files for a translator), or files.train in the config")
+            raise ValueError(
+                "no data: say --data FILE (two files for a translator), or files.train in the config"
+            )
         return getattr(self, name)
 
 
 class Run:
     """A trained model with all that is needed to use it."""
 
-    def __init__(self, folder: Path, recipe: Recipe, learnt: Tokenizer, model: nn.Module, known: Sequence[str] = ()):
-        self.folder, self.recipe, self.tokenizer, self.model, self.labels = folder, recipe, learnt, model, list(known)
+    def __init__(
+        self, folder: Path, recipe: Recipe, learnt: Tokenizer, model: nn.Module, known: Sequence[str] = ()
+    ):
+        self.folder, self.recipe, self.tokenizer, self.model, self.labels = (
+            folder,
+            recipe,
+            learnt,
+            model,
+            list(known),
+        )
         self.ends = recipe.parts["corpus"].func.ends
         self.specials = specials(learnt)
 
     def encode(self, texts: list[str], begin: bool = False) -> tuple[Tensor, Tensor]:
         """Texts as the model's input: ids (B, T) and their mask. `begin` is for prompts, which have no end yet."""
-        rows = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+        rows = [
+            encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        ]
         if begin:
             before = self.specials.before or ((self.specials.eos,) if self.ends else ())
             newline = self.tokenizer.encode("\n", add_special_tokens=False).ids
@@ -232,10 +296,14 @@ def set_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -
     own = dict(model.named_parameters())
     for name in [*own, *tensors]:
         if name not in tensors or name not in own:
-            raise ValueError(f"{source}: {name} is {'missing' if name in own else 'not in the model'}; the config and the weights differ")
+            raise ValueError(
+                f"{source}: {name} is {'missing' if name in own else 'not in the model'}; the config and the weights differ"
+            )
         if own[name].shape != tensors[name].shape:
             have, want = tuple(tensors[name].shape), tuple(own[name].shape)
-            raise ValueError(f"{source}: {name} has shape {have} and the config says {want}; the config and the weights differ")
+            raise ValueError(
+                f"{source}: {name} has shape {have} and the config says {want}; the config and the weights differ"
+            )
     with torch.no_grad():
         for name, parameter in own.items():
             parameter.copy_(tensors[name])
@@ -246,7 +314,9 @@ def keep(folder: Path, model: nn.Module, own: Mapping[str, Tensor], learnt: Toke
     try:
         made = layouts.keep(model, own, learnt)
     except layouts.Unfit:
-        files.write_whole(folder / "model.safetensors", save({name: tensor.contiguous() for name, tensor in own.items()}))
+        files.write_whole(
+            folder / "model.safetensors", save({name: tensor.contiguous() for name, tensor in own.items()})
+        )
         return
     for name in sorted(made.texts.keys() - {"tokenizer.json"}):  # which the run has
         files.write_whole(folder / name, made.texts[name])
@@ -260,7 +330,9 @@ def kept(folder: Path, model: nn.Module | None = None) -> dict[str, Tensor]:
         return load_file(path)
     if model is None:
         with torch.device("meta"):
-            model = Recipe(*config_of(folder)).model(tokenizer.load(folder / "tokenizer.json").get_vocab_size())
+            model = Recipe(*config_of(folder)).model(
+                tokenizer.load(folder / "tokenizer.json").get_vocab_size()
+            )
     return layouts.ours(layouts.fitting(model)[0], model, Tensors([path]), str(path))
 
 
@@ -271,7 +343,9 @@ def is_run(folder: str | Path) -> bool:
 def nameless(folder: Path) -> bool:
     """Whether a run has no file of labels because its data named none, as questions that all have answers."""
     try:
-        return not (folder / "labels.json").exists() and "labels" not in json.loads((folder / "data.json").read_text("utf-8"))
+        return not (folder / "labels.json").exists() and "labels" not in json.loads(
+            (folder / "data.json").read_text("utf-8")
+        )
     except (OSError, ValueError):
         return False
 
@@ -280,19 +354,29 @@ def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
     """The trained model of a run folder, ready to use; `parts` are the classes of the user's own that its config names."""
     folder = Path(folder)
     if not is_run(folder):
-        raise ValueError(f"{folder}: not a run folder (it has no config.yaml); train one with: seqloom train PRESET --data FILE --out {folder}")
+        raise ValueError(
+            f"{folder}: not a run folder (it has no config.yaml); train one with: seqloom train PRESET --data FILE --out {folder}"
+        )
     weights_file = folder / "model.safetensors"
     if not weights_file.exists():
-        raise ValueError(f"{folder}: the run has no finished weights yet; finish it with: seqloom train {folder}")
+        raise ValueError(
+            f"{folder}: the run has no finished weights yet; finish it with: seqloom train {folder}"
+        )
     recipe = Recipe(*config_of(folder), parts)
     learnt = tokenizer.load(folder / "tokenizer.json")
     try:
         said = json.loads((folder / "results.json").read_text("utf-8"))["weights"]["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"{folder / 'results.json'}: missing or damaged; write it again with: seqloom train {folder}") from None
+        raise ValueError(
+            f"{folder / 'results.json'}: missing or damaged; write it again with: seqloom train {folder}"
+        ) from None
     if files.sha256(weights_file) != said:
-        raise ValueError(f"{weights_file}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}")
-    known = labels.load(folder / "labels.json") if kinds.labelled(recipe.kinds()) and not nameless(folder) else []
+        raise ValueError(
+            f"{weights_file}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}"
+        )
+    known = (
+        labels.load(folder / "labels.json") if kinds.labelled(recipe.kinds()) and not nameless(folder) else []
+    )
     model = recipe.model(learnt.get_vocab_size(), known)
     set_weights(model, kept(folder, model), weights_file)
     return Run(folder, recipe, learnt, model.eval(), known)

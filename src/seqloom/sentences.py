@@ -34,13 +34,18 @@ def embed(
     A text longer than `length` tokens is cut, and the token that closes it kept. Texts of like length go together, as many as fit `tokens`.
     """
     if not hasattr(run.model, "features") or hasattr(run.model, "decoder"):
-        raise ValueError(f"{run.folder}: a {type(run.model).__name__} gives no vector for a text; use an encoder, such as MiniLM")
+        raise ValueError(
+            f"{run.folder}: a {type(run.model).__name__} gives no vector for a text; use an encoder, such as MiniLM"
+        )
     length = min(length, run.model.context or length)
     before, after = run.specials.before, run.specials.after
     if length < len(before) + len(after) + 1:
         raise ValueError(f"a length of {length} leaves no room for text: give more")
     most = length - len(before) - len(after)
-    rows = [[*before, *encoding.ids[:most], *after] for encoding in run.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
+    rows = [
+        [*before, *encoding.ids[:most], *after]
+        for encoding in run.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    ]
     rows = [row or [run.specials.opening] for row in rows]
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     found = np.zeros((len(rows), 0), np.float32)

@@ -37,21 +37,35 @@ def place(tmp_path_factory) -> Path:
 
 
 def study(place: Path, *systems: str, steps: int = 4, seeds: int = 1) -> Study:
-    sides = [tuple(str(place / "world" / f"{side}.{tongue}") for tongue in ("en", "fr")) for side in ("train", "valid", "test")]
-    return Study(place / "runs", tuple(str(place / f"{system}.yaml") for system in systems), *sides, ("steps", steps), seeds, beam=2)
+    sides = [
+        tuple(str(place / "world" / f"{side}.{tongue}") for tongue in ("en", "fr"))
+        for side in ("train", "valid", "test")
+    ]
+    return Study(
+        place / "runs",
+        tuple(str(place / f"{system}.yaml") for system in systems),
+        *sides,
+        ("steps", steps),
+        seeds,
+        beam=2,
+    )
 
 
 def test_a_study_runs_is_added_to_and_trains_nothing_twice(place: Path) -> None:
     first = study(place, "small")
     prepare(first)
     assert run_all(first, print, threads=1) == [] and [row.system for row in rows(first)] == ["small"]
-    before = {path: path.stat().st_mtime_ns for path in (place / "runs" / "small").rglob("*") if path.is_file()}
+    before = {
+        path: path.stat().st_mtime_ns for path in (place / "runs" / "small").rglob("*") if path.is_file()
+    }
     both = study(place, "small", "other")
     prepare(both)
     assert run_all(both, print, threads=1) == []
     found = rows(both)
     assert {row.system for row in found} == {"small", "other"} and found[0].rank == 1
-    assert list(curves(both, found)) == [row.system for row in found] and list(curves(both, found[::-1])) == [row.system for row in found[::-1]]
+    assert list(curves(both, found)) == [row.system for row in found] and list(curves(both, found[::-1])) == [
+        row.system for row in found[::-1]
+    ]
     assert {path: path.stat().st_mtime_ns for path in before} == before
     results = json.loads((place / "runs" / "other" / "seed-0" / "results.json").read_text("utf-8"))
     [other] = [row for row in found if row.system == "other"]
@@ -67,7 +81,9 @@ def test_ensembles_cost_what_their_members_cost_and_one_of_equals_is_one(place: 
     assert run_all(joined, print, threads=1) == []
     found = {row.system: row for row in rows(joined)}
     assert set(found) == {"small", "other", "small × 2", "other × 2", "all together"}
-    assert found["small × 2"].parameters == 2 * found["small"].parameters and found["small × 2"].flops == pytest.approx(2 * found["small"].flops)
+    assert found["small × 2"].parameters == 2 * found["small"].parameters and found[
+        "small × 2"
+    ].flops == pytest.approx(2 * found["small"].flops)
     assert found["all together"].parameters == found["small"].parameters + found["other"].parameters
     assert render(joined, list(found.values()), []).count("all together") >= 2
     one = tmp_path / "runs" / "small" / "seed-0"
@@ -75,10 +91,16 @@ def test_ensembles_cost_what_their_members_cost_and_one_of_equals_is_one(place: 
     assert outputs(joined, one, one)[0] == alone
 
 
-@pytest.mark.parametrize("code, stops", [(130, True), (143, True), (-15, True), (-2, True), (2, False), (-9, False)])
-def test_a_stopped_training_stops_the_study_and_a_failed_one_does_not(place: Path, tmp_path: Path, monkeypatch, code: int, stops: bool) -> None:
+@pytest.mark.parametrize(
+    "code, stops", [(130, True), (143, True), (-15, True), (-2, True), (2, False), (-9, False)]
+)
+def test_a_stopped_training_stops_the_study_and_a_failed_one_does_not(
+    place: Path, tmp_path: Path, monkeypatch, code: int, stops: bool
+) -> None:
     both = study(place, "small", "other")._replace(folder=tmp_path / "runs")
-    monkeypatch.setattr(subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, code))
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, code)
+    )
     if stops:
         with pytest.raises(KeyboardInterrupt):
             run_all(both, print)
@@ -92,7 +114,9 @@ def test_every_system_takes_the_wanted_size(system: str) -> None:
     tree = sized(find(system)[0], 1_000_000)
     model = Recipe(tree).model(4000)
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(1e6, rel=0.08)
-    assert {key: value for key, value in tree.items() if key != "model"} == {k: v for k, v in find(system)[0].items() if k != "model"}
+    assert {key: value for key, value in tree.items() if key != "model"} == {
+        k: v for k, v in find(system)[0].items() if k != "model"
+    }
 
 
 def test_a_size_that_cannot_be_is_refused() -> None:
@@ -131,7 +155,10 @@ def test_figures_of_unlike_signatures_refuse_to_share_a_column() -> None:
 
 
 def test_the_paired_bootstrap_tells_better_from_same() -> None:
-    references = [f"the {animal} crosses the {place} number {n}" for n, (animal, place) in enumerate([("dog", "street"), ("cat", "river")] * 30)]
+    references = [
+        f"the {animal} crosses the {place} number {n}"
+        for n, (animal, place) in enumerate([("dog", "street"), ("cat", "river")] * 30)
+    ]
     worse = [line.replace("crosses", "is") for line in references]
     p, interval = paired(("right", references), ("wrong", worse), references)
     assert p < 0.05 and interval >= 0
@@ -145,8 +172,21 @@ def test_the_paired_bootstrap_tells_better_from_same() -> None:
 
 
 def test_the_command_makes_table_page_and_json(place: Path, tmp_path: Path, capsys) -> None:
-    sides = [str(place / "world" / f"{side}.{tongue}") for side in ("train", "valid", "test") for tongue in ("en", "fr")]
-    command = ["compare", str(place / "small.yaml"), "--data", *sides[:2], "--valid", *sides[2:4], "--test", *sides[4:]]
+    sides = [
+        str(place / "world" / f"{side}.{tongue}")
+        for side in ("train", "valid", "test")
+        for tongue in ("en", "fr")
+    ]
+    command = [
+        "compare",
+        str(place / "small.yaml"),
+        "--data",
+        *sides[:2],
+        "--valid",
+        *sides[2:4],
+        "--test",
+        *sides[4:],
+    ]
     main([*command, "--steps", "2", "--beam", "2", "--threads", "1", "--out", str(tmp_path / "c"), "--json"])
     found = json.loads(capsys.readouterr().out)
     assert [row["system"] for row in found["rows"]] == ["small"] and found["failed"] == []

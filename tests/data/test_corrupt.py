@@ -38,7 +38,15 @@ def test_shares_are_as_asked() -> None:
 def test_x17_three_are_picked_two_masked_one_replaced_and_only_they_count() -> None:
     ids = torch.tensor([[5, 6, 7, 8, 9, 10, 11, 12]])
     for seed in range(2000):  # until chance draws the figure: 3 picked, of which 2 masked and 1 another word
-        found = corrupt(ids, torch.ones_like(ids, dtype=torch.bool), 20, drawn(ids, seed), rate=0.4, masked=0.6, replaced=0.4)
+        found = corrupt(
+            ids,
+            torch.ones_like(ids, dtype=torch.bool),
+            20,
+            drawn(ids, seed),
+            rate=0.4,
+            masked=0.6,
+            replaced=0.4,
+        )
         read, was = found.ids[found.picked], ids[found.picked]
         if len(read) == 3 and int((read == MASK).sum()) == 2 and bool(((read != MASK) & (read != was)).any()):
             break

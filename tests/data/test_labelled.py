@@ -18,7 +18,10 @@ WORDS = ["the", "dog", "naïve", "漢字", "sees", "a", "cat", "x" * 50]
 def sentences(count: int, seed: int = 0) -> list[tuple[list[str], list[str]]]:
     chance = random.Random(seed)
     rows = [chance.choices(WORDS, k=chance.randint(1, 12)) for _ in range(count)]
-    return [([f"n{number}", *words], ["N", *chance.choices("XYZ", k=len(words))]) for number, words in enumerate(rows)]
+    return [
+        ([f"n{number}", *words], ["N", *chance.choices("XYZ", k=len(words))])
+        for number, words in enumerate(rows)
+    ]
 
 
 def tagged(count: int) -> tuple[list, Store]:
@@ -28,7 +31,10 @@ def tagged(count: int) -> tuple[list, Store]:
 
 
 def words_of(batch, row: int) -> list[bytes]:
-    return [bytes(letters[letters > 0].tolist()) for letters in batch.letters.numpy()[batch.spelt[row][batch.mask[row]].numpy()].astype(np.uint8)]
+    return [
+        bytes(letters[letters > 0].tolist())
+        for letters in batch.letters.numpy()[batch.spelt[row][batch.mask[row]].numpy()].astype(np.uint8)
+    ]
 
 
 def test_every_sentence_comes_once_with_its_words_pieces_and_tags():
@@ -42,7 +48,10 @@ def test_every_sentence_comes_once_with_its_words_pieces_and_tags():
             assert spelt == [word.encode()[:32] for word in words]
             assert ["NXYZ"[tag] for tag in batch.targets[row][batch.mask[row]]] == tags
             pieces, begins, _, _ = store[number]
-            assert batch.ids[row][batch.real[row]].tolist() == pieces.tolist() and batch.begins[row][batch.mask[row]].tolist() == begins.tolist()
+            assert (
+                batch.ids[row][batch.real[row]].tolist() == pieces.tolist()
+                and batch.begins[row][batch.mask[row]].tolist() == begins.tolist()
+            )
             seen.append(number)
     assert sorted(seen) == list(range(300))
 
@@ -63,9 +72,18 @@ def test_a_long_sentence_is_cut_in_training_and_whole_in_use():
 def texts(count: int, pair: bool, number: bool = False) -> tuple[list, Store]:
     chance = random.Random(1)
     said = (lambda: chance.random()) if number else (lambda: chance.choice("ab"))
-    records = [(*(" ".join([f"{n}", *chance.choices(WORDS, k=chance.randint(1, 15))]) for _ in range(1 + pair)), said()) for n in range(count)]
+    records = [
+        (
+            *(" ".join([f"{n}", *chance.choices(WORDS, k=chance.randint(1, 15))]) for _ in range(1 + pair)),
+            said(),
+        )
+        for n in range(count)
+    ]
     kinds = ("text",) * (1 + pair) + (("number",) if number else ("label",))
-    return records, held(records, Layout(kinds, [Words([text for record in records for text in record[:-1]])], True, ["a", "b"]))
+    return records, held(
+        records,
+        Layout(kinds, [Words([text for record in records for text in record[:-1]])], True, ["a", "b"]),
+    )
 
 
 @pytest.mark.parametrize("pair", [False, True])
@@ -80,7 +98,9 @@ def test_every_text_comes_once_with_what_is_said_of_it(pair, number):
         for row in range(len(batch.ids)):
             ids = batch.ids[row][batch.real[row]].tolist()
             (place,) = [n for n in range(200) if store[n][0].tolist() == ids[1:]]
-            assert ids[0] == BOS and batch.targets[row] == pytest.approx(records[place][-1] if number else "ab".index(records[place][-1]))
+            assert ids[0] == BOS and batch.targets[row] == pytest.approx(
+                records[place][-1] if number else "ab".index(records[place][-1])
+            )
             if pair:
                 assert batch.second[row][batch.second_real[row]].tolist() == [BOS, *store[place][1].tolist()]
             seen.append(place)
@@ -138,12 +158,21 @@ def test_a_part_of_a_long_passage_holds_the_answer_in_most_records():
         assert batch.second[row, a - 1 : b].tolist() == tokens[first:last].tolist()
 
 
-@pytest.mark.parametrize("make", [lambda: Tagged(tagged(120)[1], 80, pool=50), lambda: Labelled(texts(120, True)[1], 80, pool=50),
-                                  lambda: questions(40, [[(4, "dog")]] * 120)], ids=["tagged", "labelled", "questions"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Tagged(tagged(120)[1], 80, pool=50),
+        lambda: Labelled(texts(120, True)[1], 80, pool=50),
+        lambda: questions(40, [[(4, "dog")]] * 120),
+    ],
+    ids=["tagged", "labelled", "questions"],
+)
 def test_a_cursor_goes_on_exactly(make):
     straight = list(islice(make().batches(), 30))
     for cut in (1, 13):
-        for (batch, cursor), (other, expected) in zip(islice(make().batches(straight[cut - 1][1]), 30 - cut), straight[cut:], strict=True):
+        for (batch, cursor), (other, expected) in zip(
+            islice(make().batches(straight[cut - 1][1]), 30 - cut), straight[cut:], strict=True
+        ):
             assert cursor == expected and batch.ids.equal(other.ids) and batch.targets.equal(other.targets)
 
 

@@ -45,7 +45,9 @@ def test_shares_are_as_asked_and_change_with_the_epoch() -> None:
         batch, _ = next(stream)
         seen.append(batch)
     picked = torch.cat([batch.mask[:, 1:-1] for batch in seen])
-    read, was = (torch.cat([getattr(batch, name)[batch.mask] for batch in seen]) for name in ("ids", "targets"))
+    read, was = (
+        torch.cat([getattr(batch, name)[batch.mask] for batch in seen]) for name in ("ids", "targets")
+    )
     assert abs(picked.float().mean() - 0.2) < 0.01
     assert abs((read == MASK).float().mean() - 0.5) < 0.02
     assert abs((read == was).float().mean() - 0.2) < 0.02 and read.min() >= MASK
@@ -100,11 +102,20 @@ def test_half_of_the_second_segments_go_on_and_half_come_from_anywhere() -> None
     for row, goes_on in zip(batch.targets.numpy(), batch.follows.tolist(), strict=True):
         (split,) = np.flatnonzero(row[:-1] == EOS)
         first, second = row[1:split], row[split + 1 : -1]
-        assert row[0] == BOS and row[-1] == EOS and len(first) + len(second) == 40 and min(len(first), len(second)) >= 10
-        (begin,) = [b for b in np.flatnonzero(tokens == first[0]) if np.array_equal(tokens[b : b + len(first)], first)]
+        assert (
+            row[0] == BOS
+            and row[-1] == EOS
+            and len(first) + len(second) == 40
+            and min(len(first), len(second)) >= 10
+        )
+        (begin,) = [
+            b for b in np.flatnonzero(tokens == first[0]) if np.array_equal(tokens[b : b + len(first)], first)
+        ]
         after = tokens[begin + len(first) : begin + 40]
         assert np.array_equal(after, second) == bool(goes_on)
-        assert any(np.array_equal(tokens[b : b + len(second)], second) for b in np.flatnonzero(tokens == second[0]))
+        assert any(
+            np.array_equal(tokens[b : b + len(second)], second) for b in np.flatnonzero(tokens == second[0])
+        )
         follows.append(goes_on)
     assert 0.42 < np.mean(follows) < 0.58
     assert not batch.mask[batch.targets < 5].any()
@@ -112,7 +123,12 @@ def test_half_of_the_second_segments_go_on_and_half_come_from_anywhere() -> None
 
 def test_chances_are_uniform_and_independent_of_their_neighbours() -> None:
     drawn = chances(5, np.arange(400), 250)
-    assert drawn.min() >= 0 and drawn.max() < 1 and abs(drawn.mean() - 0.5) < 0.003 and abs(drawn.var() - 1 / 12) < 0.001
+    assert (
+        drawn.min() >= 0
+        and drawn.max() < 1
+        and abs(drawn.mean() - 0.5) < 0.003
+        and abs(drawn.var() - 1 / 12) < 0.001
+    )
     for one, other in ((drawn[:, :-1], drawn[:, 1:]), (drawn[:-1], drawn[1:])):
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.012
 
@@ -131,7 +147,9 @@ def test_x8_the_preset_reads_forty_epochs_of_the_decks_words() -> None:
     tree = Recipe.of("bert").tree
     rows = tree["data"]["batch"] * tree["train"]["accumulate"]
     assert (tree["data"]["width"], rows, tree["train"]["steps"]) == (256, 512, 1_000_000)
-    assert tree["data"]["width"] * rows * tree["train"]["steps"] / (0.8e9 + 2.5e9) == pytest.approx(39.7, abs=0.03)
+    assert tree["data"]["width"] * rows * tree["train"]["steps"] / (0.8e9 + 2.5e9) == pytest.approx(
+        39.7, abs=0.03
+    )
     optimizer, schedule, stack = tree["train"]["optimizer"], tree["train"]["schedule"], tree["model"]["stack"]
     assert (optimizer["rate"], schedule["type"], schedule["warmup"]) == (1e-4, "Linear", 10_000)
     assert stack["dropout"] == 0.1 and stack["feedforward"]["activation"] == "gelu" and not stack["causal"]

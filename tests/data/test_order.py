@@ -22,7 +22,10 @@ def test_an_index_alone_goes_where_it_goes_in_company(count: int, index: int, se
 
 
 def test_keys_give_unlike_orders_that_look_random() -> None:
-    first, second = permute(np.arange(10_000), 10_000, key(0, 1)), permute(np.arange(10_000), 10_000, key(0, 2))
+    first, second = (
+        permute(np.arange(10_000), 10_000, key(0, 1)),
+        permute(np.arange(10_000), 10_000, key(0, 2)),
+    )
     assert (first == second).mean() < 0.01
     assert abs(np.corrcoef(np.arange(10_000), first)[0, 1]) < 0.04  # 4 standard errors of a random order
     assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 0.04

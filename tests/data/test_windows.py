@@ -28,7 +28,11 @@ def test_x9_windows_of_five_over_fifty_tokens() -> None:
 
     def begins(stride: int) -> list[int]:
         """Where the windows begin in <eos> (which stands for t1) and 49 tokens (t2 … t50)."""
-        rows = [row for batch in Windows(store(49), width=4, batch=7, stride=stride).once() for row in batch.ids.tolist()]
+        rows = [
+            row
+            for batch in Windows(store(49), width=4, batch=7, stride=stride).once()
+            for row in batch.ids.tolist()
+        ]
         return [1 if row[0] == EOS else row[0] - 10 + 2 for row in rows]
 
     assert begins(1) == list(range(1, 47))
@@ -39,7 +43,9 @@ def test_x9_windows_of_five_over_fifty_tokens() -> None:
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 80), st.integers(1, 30), st.integers(1, 7), st.integers(1, 30), st.integers(1, 3))
-def test_every_token_counts_once_in_windows(length: int, width: int, batch: int, stride: int, world: int) -> None:
+def test_every_token_counts_once_in_windows(
+    length: int, width: int, batch: int, stride: int, world: int
+) -> None:
     parts = [counted(Windows(store(length), width, batch, stride).once(rank, world)) for rank in range(world)]
     assert sorted(token for part in parts for token in part) == list(range(length))
 
@@ -79,12 +85,22 @@ def test_a_cursor_goes_on_exactly(make) -> None:
     for cut in (1, 7, 23):
         rest = islice(make(store(200)).batches(straight[cut - 1][1]), 40 - cut)
         for (batch, cursor), (other, expected) in zip(rest, straight[cut:], strict=True):
-            assert cursor == expected and batch.ids.equal(other.ids) and batch.targets.equal(other.targets) and batch.carry == other.carry
+            assert (
+                cursor == expected
+                and batch.ids.equal(other.ids)
+                and batch.targets.equal(other.targets)
+                and batch.carry == other.carry
+            )
 
 
 @pytest.mark.parametrize("make", [lambda s: Windows(s, 8, 6), lambda s: Blocks(s, 8, 6)])
 def test_ranks_share_a_batch(make) -> None:
-    for whole, *parts in islice(zip(make(store(300)).batches(), *(make(store(300)).batches((), r, 3) for r in range(3)), strict=False), 9):
+    for whole, *parts in islice(
+        zip(
+            make(store(300)).batches(), *(make(store(300)).batches((), r, 3) for r in range(3)), strict=False
+        ),
+        9,
+    ):
         rows = sorted(tuple(row) for batch, _ in parts for row in batch.ids.tolist())
         assert rows == sorted(map(tuple, whole[0].ids.tolist()))
 

@@ -52,7 +52,9 @@ class LSTM(nn.Module):
         x, outs = self.embedding(ids), []
         h, c = (x.new_zeros(len(ids), 2, x.shape[-1]),) * 2 if state is None else (state["h"], state["c"])
         for t in range(ids.shape[1]):
-            out, (h1, c1) = self.rnn(x[:, t : t + 1], (h.transpose(0, 1).contiguous(), c.transpose(0, 1).contiguous()))
+            out, (h1, c1) = self.rnn(
+                x[:, t : t + 1], (h.transpose(0, 1).contiguous(), c.transpose(0, 1).contiguous())
+            )
             h1, c1 = h1.transpose(0, 1), c1.transpose(0, 1)
             real = True if mask is None else mask[:, t, None, None]
             h, c = (h1, c1) if mask is None else (torch.where(real, h1, h), torch.where(real, c1, c))
@@ -70,7 +72,11 @@ class Attention(nn.Module):
         super().__init__()
         torch.manual_seed(seed)
         self.context = context
-        self.embedding, self.position, self.head = nn.Embedding(vocabulary, dim), nn.Embedding(context, dim), nn.Linear(dim, vocabulary)
+        self.embedding, self.position, self.head = (
+            nn.Embedding(vocabulary, dim),
+            nn.Embedding(context, dim),
+            nn.Linear(dim, vocabulary),
+        )
         self.q, self.k, self.v = (nn.Linear(dim, dim) for _ in range(3))
         self.double()
 
@@ -95,7 +101,11 @@ def random_table(vocabulary, order, seed):
     """Random probabilities after every context of at most `order` tokens."""
     generator = torch.Generator().manual_seed(seed)
     contexts = [c for n in range(order + 1) for c in itertools.product(range(vocabulary), repeat=n)]
-    rows = (2 * torch.randn(len(contexts), vocabulary, generator=generator, dtype=torch.float64)).softmax(-1).tolist()
+    rows = (
+        (2 * torch.randn(len(contexts), vocabulary, generator=generator, dtype=torch.float64))
+        .softmax(-1)
+        .tolist()
+    )
     return dict(zip(contexts, rows, strict=True))
 
 
@@ -138,7 +148,11 @@ def toys():
 
     class Toys:
         table, lstm, attention = Table, LSTM, Attention
-        random_table, enumerate_all, dialogue = staticmethod(random_table), staticmethod(enumerate_all), staticmethod(dialogue)
+        random_table, enumerate_all, dialogue = (
+            staticmethod(random_table),
+            staticmethod(enumerate_all),
+            staticmethod(dialogue),
+        )
 
     return Toys
 

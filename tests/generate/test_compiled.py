@@ -13,12 +13,22 @@ from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import GRU, RNN, ALiBi, AttentiveRNN, Learned, Rotary, Transformer, plain, quantize
 
 MODELS = {
-    "learned": lambda: LanguageModel(40, 32, partial(Transformer, layers=2, heads=4, position=partial(Learned, length=32))),
+    "learned": lambda: LanguageModel(
+        40, 32, partial(Transformer, layers=2, heads=4, position=partial(Learned, length=32))
+    ),
     "rotary": lambda: LanguageModel(40, 32, partial(Transformer, layers=2, heads=4, position=Rotary)),
     "alibi": lambda: LanguageModel(40, 32, partial(Transformer, layers=2, heads=4, position=ALiBi)),
     "gru": lambda: LanguageModel(40, 32, partial(RNN, dim=24, cell=GRU, layers=2)),
-    "translator": lambda: Seq2Seq(40, 40, 32, partial(Transformer, layers=1, heads=4, causal=False), partial(Transformer, layers=2, heads=4)),
-    "attentive": lambda: Seq2Seq(40, 40, 32, partial(RNN, dim=16, direction="both"), partial(AttentiveRNN, dim=24)),
+    "translator": lambda: Seq2Seq(
+        40,
+        40,
+        32,
+        partial(Transformer, layers=1, heads=4, causal=False),
+        partial(Transformer, layers=2, heads=4),
+    ),
+    "attentive": lambda: Seq2Seq(
+        40, 40, 32, partial(RNN, dim=16, direction="both"), partial(AttentiveRNN, dim=24)
+    ),
 }
 SOURCES = torch.tensor([[5, 6, 7, 8, 9], [9, 5, 0, 0, 0], [11, 12, 13, 0, 0]])
 REAL = SOURCES > 0
@@ -54,7 +64,13 @@ def literal_beam(model, row, width, length, penalty):
     live, outcomes = [(0.0, [])], []
     for t in range(1, length + 1):
         every = sorted(
-            ((total + p, [*text, token]) for total, text in live for token, p in enumerate(log_p(model, row, text)) if token not in BAN), reverse=True
+            (
+                (total + p, [*text, token])
+                for total, text in live
+                for token, p in enumerate(log_p(model, row, text))
+                if token not in BAN
+            ),
+            reverse=True,
         )
         scale = ((5 + t) / 6) ** penalty
         outcomes += [(total / scale, text[:-1], True) for total, text in every[:width] if text[-1] == STOP]
@@ -84,7 +100,9 @@ def test_a_batch_of_unequal_prompts_is_each_alone(name, kind):
     if kind == "int8":
         quantize(model)
     for pick in (Greedy(), Sample(top_k=5), Sample(temperature=1.3, top_p=0.8)):
-        together = complete(model, *opened(model), pick=pick, length=12, stop=(STOP,), ban=BAN, seed=[7, 8, 9])
+        together = complete(
+            model, *opened(model), pick=pick, length=12, stop=(STOP,), ban=BAN, seed=[7, 8, 9]
+        )
         for row in range(3):
             alone_rows = slice(row, row + 1)
             count = int(REAL[row].sum())
@@ -107,7 +125,9 @@ def test_the_loop_is_the_equations(name):
     double = copy.deepcopy(model).double()
     for row, text in enumerate(complete(model, *opened(model), length=10, stop=(STOP,), ban=BAN)):
         chosen = [*text.ids, STOP] if text.finished else text.ids
-        assert len(text.log_probabilities) == len(chosen) and text.log_probability == pytest.approx(sum(text.log_probabilities))
+        assert len(text.log_probabilities) == len(chosen) and text.log_probability == pytest.approx(
+            sum(text.log_probabilities)
+        )
         for t, token in enumerate(chosen):
             every = log_p(double, row, chosen[:t])
             assert text.log_probabilities[t] == pytest.approx(every[token], abs=1e-4)
@@ -123,9 +143,14 @@ def test_top_k_among_few_is_top_k_among_all():
     model = made("learned")
     for seed in range(5):
         for options in ({"top_k": 5}, {"top_k": 12, "temperature": 2.0, "top_p": 0.9}):
-            some, every = (complete(model, *opened(model), pick=kind(**options), length=15, seed=seed) for kind in (Sample, All))
+            some, every = (
+                complete(model, *opened(model), pick=kind(**options), length=15, seed=seed)
+                for kind in (Sample, All)
+            )
             assert [text.ids for text in some] == [text.ids for text in every]
-            assert [text.log_probability for text in some] == pytest.approx([text.log_probability for text in every], abs=1e-4)
+            assert [text.log_probability for text in some] == pytest.approx(
+                [text.log_probability for text in every], abs=1e-4
+            )
 
 
 def test_what_was_said_is_less_likely_to_come_again():
@@ -159,4 +184,6 @@ def test_a_text_may_end_when_the_caller_says_so():
 
     texts = complete(model, *opened(model), length=12, stop=(), ban=BAN, until=until)
     assert [text.ids for text in texts] == [text.ids[: row + 2] for row, text in enumerate(free)]
-    assert all(text.finished for text in texts) and asked[0] == (0, free[0].ids[:1]) and len(asked) == 2 + 3 + 4
+    assert (
+        all(text.finished for text in texts) and asked[0] == (0, free[0].ids[:1]) and len(asked) == 2 + 3 + 4
+    )

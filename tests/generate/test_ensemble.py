@@ -11,11 +11,14 @@ REAL = torch.tensor([[True, True, True], [True, True, True], [True, True, False]
 
 def test_an_ensemble_of_one_is_the_model(network):
     alone = beam(network, PROMPTS, mask=REAL, width=3, length=6, nbest=3)
-    assert [[one.ids for one in found] for found in beam(Ensemble([network]), PROMPTS, mask=REAL, width=3, length=6, nbest=3)] == [
-        [one.ids for one in found] for found in alone
-    ]
+    assert [
+        [one.ids for one in found]
+        for found in beam(Ensemble([network]), PROMPTS, mask=REAL, width=3, length=6, nbest=3)
+    ] == [[one.ids for one in found] for found in alone]
     pick = Sample(temperature=0.8)
-    assert complete(Ensemble([network]), PROMPTS, mask=REAL, pick=pick, length=6) == complete(network, PROMPTS, mask=REAL, pick=pick, length=6)
+    assert complete(Ensemble([network]), PROMPTS, mask=REAL, pick=pick, length=6) == complete(
+        network, PROMPTS, mask=REAL, pick=pick, length=6
+    )
 
 
 def test_an_ensemble_averages_probabilities_of_unlike_models(toys):
@@ -56,7 +59,13 @@ def test_forced_log_probabilities_are_what_searches_report(network):
             for done in (True, False):
                 rows = [row for row, one in enumerate(chosen) if one.finished is done]
                 if rows:
-                    scored = force(network, PROMPTS[rows], [chosen[row].ids for row in rows], mask=REAL[rows], end=3 if done else None)
+                    scored = force(
+                        network,
+                        PROMPTS[rows],
+                        [chosen[row].ids for row in rows],
+                        mask=REAL[rows],
+                        end=3 if done else None,
+                    )
                     for row, tokens in zip(rows, scored, strict=True):
                         assert sum(tokens) == pytest.approx(chosen[row].log_probability)
 

@@ -23,4 +23,6 @@ def test_the_command_prints_its_counts(capsys, monkeypatch) -> None:
     monkeypatch.setattr("sys.argv", ["search.py", "--models", "4", "--seed", "7"])
     search.main()
     said = capsys.readouterr().out
-    assert "4 models: exact search was beaten 0 times; a beam of one was greedy on all" in said and all(kind in said for kind in search.KINDS)
+    assert "4 models: exact search was beaten 0 times; a beam of one was greedy on all" in said and all(
+        kind in said for kind in search.KINDS
+    )

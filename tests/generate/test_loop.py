@@ -66,7 +66,9 @@ def test_sampled_texts_do_not_depend_on_the_batch(network):
 def test_log_probability_is_the_models_own_whatever_the_pick(network):
     ids, mask = padded(PROMPTS)
     for pick in (Greedy(), Sample(temperature=4.0), Sample(temperature=0.2, top_k=2)):
-        for prompt, text in zip(PROMPTS, complete(network, ids, mask=mask, pick=pick, length=6, stop=(), seed=3), strict=True):
+        for prompt, text in zip(
+            PROMPTS, complete(network, ids, mask=mask, pick=pick, length=6, stop=(), seed=3), strict=True
+        ):
             assert text.log_probability == pytest.approx(log_probability(network, prompt, text.ids))
 
 
@@ -79,7 +81,9 @@ def test_continuing_from_a_state_is_continuing_the_text(network):
 
 def test_sampled_texts_follow_the_joint_distribution(toys):
     table = {(0,): [0.1, 0.2, 0.3, 0.4], (1,): [0.3, 0.2, 0.1, 0.4], (2,): [0.25, 0.25, 0.4, 0.1]}
-    texts = complete(toys.table(table, 1), torch.full((4000, 1), 1), pick=Sample(), length=2, stop=(3,), ban=(), seed=0)
+    texts = complete(
+        toys.table(table, 1), torch.full((4000, 1), 1), pick=Sample(), length=2, stop=(3,), ban=(), seed=0
+    )
     outcomes = toys.enumerate_all(table, 1, [1], 2, stop=(3,))
     counts = {tuple(ids) + (("end",) if finished else ()): 0 for _, _, ids, finished in outcomes}
     for text in texts:
@@ -119,7 +123,9 @@ def test_a_finished_row_leaves_the_batch_and_only_last_positions_reach_the_outpu
 
 def test_the_last_token_is_never_fed_back(toys):
     model = chain(toys)
-    assert [text.ids for text in complete(model, torch.tensor([[8]]), length=3, ban=(), stop=())] == [[7, 6, 5]]
+    assert [text.ids for text in complete(model, torch.tensor([[8]]), length=3, ban=(), stop=())] == [
+        [7, 6, 5]
+    ]
     assert len(model.seen) == 3
 
 
@@ -143,7 +149,9 @@ def test_banned_tokens_never_come_out_and_their_mass_is_not_handed_on(toys):
 def test_any_stop_token_ends_and_is_left_out_but_counted(toys):
     table = {(0,): [0, 0.9, 0.1], (1,): [0, 0, 1], (2,): [1, 0, 0]}
     [text] = complete(toys.table(table, 1), torch.tensor([[0]]), stop=(2, 1), ban=())
-    assert (text.ids, text.finished) == ([], True) and text.log_probability == pytest.approx(torch.tensor(0.9).log().item())
+    assert (text.ids, text.finished) == ([], True) and text.log_probability == pytest.approx(
+        torch.tensor(0.9).log().item()
+    )
     [text] = complete(toys.table(table, 1), torch.tensor([[0]]), stop=(2,), ban=())
     assert (text.ids, text.finished) == ([1], True)
 
@@ -230,4 +238,6 @@ def test_half_precision_logits_are_read_in_single():
             return h
 
     [step] = generate(Half(), torch.tensor([[1]]), length=1, ban=())
-    assert step.log_probabilities.item() == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).log_softmax(0)[2].item(), abs=1e-6)
+    assert step.log_probabilities.item() == pytest.approx(
+        torch.tensor([0.0, 1.0, 2.0]).log_softmax(0)[2].item(), abs=1e-6
+    )

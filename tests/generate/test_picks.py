@@ -38,10 +38,22 @@ def draw(pick, logits, count):
 def grid(pick, logits, points=4001):
     """The share of each token over evenly spread numbers: the distribution itself, to 1/points."""
     uniform = torch.arange(points, dtype=torch.float64) / points
-    return pick(torch.tensor(logits, dtype=torch.float64).expand(points, -1), uniform).bincount(minlength=len(logits)) / points
+    return (
+        pick(torch.tensor(logits, dtype=torch.float64).expand(points, -1), uniform).bincount(
+            minlength=len(logits)
+        )
+        / points
+    )
 
 
-OPTIONS = [{}, {"temperature": 0.5}, {"temperature": 3.0}, {"top_k": 3}, {"top_p": 0.7}, {"temperature": 2.0, "top_k": 5, "top_p": 0.6}]
+OPTIONS = [
+    {},
+    {"temperature": 0.5},
+    {"temperature": 3.0},
+    {"top_k": 3},
+    {"top_p": 0.7},
+    {"temperature": 2.0, "top_k": 5, "top_p": 0.6},
+]
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -54,7 +66,9 @@ def test_frequencies_match_the_truncated_softmax(options):
 
 
 @given(
-    logits=st.lists(st.sampled_from([-math.inf, -2.0, 0.0, 0.5, 3.0]), min_size=1, max_size=7).filter(lambda x: max(x) > -math.inf),
+    logits=st.lists(st.sampled_from([-math.inf, -2.0, 0.0, 0.5, 3.0]), min_size=1, max_size=7).filter(
+        lambda x: max(x) > -math.inf
+    ),
     temperature=st.floats(0.3, 3),
     top_k=st.none() | st.integers(1, 9),
     top_p=st.none() | st.floats(0.01, 0.99),
@@ -79,7 +93,9 @@ def test_the_token_that_crosses_the_threshold_stays():
 @pytest.mark.parametrize("spread", [0.1, 1.0, 4.0])
 def test_the_nucleus_of_a_large_vocabulary(spread):
     """Flat, it holds most of the 2000 tokens; peaked, a handful; rounded, with many ties."""
-    logits = (spread * torch.randn(2, 2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).round(decimals=1)
+    logits = (
+        spread * torch.randn(2, 2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ).round(decimals=1)
     for row, kept in zip(logits.tolist(), keep_nucleus(logits.softmax(-1), 0.777), strict=True):
         assert (kept > 0).tolist() == [p > 0 for p in truncated(row, top_p=0.777)]
         assert torch.equal(kept[kept > 0], torch.tensor(row, dtype=torch.float64).softmax(-1)[kept > 0])
@@ -88,12 +104,22 @@ def test_the_nucleus_of_a_large_vocabulary(spread):
 def test_temperature_comes_before_the_nucleus():
     logits = [math.log(p) for p in (0.5, 0.3, 0.2)]
     assert (grid(Sample(top_p=0.75), logits) > 0).tolist() == [True, True, False]
-    assert (grid(Sample(temperature=9.0, top_p=0.75), logits) > 0).tolist() == [True, True, True]  # flat: two hold about .7
-    assert (grid(Sample(top_k=2, top_p=0.6), logits) > 0).tolist() == [True, False, False]  # of two, the first holds .625
+    assert (grid(Sample(temperature=9.0, top_p=0.75), logits) > 0).tolist() == [
+        True,
+        True,
+        True,
+    ]  # flat: two hold about .7
+    assert (grid(Sample(top_k=2, top_p=0.6), logits) > 0).tolist() == [
+        True,
+        False,
+        False,
+    ]  # of two, the first holds .625
 
 
 def test_a_tiny_temperature_and_one_candidate_are_greedy():
-    logits = torch.randn(50, 30, generator=torch.Generator().manual_seed(0)).round(decimals=1)  # rounded: with ties
+    logits = torch.randn(50, 30, generator=torch.Generator().manual_seed(0)).round(
+        decimals=1
+    )  # rounded: with ties
     uniform = torch.rand(50, generator=torch.Generator().manual_seed(1))
     best = torch.tensor([max(range(30), key=row.__getitem__) for row in logits.tolist()])
     assert torch.equal(Greedy()(logits, uniform), best)
@@ -130,7 +156,11 @@ def test_options_are_annotated_for_configs():
 
 def test_hash_gives_the_published_numbers():
     step = 0x9E3779B97F4A7C15
-    assert [splitmix64(1234567 + i * step) for i in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [splitmix64(1234567 + i * step) for i in range(3)] == [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+    ]
     assert splitmix64(-1) == splitmix64(2**64 - 1)
 
 

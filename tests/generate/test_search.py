@@ -28,7 +28,11 @@ def test_figure_10_8_greedy_says_yes_yes_and_searches_say_ok_ok(toys):
     proven = exact(model, ids, stop=(END,), ban=(BOS,))
     assert greedy.ids == [YES, YES] and math.exp(greedy.log_probability) == pytest.approx(0.20)
     for found in (best, proven):
-        assert found.ids == [OK, OK] and found.finished and math.exp(found.log_probability) == pytest.approx(0.28)
+        assert (
+            found.ids == [OK, OK]
+            and found.finished
+            and math.exp(found.log_probability) == pytest.approx(0.28)
+        )
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6, 1.0, 2.5])
@@ -37,7 +41,14 @@ def test_a_wide_beam_lists_every_outcome_in_order(toys, penalty, seed):
     table = toys.random_table(4, 2, seed)
     outcomes = toys.enumerate_all(table, 2, [1, 2], 4, stop=(3,), ban=(0,), penalty=penalty)
     [found] = beam(
-        toys.table(table, 2), torch.tensor([[1, 2]]), width=200, length=4, stop=(3,), ban=(0,), penalty=penalty, nbest=len(outcomes)
+        toys.table(table, 2),
+        torch.tensor([[1, 2]]),
+        width=200,
+        length=4,
+        stop=(3,),
+        ban=(0,),
+        penalty=penalty,
+        nbest=len(outcomes),
     )
     assert len(found) == len(outcomes) == 31
     same(found, outcomes)
@@ -51,7 +62,9 @@ def test_leaving_early_never_loses_the_best(toys, penalty, nbest):
         table = toys.random_table(3, 1, seed)
         model = toys.table(table, 1)
         outcomes = toys.enumerate_all(table, 1, [1], 7, stop=(2,), penalty=penalty)
-        [found] = beam(model, torch.tensor([[1]]), width=200, length=7, stop=(2,), ban=(), penalty=penalty, nbest=nbest)
+        [found] = beam(
+            model, torch.tensor([[1]]), width=200, length=7, stop=(2,), ban=(), penalty=penalty, nbest=nbest
+        )
         assert len(found) == nbest
         same(found, outcomes)
 
@@ -60,13 +73,19 @@ def test_a_length_penalty_can_prefer_the_longer_text(toys):
     table = {(0,): [0, 0.55, 0.45], (1,): [0, 0.8, 0.2], (2,): [1, 0, 0]}  # token 2 ends
     texts = {}
     for penalty in (0.0, 3.0):
-        [[best]] = beam(toys.table(table, 1), torch.tensor([[0]]), width=4, length=4, stop=(2,), ban=(), penalty=penalty)
+        [[best]] = beam(
+            toys.table(table, 1), torch.tensor([[0]]), width=4, length=4, stop=(2,), ban=(), penalty=penalty
+        )
         same([best], toys.enumerate_all(table, 1, [0], 4, stop=(2,), penalty=penalty))
         texts[penalty] = best.ids
     assert len(texts[3.0]) > len(texts[0.0]) == 0
 
 
-@given(seed=st.integers(0, 10_000), prompt=st.lists(st.integers(0, 3), min_size=1, max_size=3), length=st.integers(1, 5))
+@given(
+    seed=st.integers(0, 10_000),
+    prompt=st.lists(st.integers(0, 3), min_size=1, max_size=3),
+    length=st.integers(1, 5),
+)
 @settings(max_examples=60, deadline=None)
 def test_exact_is_the_enumerations_best_and_no_search_beats_it(toys, seed, prompt, length):
     table = toys.random_table(4, 2, seed)
@@ -83,7 +102,10 @@ def test_exact_is_the_enumerations_best_and_no_search_beats_it(toys, seed, promp
             assert found[0].log_probability == pytest.approx(greedy.log_probability)
 
 
-PROMPTS, MASK = torch.tensor([[1, 5, 6, 4], [4, 0, 0, 0], [7, 8, 0, 0]]), torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0]]).bool()
+PROMPTS, MASK = (
+    torch.tensor([[1, 5, 6, 4], [4, 0, 0, 0], [7, 8, 0, 0]]),
+    torch.tensor([[1, 1, 1, 1], [1, 0, 0, 0], [1, 1, 0, 0]]).bool(),
+)
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.6])
@@ -93,7 +115,9 @@ def test_a_batch_is_each_prompt_alone(network, width, penalty):
     together = beam(network, PROMPTS, mask=MASK, **options)
     for row in range(3):
         [alone] = beam(network, PROMPTS[row : row + 1, : int(MASK[row].sum())], **options)
-        assert [(one.ids, one.finished) for one in alone] == [(one.ids, one.finished) for one in together[row]]
+        assert [(one.ids, one.finished) for one in alone] == [
+            (one.ids, one.finished) for one in together[row]
+        ]
         assert [one.score for one in alone] == pytest.approx([one.score for one in together[row]])
 
 
@@ -151,7 +175,9 @@ def test_length_is_clipped_to_the_context_of_each_row(toys):
 
 def test_room_is_taken_for_what_is_written_not_for_what_may_be(toys):
     options = {"width": 3, "nbest": 2, "stop": (END,), "ban": (BOS,), "penalty": 0.0}
-    assert beam(toys.dialogue(), torch.tensor([[BOS]]), length=2**40, **options) == beam(toys.dialogue(), torch.tensor([[BOS]]), length=9, **options)
+    assert beam(toys.dialogue(), torch.tensor([[BOS]]), length=2**40, **options) == beam(
+        toys.dialogue(), torch.tensor([[BOS]]), length=9, **options
+    )
 
 
 def test_mistakes_are_named(toys):

@@ -15,7 +15,12 @@ def plain_beam(table, order, prompt, width, length, stop):
     live, steps = [((), 0.0)], []
     for t in range(1, length + 1):
         every = sorted(
-            ((log_p + math.log(p), (*text, token)) for text, log_p in live for token, p in enumerate(table[(tuple(prompt) + text)[-order:]]) if p),
+            (
+                (log_p + math.log(p), (*text, token))
+                for text, log_p in live
+                for token, p in enumerate(table[(tuple(prompt) + text)[-order:]])
+                if p
+            ),
             reverse=True,
         )
         going = [one for one in every if one[1][-1] != stop][:width] if t < length else []
@@ -28,9 +33,21 @@ def plain_beam(table, order, prompt, width, length, stop):
 def test_the_tree_is_a_plain_beams_tree(toys, seed):
     """Every continuation in order, with its place; what lives is the plain beam's choice, as long as the bound has not acted."""
     table, tree = toys.random_table(4, 2, seed), Tree(shown=6)
-    beam(toys.table(table, 2), torch.tensor([[1, 2]]), width=3, length=4, stop=(3,), ban=(), penalty=0.0, nbest=3, watch=tree.watch)
+    beam(
+        toys.table(table, 2),
+        torch.tensor([[1, 2]]),
+        width=3,
+        length=4,
+        stop=(3,),
+        ban=(),
+        penalty=0.0,
+        nbest=3,
+        watch=tree.watch,
+    )
     expected = plain_beam(table, 2, [1, 2], 3, 4, 3)
-    for branches, (every, going) in zip(tree.steps[:2], expected[:2], strict=True):  # afterwards the bound may have dropped some
+    for branches, (every, going) in zip(
+        tree.steps[:2], expected[:2], strict=True
+    ):  # afterwards the bound may have dropped some
         assert len(branches) >= min(6, len(every))
         for branch, (log_p, text) in zip(branches, every, strict=False):
             assert tuple(branch.ids) == text and branch.log_probability == pytest.approx(log_p)
@@ -63,9 +80,24 @@ def test_verdicts_agree_with_the_enumeration(toys, seed, penalty):
     for score, log_p, text, done in outcomes:
         if not done:
             continue
-        reason = why(toys.table(table, 2), torch.tensor([[1, 2]]), text, width=2, length=4, end=3, ban=(), penalty=penalty)
+        reason = why(
+            toys.table(table, 2),
+            torch.tensor([[1, 2]]),
+            text,
+            width=2,
+            length=4,
+            end=3,
+            ban=(),
+            penalty=penalty,
+        )
         assert (reason.score, reason.log_probability) == pytest.approx((score, log_p))
-        right = "found" if reason.answer.ids == text and reason.answer.finished else "search error" if score > reason.answer.score else "model error"
+        right = (
+            "found"
+            if reason.answer.ids == text and reason.answer.finished
+            else "search error"
+            if score > reason.answer.score
+            else "model error"
+        )
         assert reason.verdict == right
         if reason.verdict == "search error":
             assert reason.fell is not None and reason.gap is not None and reason.rank > 2

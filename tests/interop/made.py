@@ -9,7 +9,24 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-WORDS = ["the", "a", "old", "young", "king", "queen", "dog", "cat", "river", "street", "sees", "hears", "finds", "and", "but", "then"]
+WORDS = [
+    "the",
+    "a",
+    "old",
+    "young",
+    "king",
+    "queen",
+    "dog",
+    "cat",
+    "river",
+    "street",
+    "sees",
+    "hears",
+    "finds",
+    "and",
+    "but",
+    "then",
+]
 SIZE = 40  # rows of every table: some more than there are tokens
 
 LLAMA = {
@@ -59,12 +76,21 @@ GPT2 = {
 }
 KINDS = {
     "gpt2": ("GPT2LMHeadModel", "GPT2Config", GPT2),
-    "gpt2 untied": ("GPT2LMHeadModel", "GPT2Config", {**GPT2, "tie_word_embeddings": False, "activation_function": "relu", "n_inner": 50}),
+    "gpt2 untied": (
+        "GPT2LMHeadModel",
+        "GPT2Config",
+        {**GPT2, "tie_word_embeddings": False, "activation_function": "relu", "n_inner": 50},
+    ),
     "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA),
     "llama linear": (
         "LlamaForCausalLM",
         "LlamaConfig",
-        {**LLAMA, "rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0}, "attention_bias": True, "mlp_bias": True},
+        {
+            **LLAMA,
+            "rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 500.0},
+            "attention_bias": True,
+            "mlp_bias": True,
+        },
     ),
     "llama 3": (
         "LlamaForCausalLM",
@@ -103,7 +129,13 @@ KINDS = {
         {
             **LLAMA,
             "original_max_position_embeddings": 16,
-            "rope_parameters": {"rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 100.0,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+            },
         },
     ),
     "llama 3 not said": (
@@ -112,7 +144,13 @@ KINDS = {
         {
             **LLAMA,
             "max_position_embeddings": 40,
-            "rope_parameters": {"rope_type": "llama3", "rope_theta": 100.0, "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 100.0,
+                "factor": 4.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+            },
         },
     ),
     "bert": ("BertForMaskedLM", "BertConfig", BERT),
@@ -121,12 +159,26 @@ KINDS = {
     "distilbert": (
         "DistilBertForMaskedLM",
         "DistilBertConfig",
-        {"vocab_size": SIZE, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 44, "max_position_embeddings": 60},
+        {
+            "vocab_size": SIZE,
+            "dim": 32,
+            "n_layers": 2,
+            "n_heads": 4,
+            "hidden_dim": 44,
+            "max_position_embeddings": 60,
+        },
     ),
     "distilbert body": (
         "DistilBertModel",
         "DistilBertConfig",
-        {"vocab_size": SIZE, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 44, "max_position_embeddings": 60},
+        {
+            "vocab_size": SIZE,
+            "dim": 32,
+            "n_layers": 2,
+            "n_heads": 4,
+            "hidden_dim": 44,
+            "max_position_embeddings": 60,
+        },
     ),
     "marian": ("MarianMTModel", "MarianConfig", MARIAN),
 }
@@ -152,7 +204,11 @@ def tokenizer(kind: str) -> tuple[Tokenizer, dict[str, str]]:
     words = {word: index for index, word in enumerate([*special, *WORDS])}
     made = Tokenizer(models.WordLevel(words, unk_token=special[1]))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    names = dict(zip(["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"], special, strict=True)) if bert else {}
+    names = (
+        dict(zip(["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"], special, strict=True))
+        if bert
+        else {}
+    )
     if not bert:
         names = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
     return made, names

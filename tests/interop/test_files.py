@@ -19,9 +19,7 @@ from seqloom.evaluate import answer
 from seqloom.generate import Greedy, complete
 from seqloom.interop import bring, give
 
-STORY = (
-    "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, red ball."
-)
+STORY = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, red ball."
 
 
 # llama2.c
@@ -29,7 +27,9 @@ STORY = (
 
 @pytest.fixture(scope="module")
 def stories(real_data: Path, tmp_path_factory):
-    return bring(real_data / "weights" / "stories260K" / "stories260K.bin", tmp_path_factory.mktemp("runs") / "stories")
+    return bring(
+        real_data / "weights" / "stories260K" / "stories260K.bin", tmp_path_factory.mktemp("runs") / "stories"
+    )
 
 
 @pytest.mark.data
@@ -50,7 +50,10 @@ def test_it_is_the_same_llama_in_transformers(stories, tmp_path):
     with torch.no_grad():
         torch.testing.assert_close(stories.model(ids)[0], theirs(ids).logits, rtol=1e-4, atol=1e-4)
     text = "Lily's cat saw 3 dogs;\nthen it ran."
-    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"] == stories.encode([text], begin=True)[0][0].tolist()
+    assert (
+        transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"]
+        == stories.encode([text], begin=True)[0][0].tolist()
+    )
 
 
 @pytest.mark.data
@@ -64,18 +67,30 @@ def test_stories_with_a_cache_and_without_for_every_split(stories):
         assert read[ids.shape[1] :] == whole
         for cut in range(1, ids.shape[1]):
             _, state = stories.model.features(ids[:, :cut])
-            assert complete(stories.model, ids[:, cut:], state, pick=Greedy(), length=30, stop=())[0].ids == whole
+            assert (
+                complete(stories.model, ids[:, cut:], state, pick=Greedy(), length=30, stop=())[0].ids
+                == whole
+            )
 
 
 def tiny_llama(path: Path, tied: bool = True, sizes=(8, 12, 2, 2, 1, 20, 16)) -> None:
     dim, inner, layers, heads, groups, vocabulary, context = sizes
     size = dim // heads
-    count = vocabulary * dim + layers * (2 * dim + 2 * dim * dim + 2 * groups * size * dim + 3 * inner * dim) + dim + context * size
+    count = (
+        vocabulary * dim
+        + layers * (2 * dim + 2 * dim * dim + 2 * groups * size * dim + 3 * inner * dim)
+        + dim
+        + context * size
+    )
     count += 0 if tied else vocabulary * dim
     numbers = np.random.default_rng(0).normal(size=count).astype("<f4")
-    path.write_bytes(struct.pack("<7i", *sizes[:5], vocabulary if tied else -vocabulary, context) + numbers.tobytes())
+    path.write_bytes(
+        struct.pack("<7i", *sizes[:5], vocabulary if tied else -vocabulary, context) + numbers.tobytes()
+    )
     pieces = [b"<unk>", b"<s>", b"</s>", *(bytes([97 + index]) for index in range(vocabulary - 3))]
-    path.with_name("tok.bin").write_bytes(struct.pack("<i", 5) + b"".join(struct.pack("<fi", 0.0, len(piece)) + piece for piece in pieces))
+    path.with_name("tok.bin").write_bytes(
+        struct.pack("<i", 5) + b"".join(struct.pack("<fi", 0.0, len(piece)) + piece for piece in pieces)
+    )
 
 
 def test_an_output_of_its_own(tmp_path):
@@ -92,7 +107,10 @@ def test_an_output_of_its_own(tmp_path):
         (lambda data: data[:-4], "cut short"),
         (lambda data: data + b"1234", "cut short"),
         (lambda data: data[:20], "too few"),
-        (lambda data: struct.pack("<7i", 2**30, 2**30, 2**30, 1, 1, 2**30, 1) + data[28:], "those of no model"),
+        (
+            lambda data: struct.pack("<7i", 2**30, 2**30, 2**30, 1, 1, 2**30, 1) + data[28:],
+            "those of no model",
+        ),
         (lambda data: struct.pack("<7i", 0, 12, 2, 2, 1, 20, 16) + data[28:], "those of no model"),
         (lambda data: struct.pack("<7i", 2**19, 2**19, 2**19, 2, 1, 2**19, 2**19) + data[28:], "cut short"),
         (lambda data: b"24ka" + data[4:], "later format"),
@@ -110,7 +128,13 @@ def test_a_spoilt_llama2c_is_one_line(tmp_path, spoil, sentence):
 def test_a_spoilt_tokenizer_of_llama2c_is_one_line(tmp_path):
     tiny_llama(tmp_path / "m.bin")
     data = (tmp_path / "tok.bin").read_bytes()
-    for spoilt in (data[:-1], data + b"x", b"", data[:4] + struct.pack("<fi", 0.0, -5) + data[12:], data[:4] + struct.pack("<fi", 0, 2**31 - 1)):
+    for spoilt in (
+        data[:-1],
+        data + b"x",
+        b"",
+        data[:4] + struct.pack("<fi", 0.0, -5) + data[12:],
+        data[:4] + struct.pack("<fi", 0, 2**31 - 1),
+    ):
         (tmp_path / "tok.bin").write_bytes(spoilt)
         with pytest.raises(ValueError, match=r"not a tokenizer of llama2\.c"):
             bring(tmp_path / "m.bin", tmp_path / "run")
@@ -124,7 +148,9 @@ def test_a_spoilt_tokenizer_of_llama2c_is_one_line(tmp_path):
 
 @pytest.fixture(scope="module")
 def speaker(real_data: Path, tmp_path_factory):
-    return bring(real_data / "weights" / "g2p_en_gru" / "checkpoint20.npz", tmp_path_factory.mktemp("runs") / "g2p")
+    return bring(
+        real_data / "weights" / "g2p_en_gru" / "checkpoint20.npz", tmp_path_factory.mktemp("runs") / "g2p"
+    )
 
 
 @pytest.mark.data
@@ -180,7 +206,9 @@ def test_an_archive_that_is_no_such_model(tmp_path):
 
 
 def test_pickled_arrays_are_never_opened(tmp_path):
-    names = [f"{side}_{key}" for side in ("enc", "dec") for key in ("emb", "w_ih", "w_hh", "b_ih", "b_hh")] + ["fc_w", "fc_b"]
+    names = [
+        f"{side}_{key}" for side in ("enc", "dec") for key in ("emb", "w_ih", "w_hh", "b_ih", "b_hh")
+    ] + ["fc_w", "fc_b"]
     np.savez(tmp_path / "a.npz", **{name: np.array([Trap(tmp_path / "ran")], dtype=object) for name in names})
     with pytest.raises(ValueError, match="not a checkpoint of letters"):
         bring(tmp_path / "a.npz", tmp_path / "run")
@@ -204,13 +232,20 @@ class Nano(torch.nn.Module):
                     "ln_1": norm(),
                     "attn": torch.nn.ModuleDict({"c_attn": linear(dim, 3 * dim), "c_proj": linear(dim, dim)}),
                     "ln_2": norm(),
-                    "mlp": torch.nn.ModuleDict({"c_fc": linear(dim, 4 * dim), "c_proj": linear(4 * dim, dim)}),
+                    "mlp": torch.nn.ModuleDict(
+                        {"c_fc": linear(dim, 4 * dim), "c_proj": linear(4 * dim, dim)}
+                    ),
                 }
             )
             for _ in range(layers)
         ]
         self.transformer = torch.nn.ModuleDict(
-            {"wte": torch.nn.Embedding(vocabulary, dim), "wpe": torch.nn.Embedding(length, dim), "h": torch.nn.ModuleList(blocks), "ln_f": norm()}
+            {
+                "wte": torch.nn.Embedding(vocabulary, dim),
+                "wpe": torch.nn.Embedding(length, dim),
+                "h": torch.nn.ModuleList(blocks),
+                "ln_f": norm(),
+            }
         )
         self.lm_head = torch.nn.Linear(dim, vocabulary, bias=False)
         self.transformer["wte"].weight = self.lm_head.weight
@@ -219,8 +254,15 @@ class Nano(torch.nn.Module):
         t = self.transformer
         x = t["wte"](ids) + t["wpe"](torch.arange(ids.shape[1]))
         for block in t["h"]:
-            q, k, v = (one.unflatten(-1, (self.heads, -1)).transpose(1, 2) for one in block["attn"]["c_attn"](block["ln_1"](x)).chunk(3, -1))
-            y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+            q, k, v = (
+                one.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+                for one in block["attn"]["c_attn"](block["ln_1"](x)).chunk(3, -1)
+            )
+            y = (
+                torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+                .transpose(1, 2)
+                .flatten(2)
+            )
             x = x + block["attn"]["c_proj"](y)
             x = x + block["mlp"]["c_proj"](torch.nn.functional.gelu(block["mlp"]["c_fc"](block["ln_2"](x))))
         return self.lm_head(t["ln_f"](x))
@@ -230,12 +272,26 @@ def nano(path: Path, bias: bool = False, prefix: str = "_orig_mod.") -> Nano:
     """A checkpoint as nanoGPT's train.py saves it, and a tokenizer of characters beside it."""
     torch.manual_seed(0)
     model = Nano(bias=bias)
-    args = {"n_layer": 2, "n_head": 2, "n_embd": 16, "block_size": 12, "bias": bias, "vocab_size": 20, "dropout": 0.0}
+    args = {
+        "n_layer": 2,
+        "n_head": 2,
+        "n_embd": 16,
+        "block_size": 12,
+        "bias": bias,
+        "vocab_size": 20,
+        "dropout": 0.0,
+    }
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.zeros(1, 3, dtype=torch.int64)).sum().backward()
     optimizer.step()
     state = {f"{prefix}{name}": weight for name, weight in model.state_dict().items()}
-    saved = {"model": state, "optimizer": optimizer.state_dict(), "model_args": args, "iter_num": 7, "best_val_loss": torch.tensor(1.5)}
+    saved = {
+        "model": state,
+        "optimizer": optimizer.state_dict(),
+        "model_args": args,
+        "iter_num": 7,
+        "best_val_loss": torch.tensor(1.5),
+    }
     torch.save({**saved, "config": {"learning_rate": 6e-4, "compile": True, "dataset": "shakespeare"}}, path)
     letters = {character: index for index, character in enumerate("\n abcdefghijklmnopqr")}
     Tokenizer(models.BPE(letters, [])).save(str(path.with_name("tokenizer.json")))
@@ -249,7 +305,9 @@ def test_nanogpt_has_the_same_logits(tmp_path, bias):
     ids = torch.randint(0, 20, (3, 12))
     with torch.no_grad():
         torch.testing.assert_close(run.model(ids)[0], theirs(ids), rtol=1e-5, atol=1e-5)
-    assert len(answer(run, ["abc"], length=30)[0][0].ids) == 30  # characters have no end, and a new line is none
+    assert (
+        len(answer(run, ["abc"], length=30)[0][0].ids) == 30
+    )  # characters have no end, and a new line is none
     assert give(run, tmp_path / "out") == "gpt2"
     again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval()
     with torch.no_grad():
@@ -266,12 +324,24 @@ def test_nanogpt_needs_its_tokenizer(tmp_path):
     "value, sentence",
     [
         (lambda path: {"model": Trap(path)}, "names __builtin__.getattr"),
-        (lambda path: {"model_args": {}, "model": {"a": __import__("fractions").Fraction(1, 2)}}, "names fractions.Fraction"),
+        (
+            lambda path: {"model_args": {}, "model": {"a": __import__("fractions").Fraction(1, 2)}},
+            "names fractions.Fraction",
+        ),
         (lambda path: [1, 2], "no model_args"),
-        (lambda path: {"model_args": {"n_layer": 10**9, "n_embd": 16, "n_head": 2}, "model": {}}, "more than its 0 tensors"),
+        (
+            lambda path: {"model_args": {"n_layer": 10**9, "n_embd": 16, "n_head": 2}, "model": {}},
+            "more than its 0 tensors",
+        ),
         (lambda path: {"model_args": {"n_layer": float("nan"), "n_embd": 16}, "model": {}}, "n_layer is nan"),
-        (lambda path: {"model_args": {}, "model": {"a": torch.zeros(3, dtype=torch.int64)}}, "is no matrix of real numbers"),
-        (lambda path: {"model_args": {}, "model": {"a": torch.zeros(3), "transformer.a": torch.zeros(3)}}, "a stands there twice"),
+        (
+            lambda path: {"model_args": {}, "model": {"a": torch.zeros(3, dtype=torch.int64)}},
+            "is no matrix of real numbers",
+        ),
+        (
+            lambda path: {"model_args": {}, "model": {"a": torch.zeros(3), "transformer.a": torch.zeros(3)}},
+            "a stands there twice",
+        ),
         (lambda path: {"model_args": {(1, 2): 3}, "model": {}}, "what has no name"),
     ],
 )
@@ -283,7 +353,9 @@ def test_a_hostile_torch_file_runs_nothing(tmp_path, value, sentence):
     assert not (tmp_path / "ran").exists() and not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("program", [b"}](]]u.", b"K\x01K\x02a.", b"K\x01" + b"\x85q\x00h\x00h\x00\x86" * 64 + b"}h\x00K\x01s."])
+@pytest.mark.parametrize(
+    "program", [b"}](]]u.", b"K\x01K\x02a.", b"K\x01" + b"\x85q\x00h\x00h\x00\x86" * 64 + b"}h\x00K\x01s."]
+)
 def test_a_program_that_makes_no_sense_is_one_line(tmp_path, program):
     """A list filled as a dict, a number that is appended to, a nest of pairs as a key, whose hash would never be known."""
     nano(tmp_path / "good.pt")
@@ -297,7 +369,11 @@ def test_a_program_that_makes_no_sense_is_one_line(tmp_path, program):
 @pytest.mark.parametrize("name", ["ckpt.pt", "ckpt.npz"])
 def test_an_archive_that_is_locked_or_packed_in_an_unknown_way(tmp_path, name, field, value):
     nano(tmp_path / "good.pt")
-    arrays = {f"{side}_{key}": np.zeros(3, np.float32) for side in ("enc", "dec") for key in ("emb", "w_ih", "w_hh", "b_ih", "b_hh")}
+    arrays = {
+        f"{side}_{key}": np.zeros(3, np.float32)
+        for side in ("enc", "dec")
+        for key in ("emb", "w_ih", "w_hh", "b_ih", "b_hh")
+    }
     np.savez(tmp_path / "good.npz", fc_w=np.zeros(3), fc_b=np.zeros(3), **arrays)
     data = bytearray((tmp_path / f"good{Path(name).suffix}").read_bytes())
     for mark, more in ((b"PK\x03\x04", 0), (b"PK\x01\x02", 2)):
@@ -339,7 +415,14 @@ def test_the_tensors_are_those_that_torch_reads(tmp_path):
     from seqloom.interop.torchzip import Checkpoint
 
     base = torch.randn(6, 4)
-    tree = {"a": base, "b": base.T, "c": base[2:4, 1:], "d": torch.arange(5), "e": torch.randn(3).bfloat16(), "f": torch.nn.Parameter(base[0])}
+    tree = {
+        "a": base,
+        "b": base.T,
+        "c": base[2:4, 1:],
+        "d": torch.arange(5),
+        "e": torch.randn(3).bfloat16(),
+        "f": torch.nn.Parameter(base[0]),
+    }
     torch.save({**tree, "g": [True, None, 1.5, -7, 2**40, "é", ({},)]}, tmp_path / "a.pt")
     opened = Checkpoint(tmp_path / "a.pt")
     for name, tensor in tree.items():

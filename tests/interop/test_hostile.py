@@ -51,7 +51,10 @@ def refused(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> str:
 
 def change(path: Path, **values) -> None:
     said = json.loads(path.read_text("utf-8"))
-    path.write_text(json.dumps({name: value for name, value in {**said, **values}.items() if value != "leave out"}), "utf-8")
+    path.write_text(
+        json.dumps({name: value for name, value in {**said, **values}.items() if value != "leave out"}),
+        "utf-8",
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,9 +144,25 @@ def header(data: dict) -> bytes:
         (lambda data, trap: struct.pack("<Q", 2**63) + data[8:], "not a whole safetensors file"),
         (lambda data, trap: struct.pack("<Q", 200 << 20) + b" " * 100, "not a whole safetensors file"),
         (lambda data, trap: pickle.dumps(trap), "not a whole safetensors file"),
-        (lambda data, trap: header({"wte.weight": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 4]}}) + b"1234", "safetensors file"),
-        (lambda data, trap: header({"wte.weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}) + b"1234", "is missing"),
-        (lambda data, trap: header({"wte.weight": {"dtype": "F32", "shape": [1], "data_offsets": [100, 104]}}) + b"1234", "safetensors file"),
+        (
+            lambda data, trap: (
+                header({"wte.weight": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 4]}})
+                + b"1234"
+            ),
+            "safetensors file",
+        ),
+        (
+            lambda data, trap: (
+                header({"wte.weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}) + b"1234"
+            ),
+            "is missing",
+        ),
+        (
+            lambda data, trap: (
+                header({"wte.weight": {"dtype": "F32", "shape": [1], "data_offsets": [100, 104]}}) + b"1234"
+            ),
+            "safetensors file",
+        ),
     ],
 )
 def test_spoilt_weights(copy, tmp_path, capfd, spoil, sentence):
@@ -167,9 +186,15 @@ def alter(folder: Path, edit: Callable[[dict], None]) -> None:
     [
         (lambda t: t.pop("transformer.h.1.mlp.c_fc.weight"), "the tensor h.1.mlp.c_fc.weight is missing"),
         (lambda t: t.update({"evil.weight": torch.zeros(3)}), "the tensor evil.weight has no place"),
-        (lambda t: t.update({"transformer.wte.weight": torch.zeros(40, 31)}), "wte.weight has shape (40, 31)"),
+        (
+            lambda t: t.update({"transformer.wte.weight": torch.zeros(40, 31)}),
+            "wte.weight has shape (40, 31)",
+        ),
         (lambda t: t.update({"transformer.wte.weight": torch.full((40, 32), torch.nan)}), "holds NaN"),
-        (lambda t: t.update({"transformer.wte.weight": torch.zeros(40, 32, dtype=torch.int64)}), "is stored as I64"),
+        (
+            lambda t: t.update({"transformer.wte.weight": torch.zeros(40, 32, dtype=torch.int64)}),
+            "is stored as I64",
+        ),
         (lambda t: t.update({"wte.weight": torch.zeros(40, 32)}), "are the same weight"),
     ],
 )
@@ -205,7 +230,10 @@ def test_no_weights_at_all(copy, tmp_path, capfd):
 @pytest.mark.parametrize(
     "index, sentence",
     [
-        ({"weight_map": {"a": "../../outside.safetensors"}}, "is not the name of a safetensors file beside it"),
+        (
+            {"weight_map": {"a": "../../outside.safetensors"}},
+            "is not the name of a safetensors file beside it",
+        ),
         ({"weight_map": {"a": "/etc/passwd"}}, "is not the name of a safetensors file beside it"),
         ({"weight_map": {"a": "..\\outside.safetensors"}}, "is not the name of a safetensors file beside it"),
         ({"weight_map": {"a": "evil.bin"}}, "is not the name of a safetensors file beside it"),
@@ -240,13 +268,28 @@ def test_two_shards_with_the_same_tensor(copy, tmp_path, capfd):
         ("", "not a tokenizer.json"),
         ("{}", "not a tokenizer.json"),
         ("[" * 100_000, "not a tokenizer.json"),
-        (json.dumps({"version": "1.0", "model": {"type": "WordLevel", "vocab": {"a": 7}, "unk_token": "a"}, "added_tokens": []}), "highest id is 7"),
+        (
+            json.dumps(
+                {
+                    "version": "1.0",
+                    "model": {"type": "WordLevel", "vocab": {"a": 7}, "unk_token": "a"},
+                    "added_tokens": [],
+                }
+            ),
+            "highest id is 7",
+        ),
         (
             json.dumps(
                 {
                     "version": "1.0",
                     "added_tokens": [],
-                    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": ["a b"], "continuing_subword_prefix": "####", "unk_token": None},
+                    "model": {
+                        "type": "BPE",
+                        "vocab": {"a": 0, "b": 1},
+                        "merges": ["a b"],
+                        "continuing_subword_prefix": "####",
+                        "unk_token": None,
+                    },
                 }
             ),
             "not a tokenizer.json",
@@ -263,7 +306,12 @@ def test_a_template_that_names_what_is_not_there(copy, tmp_path, capfd):
     folder = copy("bert")
     said = json.loads((folder / "tokenizer.json").read_text())
     piece = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
-    said["post_processor"] = {"type": "TemplateProcessing", "single": [piece], "pair": [piece], "special_tokens": {}}
+    said["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [piece],
+        "pair": [piece],
+        "special_tokens": {},
+    }
     (folder / "tokenizer.json").write_text(json.dumps(said))
     assert "not a tokenizer.json" in refused(folder, tmp_path, capfd)
 
@@ -309,12 +357,16 @@ def test_a_place_that_is_taken_is_left_alone(copy, tmp_path, capfd):
     ],
 )
 @pytest.mark.parametrize("spoil", ["another", "misshapen", "the same"])
-def test_a_weight_that_is_shared_stands_there_once_or_twice_alike(tmp_path, capfd, kind, name, sentence, spoil):
+def test_a_weight_that_is_shared_stands_there_once_or_twice_alike(
+    tmp_path, capfd, kind, name, sentence, spoil
+):
     """Their model would use the second copy."""
     folder = tmp_path / "theirs"
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(KINDS, "llama tied", (*KINDS["llama"][:2], {**KINDS["llama"][2], "tie_word_embeddings": True}))
+        patch.setitem(
+            KINDS, "llama tied", (*KINDS["llama"][:2], {**KINDS["llama"][2], "tie_word_embeddings": True})
+        )
         theirs = make(kind, folder)
     capfd.readouterr()
     held = load_file(folder / "model.safetensors")
@@ -322,7 +374,11 @@ def test_a_weight_that_is_shared_stands_there_once_or_twice_alike(tmp_path, capf
     other = copy.clone()
     other[7] += 1
     held[name] = {"another": other, "misshapen": copy[1:], "the same": copy}[spoil]
-    save_file({key: tensor.contiguous() for key, tensor in held.items()}, folder / "model.safetensors", {"format": "pt"})
+    save_file(
+        {key: tensor.contiguous() for key, tensor in held.items()},
+        folder / "model.safetensors",
+        {"format": "pt"},
+    )
     if spoil == "the same":
         main(["import", str(folder), "--out", str(tmp_path / "run")])
     else:
@@ -351,13 +407,35 @@ def with_parts(folder: Path, **parts) -> None:
 @pytest.mark.parametrize(
     "parts, sentence",
     [
-        ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}] * 40}}, "too long"),
+        (
+            {
+                "normalizer": {
+                    "type": "Sequence",
+                    "normalizers": [{"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}] * 40,
+                }
+            },
+            "too long",
+        ),
         ({"normalizer": {"type": "Replace", "pattern": {"Regex": ""}, "content": "." * 3000}}, "too long"),
-        ({"decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}] * 40}}, "too long"),
+        (
+            {
+                "decoder": {
+                    "type": "Sequence",
+                    "decoders": [{"type": "Replace", "pattern": {"String": "l"}, "content": "ll"}] * 40,
+                }
+            },
+            "too long",
+        ),
         ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "AA=="}}, "cut short"),
         ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////" + "/" * 395}}, "cut short"),
-        ({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "CAAAAP///////////w=="}}, "not a tokenizer.json"),
-        ({"post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2000]}}, "the id 2000 and there are 21"),
+        (
+            {"normalizer": {"type": "Precompiled", "precompiled_charsmap": "CAAAAP///////////w=="}},
+            "not a tokenizer.json",
+        ),
+        (
+            {"post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2000]}},
+            "the id 2000 and there are 21",
+        ),
     ],
 )
 def test_a_tokenizer_that_would_not_end(copy, tmp_path, capfd, parts, sentence):
@@ -370,7 +448,15 @@ def test_a_template_with_an_id_that_is_not_there(copy, tmp_path, capfd):
     folder = copy("bert")
     text = {"Sequence": {"id": "A", "type_id": 0}}
     table = {"[CLS]": {"id": "[CLS]", "ids": [5000], "tokens": ["[CLS]"]}}
-    with_parts(folder, post_processor={"type": "TemplateProcessing", "single": [text], "pair": [text, text], "special_tokens": table})
+    with_parts(
+        folder,
+        post_processor={
+            "type": "TemplateProcessing",
+            "single": [text],
+            "pair": [text, text],
+            "special_tokens": table,
+        },
+    )
     assert "the id 5000 and there are 21" in refused(folder, tmp_path, capfd)
 
 
@@ -386,7 +472,9 @@ def test_an_encoder_needs_its_frame(copy, tmp_path, capfd, token):
 def test_what_was_made_on_the_way_goes_too(copy, tmp_path, capfd, monkeypatch):
     """New parents of the run folder; and an empty folder that was there is empty again."""
     folder = copy("gpt2")
-    monkeypatch.setattr("seqloom.interop.checkpoint.load", lambda out: (_ for _ in ()).throw(ValueError("no")))
+    monkeypatch.setattr(
+        "seqloom.interop.checkpoint.load", lambda out: (_ for _ in ()).throw(ValueError("no"))
+    )
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "new" / "deep" / "run", tmp_path / "empty"):
         with pytest.raises(SystemExit):
@@ -397,5 +485,7 @@ def test_what_was_made_on_the_way_goes_too(copy, tmp_path, capfd, monkeypatch):
 def test_a_shard_with_a_name_too_long(copy, tmp_path, capfd):
     folder = copy("gpt2")
     (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "a" * 5000 + ".safetensors"}}))
+    (folder / "model.safetensors.index.json").write_text(
+        json.dumps({"weight_map": {"a": "a" * 5000 + ".safetensors"}})
+    )
     assert "is not the name of a safetensors file" in refused(folder, tmp_path, capfd)

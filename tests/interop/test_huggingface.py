@@ -63,7 +63,9 @@ def test_what_is_exported_loads_there_with_the_same_logits(both, tmp_path):
     written = give(run, tmp_path / "out")
     assert written == kind.split()[0].replace("smollm2", "llama")
     again = type(theirs).from_pretrained(tmp_path / "out").eval()
-    torch.testing.assert_close(expected(kind, again, IDS, MASK)[MASK], expected(kind, theirs, IDS, MASK)[MASK], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        expected(kind, again, IDS, MASK)[MASK], expected(kind, theirs, IDS, MASK)[MASK], rtol=1e-5, atol=1e-5
+    )
     back = bring(tmp_path / "out", tmp_path / "run")
     assert back.specials == run.specials
     for name, weight in run.model.named_parameters():
@@ -74,7 +76,9 @@ def test_what_is_exported_loads_there_with_the_same_logits(both, tmp_path):
 def test_an_imported_run_is_a_folder_of_theirs(both):
     kind, theirs, run, _ = both
     again = type(theirs).from_pretrained(run.folder).eval()
-    torch.testing.assert_close(expected(kind, again, IDS, MASK)[MASK], expected(kind, theirs, IDS, MASK)[MASK], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        expected(kind, again, IDS, MASK)[MASK], expected(kind, theirs, IDS, MASK)[MASK], rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("exported", [True, False])
@@ -87,7 +91,9 @@ def test_their_tokenizer_gives_the_same_ids(both, exported, tmp_path):
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out" if exported else run.folder)
     ids, _ = run.encode([text], begin=run.model.continues)
     assert theirs(text)["input_ids"] == ids[0].tolist()
-    assert theirs.decode(ids[0], skip_special_tokens=True).replace(" ", "") == run.decode(ids[0].tolist()).replace(" ", "")
+    assert theirs.decode(ids[0], skip_special_tokens=True).replace(" ", "") == run.decode(
+        ids[0].tolist()
+    ).replace(" ", "")
     if kind in MASKED + BODIES:
         assert ids[0, 0] == 2 and ids[0, -1] == 3 and theirs.mask_token_id == run.specials.mask == 4
 
@@ -102,13 +108,19 @@ def test_greedy_with_a_cache_is_theirs_and_ours_without(kind, tmp_path):
     together = complete(run.model, IDS, None, MASK, pick=Greedy(), length=20, stop=(), ban=())
     for prompt, found in zip(prompts, together, strict=True):
         alone = complete(run.model, prompt[None], pick=Greedy(), length=20, stop=(), ban=())[0]
-        options = transformers.GenerationConfig(max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0)
-        wanted = theirs.generate(prompt[None], attention_mask=torch.ones(1, len(prompt)), generation_config=options)
+        options = transformers.GenerationConfig(
+            max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0
+        )
+        wanted = theirs.generate(
+            prompt[None], attention_mask=torch.ones(1, len(prompt)), generation_config=options
+        )
         assert found.ids == alone.ids == uncached(run, prompt, 20) == wanted[0, len(prompt) :].tolist()
         for cut in range(1, len(prompt)):
             with torch.inference_mode():
                 _, state = run.model.features(prompt[None, :cut])
-            split = complete(run.model, prompt[None, cut:], state, pick=Greedy(), length=20, stop=(), ban=())[0]
+            split = complete(run.model, prompt[None, cut:], state, pick=Greedy(), length=20, stop=(), ban=())[
+                0
+            ]
             assert split.ids == alone.ids
 
 
@@ -133,9 +145,17 @@ def test_marian_translates_greedily_as_they_do(tmp_path):
         begin = run.model.start(source)
         alone = complete(run.model, first[:1], begin, pick=Greedy(), length=15, stop=(3,), ban=(0,))[0]
         options = transformers.GenerationConfig(
-            max_new_tokens=16, do_sample=False, num_beams=1, eos_token_id=3, pad_token_id=0, decoder_start_token_id=0, bad_words_ids=[[0]]
+            max_new_tokens=16,
+            do_sample=False,
+            num_beams=1,
+            eos_token_id=3,
+            pad_token_id=0,
+            decoder_start_token_id=0,
+            bad_words_ids=[[0]],
         )
-        wanted = theirs.generate(source, attention_mask=torch.ones_like(source), generation_config=options)[0, 1:].tolist()
+        wanted = theirs.generate(source, attention_mask=torch.ones_like(source), generation_config=options)[
+            0, 1:
+        ].tolist()
         wanted = [token for token in wanted if token not in (0, 3)][:15]  # they force an end as the last
         slow: list[int] = []
         with torch.inference_mode():
@@ -162,7 +182,12 @@ def test_a_run_writes_with_its_own_special_tokens(tmp_path):
 def test_rows_without_a_token_are_kept_and_never_written(tmp_path):
     theirs = make("gpt2", tmp_path / "theirs")
     run = bring(tmp_path / "theirs", tmp_path / "run")
-    assert len(run.model.embedding.table) == SIZE == len(theirs.transformer.wte.weight) > run.tokenizer.get_vocab_size()
+    assert (
+        len(run.model.embedding.table)
+        == SIZE
+        == len(theirs.transformer.wte.weight)
+        > run.tokenizer.get_vocab_size()
+    )
     with torch.no_grad():
         run.model.embedding.table[run.tokenizer.get_vocab_size() :] *= 100
     assert answer(run, ["the king"], length=10)[0][0].text
@@ -189,7 +214,12 @@ def test_the_older_way_to_say_angles(tmp_path):
     path.write_text(json.dumps(said))
     run = bring(tmp_path / "theirs", tmp_path / "run")
     with torch.no_grad():
-        torch.testing.assert_close(logits("llama", run, IDS, MASK)[MASK], expected("llama", theirs, IDS, MASK)[MASK], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            logits("llama", run, IDS, MASK)[MASK],
+            expected("llama", theirs, IDS, MASK)[MASK],
+            rtol=1e-4,
+            atol=1e-4,
+        )
 
 
 def test_half_precision_is_read_in_single(tmp_path):
@@ -203,7 +233,14 @@ def test_half_precision_is_read_in_single(tmp_path):
 @pytest.mark.parametrize(
     "kind, left_out, said",
     [
-        ("llama", "rope_theta", {"rope_scaling": {"rope_type": "linear", "factor": 4.0}, "rope_parameters": {"rope_type": "default"}}),
+        (
+            "llama",
+            "rope_theta",
+            {
+                "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+                "rope_parameters": {"rope_type": "default"},
+            },
+        ),
         ("gpt2", "n_head", {"num_attention_heads": 2}),
     ],
 )
@@ -213,7 +250,11 @@ def test_settings_said_in_another_way_are_read_as_they_read_them(tmp_path, kind,
     (tmp_path / "theirs").mkdir()
     make(kind, tmp_path / "theirs")
     path = tmp_path / "theirs" / "config.json"
-    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != left_out} | said))
+    path.write_text(
+        json.dumps(
+            {name: value for name, value in json.loads(path.read_text()).items() if name != left_out} | said
+        )
+    )
     theirs = getattr(transformers, KINDS[kind][0]).from_pretrained(tmp_path / "theirs").eval()
     run = bring(tmp_path / "theirs", tmp_path / "run")
     torch.testing.assert_close(run.model(IDS)[0], theirs(input_ids=IDS).logits, rtol=1e-4, atol=1e-4)
@@ -238,7 +279,13 @@ def test_capitals_are_as_the_settings_of_the_tokenizer_say(tmp_path):
     make("bert", tmp_path / "theirs")
     path = tmp_path / "theirs" / "tokenizer.json"
     said = json.loads(path.read_text())
-    said["normalizer"] = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": False}
+    said["normalizer"] = {
+        "type": "BertNormalizer",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": None,
+        "lowercase": False,
+    }
     path.write_text(json.dumps(said))
     settings = tmp_path / "theirs" / "tokenizer_config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": True}))

@@ -32,7 +32,14 @@ def test_the_command_makes_a_whole_run(tmp_path, capsys):
     main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "run"), "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["imported"] == {"kind": "gpt2", "from": "theirs"} and told["special tokens"]["eos"] == 3
-    whole = ["config.json", "config.yaml", "model.safetensors", "results.json", "tokenizer.json", "tokenizer_config.json"]
+    whole = [
+        "config.json",
+        "config.yaml",
+        "model.safetensors",
+        "results.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    ]
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == whole
     assert told["weights"]["sha256"] == sha256(tmp_path / "run" / "model.safetensors")
     assert told["parameters"] == sum(weight.numel() for weight in load(tmp_path / "run").model.parameters())
@@ -65,7 +72,10 @@ def test_an_imported_encoder_says_what_it_cannot(tmp_path, lines, capsys):
     make("bert body", tmp_path / "theirs")
     bring(tmp_path / "theirs", tmp_path / "run")
     capsys.readouterr()
-    for words in (["generate", str(tmp_path / "run"), "the king"], ["evaluate", str(tmp_path / "run"), str(lines)]):
+    for words in (
+        ["generate", str(tmp_path / "run"), "the king"],
+        ["evaluate", str(tmp_path / "run"), str(lines)],
+    ):
         with pytest.raises(SystemExit) as left:
             main(words)
         said = capsys.readouterr().err
@@ -113,13 +123,21 @@ def test_a_classifier_over_an_imported_encoder_hides_words_as_its_tokenizer_does
         ("gpt", [], "gpt2", "GPT2LMHeadModel"),
         (
             "gpt",
-            ["model.stack.norm={type: LayerNorm, affine: false}", "model.tied=false", "model.output={type: Output, bias: false}"],
+            [
+                "model.stack.norm={type: LayerNorm, affine: false}",
+                "model.tied=false",
+                "model.output={type: Output, bias: false}",
+            ],
             "gpt2",
             "GPT2LMHeadModel",
         ),
         (
             "gpt",
-            ["model.stack.position={type: Rotary}", "model.stack.norm=RMSNorm", "model.stack.feedforward={type: SwiGLU, dim: 40}"],
+            [
+                "model.stack.position={type: Rotary}",
+                "model.stack.norm=RMSNorm",
+                "model.stack.feedforward={type: SwiGLU, dim: 40}",
+            ],
             "llama",
             "LlamaForCausalLM",
         ),
@@ -127,7 +145,14 @@ def test_a_classifier_over_an_imported_encoder_hides_words_as_its_tokenizer_does
 )
 def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, name):
     """With the same logits, and its own special tokens."""
-    small = ["model.dim=32", "model.stack.layers=2", "model.stack.heads=2", "train.steps=3", "train.every=3", "data.width=16"]
+    small = [
+        "model.dim=32",
+        "model.stack.layers=2",
+        "model.stack.heads=2",
+        "train.steps=3",
+        "train.every=3",
+        "data.width=16",
+    ]
     run = seqloom.fit(preset, *small, *overrides, data=[str(lines)], out=tmp_path / "run", quiet=True)
     assert specials(run.tokenizer) == Specials() and give(run, tmp_path / "out") == kind
     theirs = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
@@ -142,9 +167,14 @@ def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, n
 @pytest.mark.parametrize("tied", ["true", "false"])
 def test_a_translator_trained_here_goes_out(tmp_path, parallel, tied):
     side = "layers: 2, heads: 2, order: post, position: {type: Sinusoidal, layout: halves}, feedforward: {type: FeedForward, dim: 20}"
-    sides = [f"model.encoder={{type: Transformer, causal: false, {side}}}", f"model.decoder={{type: Transformer, {side}}}"]
+    sides = [
+        f"model.encoder={{type: Transformer, causal: false, {side}}}",
+        f"model.decoder={{type: Transformer, {side}}}",
+    ]
     few = ["model.dim=16", "tokenizer.size=300", "train.steps=3", "train.every=3", f"model.tied={tied}"]
-    run = seqloom.fit("transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit(
+        "transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True
+    )
     assert give(run, tmp_path / "out") == "marian"
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
     ids, first = torch.randint(5, 300, (2, 9)), torch.randint(5, 300, (2, 6))
@@ -156,7 +186,16 @@ def test_a_translator_trained_here_goes_out(tmp_path, parallel, tied):
 
 
 def test_a_model_that_no_folder_can_hold_says_why(tmp_path, lines, capsys):
-    seqloom.fit("lstm-lm", "model.dim=8", "model.stack.dim=8", "train.steps=2", "train.every=2", data=[str(lines)], out=tmp_path / "run", quiet=True)
+    seqloom.fit(
+        "lstm-lm",
+        "model.dim=8",
+        "model.stack.dim=8",
+        "train.steps=2",
+        "train.every=2",
+        data=[str(lines)],
+        out=tmp_path / "run",
+        quiet=True,
+    )
     with pytest.raises(SystemExit) as left:
         main(["export", str(tmp_path / "run"), str(tmp_path / "out")])
     said = capsys.readouterr().err

@@ -38,7 +38,9 @@ def minilm(tmp_path_factory) -> tuple[Run, Path]:
 
 @pytest.fixture(scope="module")
 def theirs(minilm):
-    return transformers.AutoModel.from_pretrained(minilm[1]).eval(), transformers.AutoTokenizer.from_pretrained(minilm[1])
+    return transformers.AutoModel.from_pretrained(
+        minilm[1]
+    ).eval(), transformers.AutoTokenizer.from_pretrained(minilm[1])
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +61,17 @@ def test_hidden_states_are_theirs(minilm, theirs, sentences):
         given = tokenizer(texts, padding=True, return_tensors="pt")
         ids, mask = run.encode(texts)
         assert [row[real].tolist() for row, real in zip(ids, mask, strict=True)] == [
-            row[real.bool()].tolist() for row, real in zip(given["input_ids"], given["attention_mask"], strict=True)
+            row[real.bool()].tolist()
+            for row, real in zip(given["input_ids"], given["attention_mask"], strict=True)
         ]
         wanted, (h, _) = model(**given).last_hidden_state, run.model.features(ids, None, mask)
         assert wanted[mask].std() > 0.1
         alone = run.model.features(ids[:1, : int(mask[0].sum())])[0][0]
-        worst = max(worst, float((wanted[mask] - h[mask]).abs().max()), float((wanted[0][mask[0]] - alone).abs().max()))
+        worst = max(
+            worst,
+            float((wanted[mask] - h[mask]).abs().max()),
+            float((wanted[0][mask[0]] - alone).abs().max()),
+        )
     assert len(sentences) == 200 and worst < 1e-5
 
 
@@ -85,7 +92,9 @@ def pooled(theirs, texts: list[str]) -> np.ndarray:
     model, tokenizer = theirs
     found = []
     for begin in range(0, len(texts), 64):
-        given = tokenizer(texts[begin : begin + 64], padding=True, truncation=True, max_length=256, return_tensors="pt")
+        given = tokenizer(
+            texts[begin : begin + 64], padding=True, truncation=True, max_length=256, return_tensors="pt"
+        )
         h, mask = model(**given).last_hidden_state, given["attention_mask"].unsqueeze(-1).float()
         found.append(torch.nn.functional.normalize((h * mask).sum(1) / mask.sum(1).clamp(min=1e-9), dim=1))
     return torch.cat(found).numpy()
@@ -109,7 +118,9 @@ def test_minilm_goes_back_to_transformers(minilm, theirs, tmp_path):
     run = minilm[0]
     assert give(run, tmp_path / "out") == "bert"
     again = transformers.AutoModel.from_pretrained(tmp_path / "out").eval()
-    for (name, weight), (_, other) in zip(again.named_parameters(), theirs[0].named_parameters(), strict=True):
+    for (name, weight), (_, other) in zip(
+        again.named_parameters(), theirs[0].named_parameters(), strict=True
+    ):
         assert torch.equal(weight, other), name
 
 
@@ -143,8 +154,12 @@ def test_a_long_text_is_cut_and_closed(tiny):
     ids = run.encode([words])[0][0]
     with torch.no_grad():
         for length in (60, 10):
-            wanted = model(torch.cat([ids[: length - 1], ids[-1:]])[None]).last_hidden_state[0].mean(0).numpy()
-            np.testing.assert_allclose(seqloom.embed(run, [words], normalise=False, length=length)[0], wanted, atol=1e-5)
+            wanted = (
+                model(torch.cat([ids[: length - 1], ids[-1:]])[None]).last_hidden_state[0].mean(0).numpy()
+            )
+            np.testing.assert_allclose(
+                seqloom.embed(run, [words], normalise=False, length=length)[0], wanted, atol=1e-5
+            )
     with pytest.raises(ValueError, match="no room for text"):
         seqloom.embed(run, ["a"], length=2)
 
@@ -179,4 +194,7 @@ def test_bytes_tell_how_near_they_stay(tmp_path, capsys):
     main(["embed", str(tmp_path / "run"), str(file), "--out", str(out), "--quantize", "int8"])
     near = (np.load(out) * exact).sum(1)
     assert 0.98 < near.min() < near.max() and not np.array_equal(np.load(out), exact)
-    assert f"int8: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over 3 lines" in capsys.readouterr().err
+    assert (
+        f"int8: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over 3 lines"
+        in capsys.readouterr().err
+    )

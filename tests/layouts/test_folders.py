@@ -19,9 +19,21 @@ from seqloom.run import kept, load, weights
 
 FEW = ["train.steps=3", "train.every=3"]
 SMALL = ["model.dim=32", "model.stack.layers=2", "model.stack.heads=2", "data.width=16", *FEW]
-TURNING = ["model.stack.position={type: Rotary}", "model.stack.norm=RMSNorm", "model.stack.feedforward={type: SwiGLU, dim: 40}"]
-MASKED = ["tokenizer.size=120", "train.accumulate=1", "data.batch=4", "model.output={type: Output, bias: true, head: {type: Transform}}"]
-NORM, PLACES = "{type: LayerNorm, epsilon: 1.0e-12}", ("model.stack.norm", "model.stack.entry", "model.output.head.norm")
+TURNING = [
+    "model.stack.position={type: Rotary}",
+    "model.stack.norm=RMSNorm",
+    "model.stack.feedforward={type: SwiGLU, dim: 40}",
+]
+MASKED = [
+    "tokenizer.size=120",
+    "train.accumulate=1",
+    "data.batch=4",
+    "model.output={type: Output, bias: true, head: {type: Transform}}",
+]
+NORM, PLACES = (
+    "{type: LayerNorm, epsilon: 1.0e-12}",
+    ("model.stack.norm", "model.stack.entry", "model.output.head.norm"),
+)
 CASES = {
     "gpt2": ("gpt", SMALL),
     "gpt2 without gains and biases": ("gpt", [*SMALL, "model.stack.norm={type: LayerNorm, affine: false}", "model.stack.bias=false"]),
@@ -57,7 +69,9 @@ def test_a_finished_run_is_a_folder_of_theirs(case, tmp_path, lines):
     run = seqloom.fit(preset, *options, data=[str(lines)], out=tmp_path / "run", quiet=True)
     said = json.loads((run.folder / "config.json").read_text("utf-8"))
     assert said["model_type"] == case.split()[0]
-    theirs, info = getattr(transformers, said["architectures"][0]).from_pretrained(run.folder, output_loading_info=True)
+    theirs, info = getattr(transformers, said["architectures"][0]).from_pretrained(
+        run.folder, output_loading_info=True
+    )
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     ids = torch.randint(5, run.tokenizer.get_vocab_size(), (2, 12))
     with torch.no_grad():
@@ -73,9 +87,14 @@ def test_a_finished_run_is_a_folder_of_theirs(case, tmp_path, lines):
 
 def test_a_translator_is_one_too(tmp_path, parallel):
     side = "layers: 2, heads: 2, order: post, position: {type: Sinusoidal, layout: halves}, feedforward: {type: FeedForward, dim: 20}"
-    sides = [f"model.encoder={{type: Transformer, causal: false, {side}}}", f"model.decoder={{type: Transformer, {side}}}"]
+    sides = [
+        f"model.encoder={{type: Transformer, causal: false, {side}}}",
+        f"model.decoder={{type: Transformer, {side}}}",
+    ]
     few = ["model.dim=16", "tokenizer.size=300", *FEW]
-    run = seqloom.fit("transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit(
+        "transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True
+    )
     theirs = transformers.MarianMTModel.from_pretrained(run.folder).eval()
     ids, first = torch.randint(5, 300, (2, 9)), torch.randint(5, 300, (2, 6))
     with torch.no_grad():
@@ -87,15 +106,33 @@ def test_a_translator_is_one_too(tmp_path, parallel):
 
 
 def test_other_shapes_keep_our_names(tmp_path, lines):
-    run = seqloom.fit("lstm-lm", "model.dim=8", "model.stack.dim=8", *FEW, data=[str(lines)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit(
+        "lstm-lm",
+        "model.dim=8",
+        "model.stack.dim=8",
+        *FEW,
+        data=[str(lines)],
+        out=tmp_path / "run",
+        quiet=True,
+    )
     assert not (run.folder / "config.json").exists()
-    assert same(load_file(run.folder / "model.safetensors"), weights(run.model)) and not layouts.theirs(run.folder / "model.safetensors")
+    assert same(load_file(run.folder / "model.safetensors"), weights(run.model)) and not layouts.theirs(
+        run.folder / "model.safetensors"
+    )
 
 
 def test_a_run_is_begun_from_finished_again_and_imported(tmp_path, lines, capsys):
     """Names of others are no hindrance to --from, to going on, nor to import."""
     run = seqloom.fit("gpt", *SMALL, *TURNING, data=[str(lines)], out=tmp_path / "run", quiet=True)
-    after = seqloom.fit("gpt", *FEW, "train.optimizer.rate=1e-9", data=[str(lines)], out=tmp_path / "more", base=run.folder, quiet=True)
+    after = seqloom.fit(
+        "gpt",
+        *FEW,
+        "train.optimizer.rate=1e-9",
+        data=[str(lines)],
+        out=tmp_path / "more",
+        base=run.folder,
+        quiet=True,
+    )
     assert after.results()["begun"]["new"] == [] and after.results()["begun"]["left"] == []
     for name, tensor in weights(after.model).items():
         torch.testing.assert_close(tensor, weights(run.model)[name], rtol=0, atol=1e-6)
@@ -114,7 +151,9 @@ def test_a_weight_that_they_have_no_place_for_is_not_lost(tmp_path, lines):
     """A model that nearly fits is kept under our names."""
     output = "model.output={type: Output, bias: false, head: {type: Transform}}"
     run = seqloom.fit("gpt", *SMALL, output, data=[str(lines)], out=tmp_path / "run", quiet=True)
-    assert not (run.folder / "config.json").exists() and same(weights(load(run.folder).model), weights(run.model))
+    assert not (run.folder / "config.json").exists() and same(
+        weights(load(run.folder).model), weights(run.model)
+    )
     with pytest.raises(ValueError, match=r"it has output\.head"):
         seqloom.give(run, tmp_path / "out")
 

@@ -12,15 +12,22 @@ from seqloom.measure.labels import Calibration, Confusion, labels
 LABELS = ["O", "B-PER", "I-PER", "E-PER", "S-PER", "B-LOC", "I-LOC", "E-LOC", "S-LOC"]
 
 
-@pytest.mark.parametrize("known", [LABELS[:3] + LABELS[5:7], LABELS, ["O", "I-PER", "I-LOC"]], ids=["BIO", "BIOES", "IO"])
+@pytest.mark.parametrize(
+    "known", [LABELS[:3] + LABELS[5:7], LABELS, ["O", "I-PER", "I-LOC"]], ids=["BIO", "BIOES", "IO"]
+)
 def test_span_f1_equals_seqeval(known):
     """Any sequence of tags, sensible or not."""
     from seqeval.metrics import f1_score, precision_score, recall_score
     from seqeval.metrics.sequence_labeling import get_entities
 
     chance = random.Random(0)
-    right, said = ([[chance.choice(known) for _ in range(chance.randint(1, 12))] for _ in range(400)] for _ in range(2))
-    said = [[chance.choice([a, b]) for a, b in zip(x, (y * 12)[: len(x)], strict=True)] for x, y in zip(right, said, strict=True)]
+    right, said = (
+        [[chance.choice(known) for _ in range(chance.randint(1, 12))] for _ in range(400)] for _ in range(2)
+    )
+    said = [
+        [chance.choice([a, b]) for a, b in zip(x, (y * 12)[: len(x)], strict=True)]
+        for x, y in zip(right, said, strict=True)
+    ]
     counted = Spans()
     for one, other in zip(right, said, strict=True):
         assert spans(one) == set(get_entities(one))
@@ -49,7 +56,9 @@ def test_accuracy_and_f1_equal_scikit_learn():
     assert counted.counts.tolist() == confusion_matrix(right, said, labels=range(6)).tolist()
     assert counted.accuracy() == pytest.approx(accuracy_score(right, said))
     assert counted.macro() == pytest.approx(f1_score(right, said, average="macro", zero_division=0))
-    assert counted.f1()[:5] == pytest.approx(f1_score(right, said, average=None, labels=range(5), zero_division=0))
+    assert counted.f1()[:5] == pytest.approx(
+        f1_score(right, said, average=None, labels=range(5), zero_division=0)
+    )
     assert len(counted.lines()) == 6
 
 
@@ -65,7 +74,11 @@ def test_calibration_is_its_definition():
     for b in range(15):
         inside = [i for i in range(1000) if b / 15 < probability[i] <= (b + 1) / 15]
         if inside:
-            expected += len(inside) / 1000 * abs(np.mean([right[i] for i in inside]) - np.mean([probability[i] for i in inside]))
+            expected += (
+                len(inside)
+                / 1000
+                * abs(np.mean([right[i] for i in inside]) - np.mean([probability[i] for i in inside]))
+            )
     assert counted.error() == pytest.approx(expected) and 0.05 < expected < 0.4
 
 

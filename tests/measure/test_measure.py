@@ -17,11 +17,18 @@ def test_likelihood_is_its_definition() -> None:
 
 
 def test_bleu_and_chrf_are_sacrebleus() -> None:
-    outputs, references = ["the cat sat on the mat .", "hello there"], ["the cat sat on a mat .", "hello world"]
+    outputs, references = (
+        ["the cat sat on the mat .", "hello there"],
+        ["the cat sat on a mat .", "hello world"],
+    )
     bleu, chrf = translation(outputs, references, {"data": "abc"})
     assert bleu.value == sacrebleu.corpus_bleu(outputs, [references]).score
     assert chrf.value == sacrebleu.corpus_chrf(outputs, [references]).score
-    assert "tok:13a" in bleu.signature and f"version:{sacrebleu.__version__}" in bleu.signature and bleu.signature.endswith("data:abc")
+    assert (
+        "tok:13a" in bleu.signature
+        and f"version:{sacrebleu.__version__}" in bleu.signature
+        and bleu.signature.endswith("data:abc")
+    )
 
 
 def test_a_signature_names_all_facts() -> None:

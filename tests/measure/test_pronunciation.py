@@ -37,7 +37,10 @@ def test_the_rates_by_hand() -> None:
     references = ["R IY1 D", "K AE1 T", "R EH1 D", "D AO1 G"]
     phonemes, words = pronunciation(sources, outputs, references, {"data": "x"})
     assert phonemes.value == pytest.approx(100 * 2 / 9) and words.value == pytest.approx(100 * 2 / 3)
-    assert phonemes.signature == "PER|phonemes:9|words:3|references:closest|data:x" and words.signature == "WER|words:3|references:closest|data:x"
+    assert (
+        phonemes.signature == "PER|phonemes:9|words:3|references:closest|data:x"
+        and words.signature == "WER|words:3|references:closest|data:x"
+    )
 
 
 def test_with_one_reference_each_it_is_jiwers() -> None:

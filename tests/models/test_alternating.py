@@ -14,7 +14,21 @@ from seqloom.data import Tokens
 from seqloom.files import sha256
 from seqloom.generate import Sample, beam, complete, seeds
 from seqloom.models import LanguageModel, Seq2Seq
-from seqloom.nn import RNN, ALiBi, ByteNet, Chain, Convolution, ConvS2S, Experts, FeedForward, Learned, Mixer, Rotary, Transformer, detach
+from seqloom.nn import (
+    RNN,
+    ALiBi,
+    ByteNet,
+    Chain,
+    Convolution,
+    ConvS2S,
+    Experts,
+    FeedForward,
+    Learned,
+    Mixer,
+    Rotary,
+    Transformer,
+    detach,
+)
 from seqloom.objectives import next_token
 from seqloom.run import Recipe, load
 from seqloom.train.loop import Fit, read_metrics
@@ -75,7 +89,9 @@ def test_greedy_with_a_state_is_greedy_from_scratch(repeat: int):
 
 def test_a_beams_score_is_the_texts_own():
     model = language()
-    for prompt, found in zip(PROMPTS, beam(model, IDS, None, MASK, width=5, length=8, stop=(3,), nbest=5, penalty=0.0), strict=True):
+    for prompt, found in zip(
+        PROMPTS, beam(model, IDS, None, MASK, width=5, length=8, stop=(3,), nbest=5, penalty=0.0), strict=True
+    ):
         assert len({tuple(one.ids) for one in found}) > 1
         for one in found:
             assert one.log_probability == pytest.approx(forced(model, prompt, one.ids, one.finished, 3))
@@ -98,17 +114,30 @@ def test_blocks_with_a_carried_state_are_the_whole_text():
     whole = -model(ids)[0].log_softmax(-1).gather(-1, targets[..., None])[..., 0]
     state, nats = None, []
     for piece in (slice(0, 4), slice(4, 9), slice(9, 11)):
-        _, numbers, state = next_token(model, Tokens(ids[:, piece], targets[:, piece], mask[:, piece]), detach(state))
+        _, numbers, state = next_token(
+            model, Tokens(ids[:, piece], targets[:, piece], mask[:, piece]), detach(state)
+        )
         nats.append(numbers["nats"])
-    assert nats == pytest.approx([float(whole[:, a:b].sum().detach()) for a, b in ((0, 4), (4, 9), (9, 11))], rel=1e-5)
+    assert nats == pytest.approx(
+        [float(whole[:, a:b].sum().detach()) for a, b in ((0, 4), (4, 9), (9, 11))], rel=1e-5
+    )
 
 
 mixer = partial(Mixer, length=5, layers=1)
 TRANSLATORS = {
-    "ByteNet": (partial(ByteNet, sets=1, dilations=(1, 2), causal=False), partial(ByteNet, sets=1, dilations=(1, 2))),
-    "ConvS2S": (partial(ConvS2S, layers=2, causal=False), partial(ConvS2S, layers=2, position=partial(Learned, length=9))),
+    "ByteNet": (
+        partial(ByteNet, sets=1, dilations=(1, 2), causal=False),
+        partial(ByteNet, sets=1, dilations=(1, 2)),
+    ),
+    "ConvS2S": (
+        partial(ConvS2S, layers=2, causal=False),
+        partial(ConvS2S, layers=2, position=partial(Learned, length=9)),
+    ),
     "a chain that looks": (mixer, chain),
-    "a chain of decoders": (partial(RNN, direction="both"), partial(Chain, layers=[partial(ByteNet, sets=1), RNN, ConvS2S])),
+    "a chain of decoders": (
+        partial(RNN, direction="both"),
+        partial(Chain, layers=[partial(ByteNet, sets=1), RNN, ConvS2S]),
+    ),
 }
 
 
@@ -120,12 +149,16 @@ def test_translators_search_as_they_are_forced(name: str):
     mask = source != 0
     with torch.inference_mode():
         prompt, state, _ = model.prompt(source, mask, 2)
-    for row, found in enumerate(beam(model, prompt, state, width=4, length=8, stop=(3,), nbest=4, penalty=0.0)):
+    for row, found in enumerate(
+        beam(model, prompt, state, width=4, length=8, stop=(3,), nbest=4, penalty=0.0)
+    ):
         for one in found:
             alone = model.start(source[row : row + 1, mask[row]])
             every = model(torch.tensor([[2, *one.ids]]), alone)[0][0].detach().log_softmax(-1)
             text = [*one.ids, 3] if one.finished else one.ids
-            assert one.log_probability == pytest.approx(sum(float(every[t, token]) for t, token in enumerate(text)))
+            assert one.log_probability == pytest.approx(
+                sum(float(every[t, token]) for t, token in enumerate(text))
+            )
 
 
 # Through the real loop, from a file
@@ -163,9 +196,19 @@ def recipe(tmp_path: Path) -> Path:
 
 def test_a_config_builds_the_chain(recipe: Path):
     stack = Recipe.of(str(recipe)).model(20).stack
-    assert [type(layer).__name__ for layer in stack.layers] == ["RNN", "Transformer", "Convolution", "Transformer"]
+    assert [type(layer).__name__ for layer in stack.layers] == [
+        "RNN",
+        "Transformer",
+        "Convolution",
+        "Transformer",
+    ]
     mixture = stack.layers[3].blocks[0].feedforward
-    assert (len(mixture.experts), mixture.top, mixture.capacity, mixture.experts[0].first.out_features) == (4, 2, 1.5, 16)
+    assert (len(mixture.experts), mixture.top, mixture.capacity, mixture.experts[0].first.out_features) == (
+        4,
+        2,
+        1.5,
+        16,
+    )
     assert stack.layers[2].reach == 4 and stack.causal and stack.context is None
 
 
@@ -173,7 +216,10 @@ def test_a_config_builds_the_chain(recipe: Path):
     "stack, kinds",
     [
         ("{type: ByteNet, sets: 2, dilations: [1, 2]}", {"ByteNet", "ByteNetBlock", "Convolution"}),
-        ("{type: ConvS2S, layers: 1, position: {type: Learned, length: 9}}", {"ConvS2S", "GatedBlock", "Learned"}),
+        (
+            "{type: ConvS2S, layers: 1, position: {type: Learned, length: 9}}",
+            {"ConvS2S", "GatedBlock", "Learned"},
+        ),
         ("{type: Chain, layers: [MixFeatures, ByteNet]}", {"MixFeatures", "ByteNet"}),
     ],
 )
@@ -187,14 +233,19 @@ def test_the_other_parts_stand_in_configs_too(recipe: Path, stack: str, kinds: s
 def test_a_config_builds_translators(recipe: Path):
     tree = yaml.safe_load(CONFIG)
     tree |= {"corpus": "Parallel", "data": "Pairs", "objective": "translation"}
-    decoder = {"type": "Chain", "layers": [{"type": "ByteNet", "sets": 1, "dilations": [1, 2]}, {"type": "ConvS2S", "layers": 1}]}
+    decoder = {
+        "type": "Chain",
+        "layers": [{"type": "ByteNet", "sets": 1, "dilations": [1, 2]}, {"type": "ConvS2S", "layers": 1}],
+    }
     mixing = {"type": "Mixer", "length": 6, "layers": 1, "tokens": {"type": "FeedForward", "dim": 3}}
     tree["model"] = {"type": "Seq2Seq", "dim": 8, "encoder": mixing, "decoder": decoder}
     recipe.write_text(yaml.safe_dump(tree), "utf-8")
     model = Recipe.of(str(recipe)).model(20)
     assert model.source_context == 6 and model.encoder.blocks[0].tokens.first.weight.shape == (3, 6)
     assert [layer.blocks[0].convolution.size for layer in model.decoder.layers] == [4, 8]
-    assert model(torch.zeros(1, 3, dtype=torch.long), model.start(torch.ones(1, 5, dtype=torch.long)))[0].shape == (1, 3, 20)
+    assert model(torch.zeros(1, 3, dtype=torch.long), model.start(torch.ones(1, 5, dtype=torch.long)))[
+        0
+    ].shape == (1, 3, 20)
 
 
 class Cut(Exception):

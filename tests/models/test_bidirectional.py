@@ -52,7 +52,9 @@ def test_no_direction_sees_what_it_must_say(model: BiLanguageModel) -> None:
     text = torch.randint(V, (1, T))
     changed = text.clone()
     changed[0, 3] = (text[0, 3] + 1) % V
-    ahead, back = ((f(changed) != f(text)).any(-1)[0] for f in (lambda ids: model.features(ids)[0], model.before))
+    ahead, back = (
+        (f(changed) != f(text)).any(-1)[0] for f in (lambda ids: model.features(ids)[0], model.before)
+    )
     assert ahead.tolist() == [False] * 3 + [True] * 4 and back.tolist() == [True] * 4 + [False] * 3
 
 

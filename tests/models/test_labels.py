@@ -8,7 +8,20 @@ import torch
 
 from seqloom.models import Classifier, Compared, Joined, Regressor, Spans, Tagger
 from seqloom.models.reading import Reading
-from seqloom.nn import CRF, GRU, RNN, AttendPool, Convolution, Independent, Learned, MeanPool, Mixer, Rotary, Spelling, Transformer
+from seqloom.nn import (
+    CRF,
+    GRU,
+    RNN,
+    AttendPool,
+    Convolution,
+    Independent,
+    Learned,
+    MeanPool,
+    Mixer,
+    Rotary,
+    Spelling,
+    Transformer,
+)
 
 STACKS = {
     "rnn": partial(RNN, dim=6, direction="both"),
@@ -31,7 +44,12 @@ def sentence(words: int, seed: int = 0):
     counts = chance.integers(1, 4, words)
     begins = np.concatenate([[0], np.cumsum(counts)[:-1]])
     letters = chance.integers(1, 255, (words, 5))
-    return torch.from_numpy(chance.integers(5, 50, (1, counts.sum()))), torch.from_numpy(begins)[None], torch.from_numpy(letters), counts
+    return (
+        torch.from_numpy(chance.integers(5, 50, (1, counts.sum()))),
+        torch.from_numpy(begins)[None],
+        torch.from_numpy(letters),
+        counts,
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in STACKS if name != "mixer"])
@@ -43,7 +61,10 @@ def test_a_tagger_is_its_equation(name):
     x = []
     for word, count in enumerate(counts):
         spelt = model.spelling(letters[None, word : word + 1], torch.ones(1, 1, 5, dtype=torch.bool))[0, 0]
-        x += [torch.cat([model.embedding.table[ids[0, begins[0, word] + piece]], spelt]) for piece in range(count)]
+        x += [
+            torch.cat([model.embedding.table[ids[0, begins[0, word] + piece]], spelt])
+            for piece in range(count)
+        ]
     h, _ = model.stack(torch.stack(x)[None])
     expected = torch.stack([model.score.weight @ h[0, place] + model.score.bias for place in begins[0]])
     torch.testing.assert_close(found[0], expected, rtol=1e-4, atol=1e-5)
@@ -56,7 +77,11 @@ def test_padding_changes_no_tag_and_no_loss(name, head):
     torch.nn.init.normal_(next(model.head.parameters())) if list(model.head.parameters()) else None
     rows = [sentence(words, seed) for seed, words in enumerate((2, 5, 3))]
     wide, most = max(row[0].shape[1] for row in rows), 5
-    ids, begins, spelt = torch.zeros(3, wide, dtype=torch.long), torch.zeros(3, most, dtype=torch.long), torch.zeros(3, most, dtype=torch.long)
+    ids, begins, spelt = (
+        torch.zeros(3, wide, dtype=torch.long),
+        torch.zeros(3, most, dtype=torch.long),
+        torch.zeros(3, most, dtype=torch.long),
+    )
     real, words, letters = torch.zeros(3, wide, dtype=torch.bool), torch.zeros(3, most, dtype=torch.bool), []
     for number, (pieces, places, own, counts) in enumerate(rows):
         ids[number, : pieces.shape[1]], real[number, : pieces.shape[1]] = pieces[0], True
@@ -67,15 +92,24 @@ def test_padding_changes_no_tag_and_no_loss(name, head):
     tags = torch.randint(0, 4, (3, most))
     nats = model.head.nats(together, tags, words)
     for number, (pieces, places, own, counts) in enumerate(rows):
-        alone = model.scores(pieces, torch.ones_like(pieces, dtype=torch.bool), places, own, torch.arange(len(counts))[None])
+        alone = model.scores(
+            pieces, torch.ones_like(pieces, dtype=torch.bool), places, own, torch.arange(len(counts))[None]
+        )
         torch.testing.assert_close(together[number, : len(counts)], alone[0], rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(nats[number], model.head.nats(alone, tags[number : number + 1, : len(counts)])[0], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            nats[number],
+            model.head.nats(alone, tags[number : number + 1, : len(counts)])[0],
+            rtol=1e-4,
+            atol=1e-5,
+        )
 
 
 def test_a_text_longer_than_the_context_is_read_in_windows():
     """Each position equals that of the window in whose middle it stands."""
     torch.manual_seed(0)
-    model = Reading(50, 8, partial(Transformer, layers=2, heads=2, position=partial(Learned, length=8), causal=False)).eval()
+    model = Reading(
+        50, 8, partial(Transformer, layers=2, heads=2, position=partial(Learned, length=8), causal=False)
+    ).eval()
     x = torch.randn(2, 21, 8)
     found = model.encode(x, None)
     begins = [0, 4, 8, 12, 13]
@@ -83,7 +117,11 @@ def test_a_text_longer_than_the_context_is_read_in_windows():
         inside = [begin for begin in begins if begin <= place < begin + 8]
         expected = [model.stack(x[:, begin : begin + 8])[0][:, place - begin] for begin in inside]
         near = min(abs(place - begin - 3.5) for begin in inside)
-        fits = [e for e, begin in zip(expected, inside, strict=True) if abs(place - begin - 3.5) <= near + 0.5 or begin in (0, 13)]
+        fits = [
+            e
+            for e, begin in zip(expected, inside, strict=True)
+            if abs(place - begin - 3.5) <= near + 0.5 or begin in (0, 13)
+        ]
         assert any(torch.allclose(found[:, place], one, atol=1e-5) for one in fits), place
     torch.testing.assert_close(model.encode(x[:, :8], None), model.stack(x[:, :8])[0])
 
@@ -93,7 +131,16 @@ def test_a_text_longer_than_the_context_is_read_in_windows():
 def test_windows_are_those_of_each_text_alone(kind, width):
     """Also where others in the batch are longer, and those that fit are read whole; values and gradients."""
     torch.manual_seed(0)
-    model = kind(50, 3, 8, partial(Transformer, layers=1, heads=2, position=partial(Learned, length=width), causal=False)).double().eval()
+    model = (
+        kind(
+            50,
+            3,
+            8,
+            partial(Transformer, layers=1, heads=2, position=partial(Learned, length=width), causal=False),
+        )
+        .double()
+        .eval()
+    )
     lengths, ids = [21, 5, 8, 13, 1, 9], torch.randint(5, 50, (6, 24))
     mask = torch.arange(24) < torch.tensor(lengths)[:, None]
 
@@ -146,7 +193,9 @@ def test_one_text_or_two_are_the_equation_and_padding_is_nothing(kind, pair, nam
     torch.testing.assert_close(found[0] if kind is Classifier else found, expected, rtol=1e-4, atol=1e-5)
     if kind is Regressor:
         model.mean.fill_(3.0), model.deviation.fill_(2.0)
-        torch.testing.assert_close(model.scores(first, None if pair is None else second), 3 + 2 * expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            model.scores(first, None if pair is None else second), 3 + 2 * expected, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_one_text_where_two_are_meant_is_said():
@@ -165,7 +214,10 @@ def test_spans_score_the_passage_and_no_answer(name):
     question, passage = side(6, 4), side(9, 5, 1)
     found, real = model.scores(question, passage)
     q, p = question[0][question[1]], passage[0][passage[1]]
-    segment, same = torch.tensor([0] * 4 + [1] * 5), torch.tensor([int(t in p) for t in q] + [int(t in q) for t in p])
+    segment, same = (
+        torch.tensor([0] * 4 + [1] * 5),
+        torch.tensor([int(t in p) for t in q] + [int(t in q) for t in p]),
+    )
     x = model.embedding.table[torch.cat([q, p])] + model.pair.segments[segment] + model.pair.match[same]
     h = model.stack(x[None])[0][0]
     expected = (h[3:] @ model.score.weight.T + model.score.bias).T
@@ -186,6 +238,16 @@ def test_encoder_weights_have_one_name_across_models():
     from seqloom.models import LanguageModel, MaskedLM
 
     stack = partial(Transformer, layers=1, heads=2)
-    own = {name for name, _ in LanguageModel(50, 8, stack).named_parameters() if name.startswith(("embedding.", "stack."))}
-    for model in (Tagger(50, 3, 8, stack), Classifier(50, 3, 8, stack), Regressor(50, 8, stack), Spans(50, 8, stack), MaskedLM(50, 8, stack)):
+    own = {
+        name
+        for name, _ in LanguageModel(50, 8, stack).named_parameters()
+        if name.startswith(("embedding.", "stack."))
+    }
+    for model in (
+        Tagger(50, 3, 8, stack),
+        Classifier(50, 3, 8, stack),
+        Regressor(50, 8, stack),
+        Spans(50, 8, stack),
+        MaskedLM(50, 8, stack),
+    ):
         assert own <= {name for name, _ in model.named_parameters()}

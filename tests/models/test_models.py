@@ -28,34 +28,85 @@ small = partial(Transformer, layers=1, heads=2)
 encoder = partial(Transformer, layers=1, heads=2, causal=False)
 
 WRONG = {
-    "size not divisible by heads": (lambda: LanguageModel(9, 6, partial(small, heads=4)), "size 6 cannot be divided into 4 heads"),
-    "no heads": (lambda: LanguageModel(9, 6, partial(small, heads=0)), "size 6 cannot be divided into 0 heads"),
+    "size not divisible by heads": (
+        lambda: LanguageModel(9, 6, partial(small, heads=4)),
+        "size 6 cannot be divided into 4 heads",
+    ),
+    "no heads": (
+        lambda: LanguageModel(9, 6, partial(small, heads=0)),
+        "size 6 cannot be divided into 0 heads",
+    ),
     "concatenated size not divisible": (
         lambda: LanguageModel(9, 6, partial(small, position=partial(Concatenated, width=3, code=Learned))),
         "size 9 cannot be divided into 2 heads",
     ),
     "attention alone": (lambda: SelfAttention(5, 2), "size 5 cannot be divided into 2 heads"),
     "cross-attention alone": (lambda: CrossAttention(5, 3, 2), "size 5 cannot be divided into 2 heads"),
-    "an encoder for a language model": (lambda: LanguageModel(9, 6, encoder), "a language model needs a causal stack"),
-    "both directions for a language model": (lambda: LanguageModel(9, 6, partial(RNN, direction="both")), "a language model needs a causal stack"),
-    "backward language model": (lambda: LanguageModel(9, 6, partial(RNN, direction="backward")), "a language model needs a causal stack"),
-    "decoder that looks ahead": (lambda: Seq2Seq(9, 9, 6, encoder, encoder), "a decoder needs a causal layer"),
-    "one table for two vocabularies": (lambda: Seq2Seq(9, 8, 6, encoder, small), "a shared embedding needs one vocabulary"),
+    "an encoder for a language model": (
+        lambda: LanguageModel(9, 6, encoder),
+        "a language model needs a causal stack",
+    ),
+    "both directions for a language model": (
+        lambda: LanguageModel(9, 6, partial(RNN, direction="both")),
+        "a language model needs a causal stack",
+    ),
+    "backward language model": (
+        lambda: LanguageModel(9, 6, partial(RNN, direction="backward")),
+        "a language model needs a causal stack",
+    ),
+    "decoder that looks ahead": (
+        lambda: Seq2Seq(9, 9, 6, encoder, encoder),
+        "a decoder needs a causal layer",
+    ),
+    "one table for two vocabularies": (
+        lambda: Seq2Seq(9, 8, 6, encoder, small),
+        "a shared embedding needs one vocabulary",
+    ),
     "no words": (lambda: LanguageModel(0, 6, small), "an embedding needs a vocabulary and a size, not 0 × 6"),
     "no width": (lambda: Embedding(5, 0), "an embedding needs a vocabulary and a size, not 5 × 0"),
-    "no layers": (lambda: LanguageModel(9, 6, partial(small, layers=0)), "a Transformer needs at least one layer, not 0"),
-    "no recurrent layers": (lambda: RNN(6, layers=0), "an RNN needs at least one layer and one unit, not 0 layers of 6"),
-    "no attentive layers": (lambda: AttentiveRNN(6, 3, layers=0), "an RNN needs at least one layer and one unit"),
+    "no layers": (
+        lambda: LanguageModel(9, 6, partial(small, layers=0)),
+        "a Transformer needs at least one layer, not 0",
+    ),
+    "no recurrent layers": (
+        lambda: RNN(6, layers=0),
+        "an RNN needs at least one layer and one unit, not 0 layers of 6",
+    ),
+    "no attentive layers": (
+        lambda: AttentiveRNN(6, 3, layers=0),
+        "an RNN needs at least one layer and one unit",
+    ),
     "no units": (lambda: RNN(6, dim=-1), "an RNN needs at least one layer and one unit, not 1 layers of -1"),
-    "no such direction": (lambda: RNN(6, direction="up"), "direction must be forward, backward or both, not 'up'"),
-    "odd rotary heads": (lambda: LanguageModel(9, 6, partial(small, position=Rotary)), "rotary positions need an even head size, not 3"),
+    "no such direction": (
+        lambda: RNN(6, direction="up"),
+        "direction must be forward, backward or both, not 'up'",
+    ),
+    "odd rotary heads": (
+        lambda: LanguageModel(9, 6, partial(small, position=Rotary)),
+        "rotary positions need an even head size, not 3",
+    ),
     "odd sinusoids": (lambda: Sinusoidal(5), "sinusoidal positions need an even size, not 5"),
-    "no learned positions": (lambda: Learned(4, length=0), "learned positions need a length of at least 1, not 0"),
-    "nothing to concatenate": (lambda: Concatenated(4, code=ALiBi), "ALiBi has no vector to concatenate: use Sinusoidal or Learned"),
-    "dropout of everything": (lambda: LanguageModel(9, 6, small, dropout=1.0), "dropout must be at least 0 and below 1, not 1.0"),
+    "no learned positions": (
+        lambda: Learned(4, length=0),
+        "learned positions need a length of at least 1, not 0",
+    ),
+    "nothing to concatenate": (
+        lambda: Concatenated(4, code=ALiBi),
+        "ALiBi has no vector to concatenate: use Sinusoidal or Learned",
+    ),
+    "dropout of everything": (
+        lambda: LanguageModel(9, 6, small, dropout=1.0),
+        "dropout must be at least 0 and below 1, not 1.0",
+    ),
     "negative dropout": (lambda: Dropout(-0.5), "dropout must be at least 0 and below 1, not -0.5"),
-    "decoder without memory": (lambda: small(6, memory=3)(torch.randn(1, 2, 6)), "cross-attention needs a memory to look at"),
-    "attentive decoder without memory": (lambda: AttentiveRNN(6, 3).start(1), "an attentive decoder needs a memory to look at"),
+    "decoder without memory": (
+        lambda: small(6, memory=3)(torch.randn(1, 2, 6)),
+        "cross-attention needs a memory to look at",
+    ),
+    "attentive decoder without memory": (
+        lambda: AttentiveRNN(6, 3).start(1),
+        "an attentive decoder needs a memory to look at",
+    ),
 }
 
 
@@ -66,17 +117,32 @@ def test_a_wrong_assembly_is_one_sentence(make, sentence):
     assert sentence in str(caught.value) and "\n" not in str(caught.value)
 
 
-NAMES = {part.__name__: part for part in (Seq2Seq, LanguageModel, RNN, nn.LSTM, AttentiveRNN, Transformer, Learned, nn.LayerNorm)}
+NAMES = {
+    part.__name__: part
+    for part in (Seq2Seq, LanguageModel, RNN, nn.LSTM, AttentiveRNN, Transformer, Learned, nn.LayerNorm)
+}
 
 
 @pytest.mark.parametrize(
     "tree, sentence",
     [
-        ({"type": "Seq2Seq", "encoder": "RNN", "decoder": "RNN"}, "model.decoder: RNN cannot stand here, since it takes no memory"),
-        ({"type": "Seq2Seq", "encoder": "AttentiveRNN", "decoder": "AttentiveRNN"}, "model.encoder: AttentiveRNN needs memory"),
+        (
+            {"type": "Seq2Seq", "encoder": "RNN", "decoder": "RNN"},
+            "model.decoder: RNN cannot stand here, since it takes no memory",
+        ),
+        (
+            {"type": "Seq2Seq", "encoder": "AttentiveRNN", "decoder": "AttentiveRNN"},
+            "model.encoder: AttentiveRNN needs memory",
+        ),
         ({"type": "LanguageModel"}, "model: LanguageModel needs stack; add it"),
-        ({"type": "LanguageModel", "stack": {"type": "RNN", "cell": {"type": "LSTM", "dim": 3}}}, "what stands around LSTM gives it its dim"),
-        ({"type": "LanguageModel", "stack": {"type": "Transformer", "position": {"type": "LSTM"}}}, "LSTM cannot stand here; choose from Learned"),
+        (
+            {"type": "LanguageModel", "stack": {"type": "RNN", "cell": {"type": "LSTM", "dim": 3}}},
+            "what stands around LSTM gives it its dim",
+        ),
+        (
+            {"type": "LanguageModel", "stack": {"type": "Transformer", "position": {"type": "LSTM"}}},
+            "LSTM cannot stand here; choose from Learned",
+        ),
     ],
 )
 def test_a_config_that_does_not_fit_together_is_one_sentence(tree, sentence):
@@ -98,7 +164,13 @@ def test_a_sequence_beyond_the_learned_positions_is_one_sentence():
         model(torch.zeros(2, 5, dtype=torch.long))
 
 
-ENDLESS = [RNN, small, partial(small, position=Rotary, heads=1), partial(small, position=ALiBi), partial(small, position=Sinusoidal)]
+ENDLESS = [
+    RNN,
+    small,
+    partial(small, position=Rotary, heads=1),
+    partial(small, position=ALiBi),
+    partial(small, position=Sinusoidal),
+]
 
 
 @pytest.mark.parametrize("stack", ENDLESS)
@@ -109,7 +181,13 @@ def test_other_stacks_have_no_end(stack):
 
 
 def test_a_translator_knows_the_limits_of_both_sides():
-    model = Seq2Seq(9, 9, 6, partial(encoder, position=partial(Learned, length=5)), partial(small, position=partial(Learned, length=4)))
+    model = Seq2Seq(
+        9,
+        9,
+        6,
+        partial(encoder, position=partial(Learned, length=5)),
+        partial(small, position=partial(Learned, length=4)),
+    )
     assert (model.source_context, model.context) == (5, 4)
     with pytest.raises(ValueError, match="a sequence of 6 positions is longer than the 5 learned ones"):
         model.start(torch.zeros(1, 6, dtype=torch.long))

@@ -38,7 +38,9 @@ class Case:
     def source(self, batch: int, length: int = 3) -> Tensor | None:
         return self.sequence(batch, length, MEMORY) if self.memory else None
 
-    def start(self, part: nn.Module, batch: int, source: Tensor | None = None, mask: Tensor | None = None) -> State:
+    def start(
+        self, part: nn.Module, batch: int, source: Tensor | None = None, mask: Tensor | None = None
+    ) -> State:
         if self.memory and self.ids:
             return part.start(source, mask)
         return part.start(batch, Memory(source, mask)) if self.memory else part.start(batch)
@@ -61,4 +63,8 @@ def shown(value: object) -> str:
 
 
 def layer(make: Callable, memory: bool = False) -> Case:
-    return Case(named(make) + (" with memory" if memory else ""), lambda: make(SIZE, memory=MEMORY) if memory else make(SIZE), memory=memory)
+    return Case(
+        named(make) + (" with memory" if memory else ""),
+        lambda: make(SIZE, memory=MEMORY) if memory else make(SIZE),
+        memory=memory,
+    )

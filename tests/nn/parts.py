@@ -76,22 +76,52 @@ CASES = [
     layer(partial(RNN, dim=3, direction="backward")),
     layer(partial(RNN, dim=2, direction="both", layers=2)),
     layer(partial(RNN, dim=2, direction="both", layers=2, residual=True)),
-    *(self_attention(causal, score, position) for causal in (True, False) for score in (Dot, ScaledDot, Additive) for position in positions),
+    *(
+        self_attention(causal, score, position)
+        for causal in (True, False)
+        for score in (Dot, ScaledDot, Additive)
+        for position in positions
+    ),
     Case("SelfAttention(no bias)", lambda: SelfAttention(SIZE, HEADS, bias=False)),
-    *(Case(f"CrossAttention({s.__name__})", lambda s=s: CrossAttention(SIZE, MEMORY, HEADS, s), memory=True) for s in (Dot, ScaledDot, Additive)),
-    *(layer(partial(AttentiveRNN, dim=5, attention=partial(Pooling, score=s)), True) for s in (Dot, ScaledDot, Additive)),
+    *(
+        Case(f"CrossAttention({s.__name__})", lambda s=s: CrossAttention(SIZE, MEMORY, HEADS, s), memory=True)
+        for s in (Dot, ScaledDot, Additive)
+    ),
+    *(
+        layer(partial(AttentiveRNN, dim=5, attention=partial(Pooling, score=s)), True)
+        for s in (Dot, ScaledDot, Additive)
+    ),
     layer(partial(AttentiveRNN, layers=2, attention=partial(Pooling, score=Additive, dim=2)), True),
     *(block(order, LayerNorm, cross) for order in ("pre", "post") for cross in (False, True)),
     block("pre", partial(LayerNorm, affine=False), False),
     *(layer(partial(small, position=p)) for p in positions + codes),
     *(layer(partial(small, position=p, causal=False)) for p in positions + codes),
     layer(partial(small, layers=2, order="post", norm=RMSNorm)),
-    layer(partial(small, layers=2, norm=partial(LayerNorm, affine=False), feedforward=partial(FeedForward, dim=5, activation="relu"))),
-    layer(partial(small, layers=2, position=Rotary, norm=RMSNorm, feedforward=partial(SwiGLU, dim=3), bias=False)),
+    layer(
+        partial(
+            small,
+            layers=2,
+            norm=partial(LayerNorm, affine=False),
+            feedforward=partial(FeedForward, dim=5, activation="relu"),
+        )
+    ),
+    layer(
+        partial(
+            small, layers=2, position=Rotary, norm=RMSNorm, feedforward=partial(SwiGLU, dim=3), bias=False
+        )
+    ),
     layer(partial(small, score=Additive, position=ALiBi)),
-    layer(partial(Chain, layers=[partial(RNN, dim=3), partial(RNN, dim=SIZE), partial(small, position=ALiBi)])),
-    layer(partial(Chain, layers=[partial(small, position=NoPosition), partial(RNN, residual=True)], repeat=2), True),
-    *(layer(partial(small, position=p, order=o), True) for p, o in ((Sinusoidal, "post"), (ALiBi, "pre"), (Rotary, "pre"), (code_learned, "pre"))),
+    layer(
+        partial(Chain, layers=[partial(RNN, dim=3), partial(RNN, dim=SIZE), partial(small, position=ALiBi)])
+    ),
+    layer(
+        partial(Chain, layers=[partial(small, position=NoPosition), partial(RNN, residual=True)], repeat=2),
+        True,
+    ),
+    *(
+        layer(partial(small, position=p, order=o), True)
+        for p, o in ((Sinusoidal, "post"), (ALiBi, "pre"), (Rotary, "pre"), (code_learned, "pre"))
+    ),
     language(partial(LanguageModel, stack=partial(RNN, layers=2))),
     language(partial(LanguageModel, stack=partial(RNN, dim=3))),
     language(partial(LanguageModel, stack=partial(RNN, dim=3), tied=False)),
@@ -100,9 +130,20 @@ CASES = [
     language(partial(LanguageModel, stack=partial(small, position=Rotary), tied=False)),
     language(partial(LanguageModel, stack=partial(small, position=ALiBi, layers=2))),
     translate(partial(Seq2Seq, encoder=partial(small, causal=False), decoder=small)),
-    translate(partial(Seq2Seq, encoder=partial(small, position=ALiBi, causal=False), decoder=partial(small, position=ALiBi), shared=False)),
-    translate(partial(Seq2Seq, encoder=partial(RNN, dim=3, direction="both"), decoder=partial(AttentiveRNN, dim=3))),
-    translate(partial(Seq2Seq, encoder=partial(RNN, dim=3), decoder=partial(small, position=Rotary), tied=False)),
+    translate(
+        partial(
+            Seq2Seq,
+            encoder=partial(small, position=ALiBi, causal=False),
+            decoder=partial(small, position=ALiBi),
+            shared=False,
+        )
+    ),
+    translate(
+        partial(Seq2Seq, encoder=partial(RNN, dim=3, direction="both"), decoder=partial(AttentiveRNN, dim=3))
+    ),
+    translate(
+        partial(Seq2Seq, encoder=partial(RNN, dim=3), decoder=partial(small, position=Rotary), tied=False)
+    ),
     *parts_recurrent.CASES,
     *parts_attention.CASES,
     *parts_local.CASES,

@@ -32,7 +32,10 @@ from seqloom.nn.cells import Vanilla
 
 
 def looks(make: Callable, heads: int = HEADS, position: Callable = NoPosition, size: int = SIZE) -> Case:
-    return Case(f"{named(make)}, {heads} heads, {named(position)}", lambda: make(size, heads, position=position(size, heads)))
+    return Case(
+        f"{named(make)}, {heads} heads, {named(position)}",
+        lambda: make(size, heads, position=position(size, heads)),
+    )
 
 
 small = partial(Transformer, layers=1, heads=HEADS, feedforward=partial(FeedForward, dim=5))
@@ -58,14 +61,40 @@ CASES: list[Case] = [
     looks(partial(SelfAttention, window=2)),
     looks(partial(SelfAttention, window=3), position=ALiBi),
     looks(partial(SelfAttention, window=2, causal=False), position=partial(ALiBi, slope=0.3)),
-    Case("CrossAttention(key, groups)", lambda: CrossAttention(SIZE, MEMORY, 4, key=2, groups=2), memory=True),
-    Case("CrossAttention(Bilinear, Raw)", lambda: CrossAttention(SIZE, MEMORY, HEADS, Bilinear, weights=Raw), memory=True),
+    Case(
+        "CrossAttention(key, groups)", lambda: CrossAttention(SIZE, MEMORY, 4, key=2, groups=2), memory=True
+    ),
+    Case(
+        "CrossAttention(Bilinear, Raw)",
+        lambda: CrossAttention(SIZE, MEMORY, HEADS, Bilinear, weights=Raw),
+        memory=True,
+    ),
     layer(llama),
-    layer(partial(small, position=partial(Sinusoidal, layout="halves", base=50.0), attention=partial(SelfAttention, window=3))),
-    layer(partial(small, position=partial(Sinusoidal, first=1), feedforward=partial(FeedForward, dim=5, activation="sigmoid", bias=False))),
-    layer(partial(small, position=partial(Concatenated, width=2), cross=partial(CrossAttention, key=1)), True),
-    layer(partial(AttentiveRNN, dim=MEMORY, attention=partial(Pooling, score=Dot, weights=Raw, project=False)), True),
-    layer(partial(AttentiveRNN, dim=2, layers=2, query="current", attention=partial(Pooling, score=Bilinear)), True),
+    layer(
+        partial(
+            small,
+            position=partial(Sinusoidal, layout="halves", base=50.0),
+            attention=partial(SelfAttention, window=3),
+        )
+    ),
+    layer(
+        partial(
+            small,
+            position=partial(Sinusoidal, first=1),
+            feedforward=partial(FeedForward, dim=5, activation="sigmoid", bias=False),
+        )
+    ),
+    layer(
+        partial(small, position=partial(Concatenated, width=2), cross=partial(CrossAttention, key=1)), True
+    ),
+    layer(
+        partial(AttentiveRNN, dim=MEMORY, attention=partial(Pooling, score=Dot, weights=Raw, project=False)),
+        True,
+    ),
+    layer(
+        partial(AttentiveRNN, dim=2, layers=2, query="current", attention=partial(Pooling, score=Bilinear)),
+        True,
+    ),
     layer(partial(AttentiveRNN, query="word", read="first", thought=True), True),
     layer(partial(AttentiveRNN, dim=5, attention=partial(Pooling, score=Bilinear, dim=3)), True),
     layer(partial(AttentiveRNN, dim=5, cell=Vanilla, attention=partial(Pooling, dim=3)), True),
@@ -74,7 +103,9 @@ CASES: list[Case] = [
     layer(partial(ThoughtRNN, read="mean", cell=Vanilla), True),
     Case(
         "Seq2Seq(backward, thought)",
-        lambda: Seq2Seq(7, 7, SIZE, partial(RNN, dim=3, direction="backward"), partial(ThoughtRNN, read="first")),
+        lambda: Seq2Seq(
+            7, 7, SIZE, partial(RNN, dim=3, direction="backward"), partial(ThoughtRNN, read="first")
+        ),
         ids=True,
         memory=True,
     ),

@@ -6,7 +6,18 @@ from functools import partial
 
 from case import SIZE, Case, layer
 
-from seqloom.nn import GRU, RNN, AttentiveRNN, Chain, Experts, FastForward, FeedForward, MixFeatures, Residual, TwoWays
+from seqloom.nn import (
+    GRU,
+    RNN,
+    AttentiveRNN,
+    Chain,
+    Experts,
+    FastForward,
+    FeedForward,
+    MixFeatures,
+    Residual,
+    TwoWays,
+)
 
 experts = partial(Experts, experts=3, top=2, expert=partial(FeedForward, dim=3))
 

@@ -44,7 +44,10 @@ def language(stack) -> Case:
 
 def translate(encoder, decoder) -> Case:
     return Case(
-        f"Seq2Seq({named(encoder)} → {named(decoder)})", lambda: Seq2Seq(WORDS, WORDS, SIZE, encoder, decoder), ids=True, memory=True
+        f"Seq2Seq({named(encoder)} → {named(decoder)})",
+        lambda: Seq2Seq(WORDS, WORDS, SIZE, encoder, decoder),
+        ids=True,
+        memory=True,
     )
 
 
@@ -68,9 +71,21 @@ CASES: list[Case] = [
     layer(partial(MixTokens, length=6, network=small)),
     layer(partial(mixer, length=6, norm=RMSNorm, features=partial(SwiGLU, dim=3))),
     layer(partial(block, feedforward=experts)),
-    layer(partial(block, layers=2, position=Rotary, feedforward=partial(Experts, experts=4, top=1, expert=partial(SwiGLU, dim=3)))),
+    layer(
+        partial(
+            block,
+            layers=2,
+            position=Rotary,
+            feedforward=partial(Experts, experts=4, top=1, expert=partial(SwiGLU, dim=3)),
+        )
+    ),
     layer(partial(block, order="post", feedforward=partial(experts, top=3)), memory=True),
-    layer(partial(Chain, layers=[partial(RNN, dim=SIZE), Convolution, partial(block, feedforward=experts), MixFeatures])),
+    layer(
+        partial(
+            Chain,
+            layers=[partial(RNN, dim=SIZE), Convolution, partial(block, feedforward=experts), MixFeatures],
+        )
+    ),
     layer(partial(Chain, layers=[bytes_, gated]), memory=True),
     language(bytes_),
     language(partial(block, feedforward=experts)),

@@ -26,7 +26,11 @@ class Collector:
 
     def __init__(self) -> None:
         text = STATED.read_text("utf-8").splitlines()
-        self.sections = {int(match[1]): line for line, words in enumerate(text, 1) if (match := re.match(r"# (\d)\. ", words))}
+        self.sections = {
+            int(match[1]): line
+            for line, words in enumerate(text, 1)
+            if (match := re.match(r"# (\d)\. ", words))
+        }
         self.first: dict[int, str] = {}
         self.place: dict[str, tuple[str, int, str]] = {}
         self.cases: dict[str, dict[int, dict[str, set[str]]]] = {}
@@ -87,12 +91,24 @@ def table(found: Collector, seconds: float) -> list[str]:
     lines = [f"{'':{width}}" + "".join(f"  {promise}" for promise in PROMISES)]
     signs = {name: [found.sign(name, number) for number in found.sections] for name in names}
     for name, shown in zip(names, short, strict=True):
-        lines.append(f"{shown:{width}}" + "".join(f"  {sign:^{len(promise)}}" for sign, promise in zip(signs[name], PROMISES, strict=True)))
+        lines.append(
+            f"{shown:{width}}"
+            + "".join(
+                f"  {sign:^{len(promise)}}" for sign, promise in zip(signs[name], PROMISES, strict=True)
+            )
+        )
     lines = [line.rstrip() for line in lines]
     count = {sign: sum(row.count(sign) for row in signs.values()) for sign in "✓✗–"}
-    lines += ["", f"{len(names)} parts and variants, {count['✓']} promises kept, {count['✗']} broken, {count['–']} not applicable (–); "]
+    lines += [
+        "",
+        f"{len(names)} parts and variants, {count['✓']} promises kept, {count['✗']} broken, {count['–']} not applicable (–); ",
+    ]
     lines[-1] += f"{found.done:,} tests in {seconds:.0f} s"
-    return [*lines, "–: a part that is not causal takes a sequence whole, so it has no steps"] if count["–"] else lines
+    return (
+        [*lines, "–: a part that is not causal takes a sequence whole, so it has no steps"]
+        if count["–"]
+        else lines
+    )
 
 
 def main() -> int:

@@ -20,7 +20,12 @@ def of(part, x, memory=None):
         "MaskedLM": lambda: words_out(part, of(part.stack, words_in(part.embedding, x))),
         "LanguageModel": lambda: words_out(part, of(part.stack, words_in(part.embedding, x))),
         "Seq2Seq": lambda: words_out(
-            part, of(part.decoder, words_in(part.embedding, x), of(part.encoder, words_in(part.source_embedding, memory)))
+            part,
+            of(
+                part.decoder,
+                words_in(part.embedding, x),
+                of(part.encoder, words_in(part.source_embedding, memory)),
+            ),
         ),
     }
     name = type(part).__name__
@@ -126,7 +131,10 @@ def words_in(part, ids):
     rows = [array(part.table)[word] * part.factor for word in ids]
     if type(part).__name__ == "Segmented":
         before = [sum(word == part.separator for word in ids[:t]) for t in range(len(ids))]
-        rows = [row + array(part.segments)[min(ends, len(part.segments) - 1)] for row, ends in zip(rows, before, strict=True)]
+        rows = [
+            row + array(part.segments)[min(ends, len(part.segments) - 1)]
+            for row, ends in zip(rows, before, strict=True)
+        ]
     return rows
 
 
@@ -136,8 +144,14 @@ def by_groups(part, h):
     head = np.concatenate([array(part.common) if table is None else table[:first], array(part.groups)])
     chances = [math.log(p) for p in softmax([row @ h for row in head])]
     found = chances[:first]
-    for group, (begin, end) in enumerate(zip(part.cutoffs, [*part.cutoffs[1:], part.vocabulary], strict=True)):
-        scores = table[begin:end] @ h if table is not None else linear(part.tails[group][1], linear(part.tails[group][0], h))
+    for group, (begin, end) in enumerate(
+        zip(part.cutoffs, [*part.cutoffs[1:], part.vocabulary], strict=True)
+    ):
+        scores = (
+            table[begin:end] @ h
+            if table is not None
+            else linear(part.tails[group][1], linear(part.tails[group][0], h))
+        )
         found += [chances[first + group] + math.log(p) for p in softmax(scores)]
     return found
 
@@ -158,4 +172,9 @@ import reference_deep  # noqa: E402
 import reference_local  # noqa: E402
 import reference_recurrent  # noqa: E402
 
-MORE = {**reference_recurrent.FORMS, **reference_attention.FORMS, **reference_local.FORMS, **reference_deep.FORMS}
+MORE = {
+    **reference_recurrent.FORMS,
+    **reference_attention.FORMS,
+    **reference_local.FORMS,
+    **reference_deep.FORMS,
+}

@@ -95,7 +95,11 @@ def self_attention(part, x, memory):
     q, k, v = heads_of(q, shape.queries), heads_of(k, shape.groups), heads_of(v, shape.groups)
 
     def seen(t):
-        return [j for j in range(len(x)) if (j <= t or not part.causal) and (window is None or abs(t - j) < window)]
+        return [
+            j
+            for j in range(len(x))
+            if (j <= t or not part.causal) and (window is None or abs(t - j) < window)
+        ]
 
     results = []
     for h in range(shape.queries):
@@ -103,7 +107,10 @@ def self_attention(part, x, memory):
         qs, ks = q[h], k[group]
         if kind == "Rotary":
             qs, ks = (
-                [rotated(row, t, position.base, position.layout, position.theta, position.stretch) for t, row in enumerate(rows)]
+                [
+                    rotated(row, t, position.base, position.layout, position.theta, position.stretch)
+                    for t, row in enumerate(rows)
+                ]
                 for rows in (qs, ks)
             )
         slope = position.slopes[h] if kind == "ALiBi" else 0.0
@@ -119,7 +126,9 @@ def cross_attention(part, x, memory):
     results = []
     for h in range(shape.queries):
         group = h * shape.groups // shape.queries
-        results.append(averaged(part, q[h], k[group], v[group], lambda t: range(len(memory)), lambda t, j: 0.0))
+        results.append(
+            averaged(part, q[h], k[group], v[group], lambda t: range(len(memory)), lambda t, j: 0.0)
+        )
     return np.array([linear(part.last, np.concatenate(row)) for row in zip(*results, strict=True)])
 
 
@@ -149,12 +158,16 @@ def context(part, query, memory):
 
 def attentive(part, x, memory):
     vector = thought(memory, part.read)
-    hs, cs = [np.tanh(linear(part.first, vector)) for _ in part.cells], [np.zeros(part.dim) for _ in part.cells]
+    hs, cs = (
+        [np.tanh(linear(part.first, vector)) for _ in part.cells],
+        [np.zeros(part.dim) for _ in part.cells],
+    )
     outputs = []
     for word in x:
-        c = {"previous": lambda: context(part.attention, hs[-1], memory), "word": lambda word=word: context(part.attention, word, memory)}.get(
-            part.query, lambda: None
-        )()
+        c = {
+            "previous": lambda: context(part.attention, hs[-1], memory),
+            "word": lambda word=word: context(part.attention, word, memory),
+        }.get(part.query, lambda: None)()
         below = np.concatenate([word, c]) if part.query == "word" else word
         for number, cell in enumerate(part.cells):
             more = linear(part.context_share, c) if part.query == "previous" and not number else 0.0
@@ -165,7 +178,9 @@ def attentive(part, x, memory):
             below = hs[number]
         if part.query == "current":
             c = context(part.attention, hs[-1], memory)
-        outputs.append(np.tanh(linear(part.last, np.concatenate([hs[-1], c, word, *([vector] if part.thought else [])]))))
+        outputs.append(
+            np.tanh(linear(part.last, np.concatenate([hs[-1], c, word, *([vector] if part.thought else [])])))
+        )
     return np.array(outputs)
 
 
@@ -175,7 +190,11 @@ def thoughtful(part, x, memory):
     for layer in part.layers:
         h, c, outputs = first, np.zeros(part.dim), []
         for row in x:
-            h, c = lstm(layer.cell, row, h, c) if hasattr(layer.cell.start(1), "c") else (vanilla(layer.cell, row, h), c)
+            h, c = (
+                lstm(layer.cell, row, h, c)
+                if hasattr(layer.cell.start(1), "c")
+                else (vanilla(layer.cell, row, h), c)
+            )
             outputs.append(h)
         x = outputs
     return np.array(x)

@@ -48,7 +48,9 @@ def two_ways(part, x, memory):
     raw = part.mix.shares.detach().numpy()
     shares = np.exp(raw) / np.exp(raw).sum()
     pairs = zip(walked(part.ahead), walked(part.back), strict=True)
-    return part.mix.gain.item() * sum(share * np.concatenate(pair, 1) for share, pair in zip(shares, pairs, strict=True))
+    return part.mix.gain.item() * sum(
+        share * np.concatenate(pair, 1) for share, pair in zip(shares, pairs, strict=True)
+    )
 
 
 FORMS: dict[str, Callable] = {"FastForward": fast_forward, "TwoWays": two_ways, "Residual": residual}

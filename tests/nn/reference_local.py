@@ -38,7 +38,10 @@ def bytenet(part, x, memory=None):
     for block in part.blocks:
         h = [linear(block.first, np.maximum(norm(block.norms[0], row), 0)) for row in x]
         h = convolution(block.convolution, [np.maximum(norm(block.norms[1], row), 0) for row in h])
-        x = [row + linear(block.last, np.maximum(norm(block.norms[2], new), 0)) for row, new in zip(x, h, strict=True)]
+        x = [
+            row + linear(block.last, np.maximum(norm(block.norms[2], new), 0))
+            for row, new in zip(x, h, strict=True)
+        ]
     return np.array([norm(part.norm, row) for row in x])
 
 
@@ -53,7 +56,13 @@ def convs2s(part, x, memory=None):
             u = a * sigmoid(b)
             if part.key is not None:
                 d = linear(block.query, u) + g[t]
-                weights = softmax([float(d @ linear(part.key, z)) / (math.sqrt(len(d)) if isinstance(block.score, ScaledDot) else 1) for z in memory])
+                weights = softmax(
+                    [
+                        float(d @ linear(part.key, z))
+                        / (math.sqrt(len(d)) if isinstance(block.score, ScaledDot) else 1)
+                        for z in memory
+                    ]
+                )
                 c = sum(w * z for w, z in zip(weights, memory, strict=True))
                 u = math.sqrt(0.5) * (u + linear(block.back, math.sqrt(len(memory)) * c))
             after.append(math.sqrt(0.5) * (h[t] + u))
@@ -87,7 +96,9 @@ def mixer(part, x, memory=None):
     norm, rows = basics().norm, followed_by_zeros(x, part.context)
     for block in part.blocks:
         rows = rows + over_tokens(block.tokens, [norm(block.tokens_norm, row) for row in rows])
-        rows = rows + np.array([basics().feedforward(block.features, norm(block.features_norm, row)) for row in rows])
+        rows = rows + np.array(
+            [basics().feedforward(block.features, norm(block.features_norm, row)) for row in rows]
+        )
     return np.array([norm(part.norm, row) for row in rows])[: len(x)]
 
 

@@ -20,7 +20,9 @@ def block(cell, number: int, x, h, unit: int, reset=None) -> float:
     """One unit of one block before its activation: Σ W x + Σ U h ± b."""
     row = number * cell.dim + unit
     total = sum(array(cell.input)[row][i] * x[i] for i in range(len(x)))
-    total += sum(array(cell.hidden)[row][j] * h[j] * (1 if reset is None else reset[j]) for j in range(len(h)))
+    total += sum(
+        array(cell.hidden)[row][j] * h[j] * (1 if reset is None else reset[j]) for j in range(len(h))
+    )
     return total if cell.bias is None else total + cell.sign * array(cell.bias)[row]
 
 
@@ -50,7 +52,9 @@ def gru(cell, x, state):
         new = [math.tanh(block(cell, 2, x, h, d, reset=r)) for d in units]
     else:
         own = [0.0 if cell.hidden_bias is None else cell.sign * array(cell.hidden_bias)[d] for d in units]
-        recurrent = [sum(array(cell.hidden)[2 * cell.dim + d][j] * h[j] for j in units) + own[d] for d in units]
+        recurrent = [
+            sum(array(cell.hidden)[2 * cell.dim + d][j] * h[j] for j in units) + own[d] for d in units
+        ]
         new = [math.tanh(block(cell, 2, x, np.zeros(cell.dim), d) + r[d] * recurrent[d]) for d in units]
     return [np.array([(1 - u[d]) * h[d] + u[d] * new[d] for d in units])]
 
@@ -63,10 +67,24 @@ def gated(cell, x, state):
 
 def square(cell, x, state):
     """The unusual candidate of parts_recurrent.py."""
-    return [np.array([math.sin(sum(array(cell.weight)[d][i] * x[i] for i in range(len(x))) + state[0][d] ** 2) for d in range(cell.dim)])]
+    return [
+        np.array(
+            [
+                math.sin(sum(array(cell.weight)[d][i] * x[i] for i in range(len(x))) + state[0][d] ** 2)
+                for d in range(cell.dim)
+            ]
+        )
+    ]
 
 
-STEPS: dict[str, Callable] = {"Vanilla": vanilla, "LSTM": lstm, "GRU": gru, "Gated": gated, "UGRNN": gated, "Square": square}
+STEPS: dict[str, Callable] = {
+    "Vanilla": vanilla,
+    "LSTM": lstm,
+    "GRU": gru,
+    "Gated": gated,
+    "UGRNN": gated,
+    "Square": square,
+}
 
 
 def step(cell, x, state: list) -> list:
@@ -81,7 +99,9 @@ def rnn(part, x, memory=None):
             outputs = [None] * len(x)
             for t in reversed(range(len(x))) if way.backward else range(len(x)):
                 after = step(way.cell, x[t], state)
-                state = [way.zoneout * old + (1 - way.zoneout) * new for old, new in zip(state, after, strict=True)]
+                state = [
+                    way.zoneout * old + (1 - way.zoneout) * new for old, new in zip(state, after, strict=True)
+                ]
                 outputs[t] = state[0]
             sides.append(outputs)
         y = [np.concatenate(hs) for hs in zip(*sides, strict=True)]

@@ -55,7 +55,9 @@ def test_nats_are_those_of_the_whole_distribution_and_so_are_their_gradients(tie
     torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(3, 7))
     whole, few = -log_p.gather(2, targets[..., None])[..., 0], part.nats(h, targets)
     torch.testing.assert_close(few, whole)
-    for a, b in zip(*(torch.autograd.grad(one.sum(), list(part.parameters())) for one in (few, whole)), strict=True):
+    for a, b in zip(
+        *(torch.autograd.grad(one.sum(), list(part.parameters())) for one in (few, whole)), strict=True
+    ):
         torch.testing.assert_close(a, b)
 
 
@@ -66,12 +68,18 @@ def test_the_edges_of_groups_and_groups_without_a_word(targets: list[int]):
     nats = part.nats(h, targets)
     torch.testing.assert_close(nats, -part(h).gather(1, targets[:, None])[:, 0])
     gradients = torch.autograd.grad(nats.sum(), list(part.parameters()), allow_unused=True)
-    assert all(gradient is not None for gradient in gradients)  # several processes must agree on which there are
+    assert all(
+        gradient is not None for gradient in gradients
+    )  # several processes must agree on which there are
 
 
 def test_default_cutoffs_and_sizes():
     part = AdaptiveOutput(650, 33_000)
-    assert part.cutoffs == (2062, 8250) and part.spans == [2062, 6188, 24_750] and [tail[0].out_features for tail in part.tails] == [162, 40]
+    assert (
+        part.cutoffs == (2062, 8250)
+        and part.spans == [2062, 6188, 24_750]
+        and [tail[0].out_features for tail in part.tails] == [162, 40]
+    )
     assert AdaptiveOutput(4, 3).spans == [1, 1, 1]
 
 

@@ -76,9 +76,13 @@ def test_a_transformer_can_be_llama():
     with torch.no_grad():
         for here, there in zip(ours.blocks, theirs.layers, strict=True):
             attention = there.self_attn
-            here.attention.project.weight.copy_(torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight]))
+            here.attention.project.weight.copy_(
+                torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
+            )
             here.attention.last.weight.copy_(attention.o_proj.weight)
-            here.feedforward.first.weight.copy_(torch.cat([there.mlp.gate_proj.weight, there.mlp.up_proj.weight]))
+            here.feedforward.first.weight.copy_(
+                torch.cat([there.mlp.gate_proj.weight, there.mlp.up_proj.weight])
+            )
             here.feedforward.last.weight.copy_(there.mlp.down_proj.weight)
             here.attention_norm.gain.copy_(there.input_layernorm.weight)
             here.feedforward_norm.gain.copy_(there.post_attention_layernorm.weight)
@@ -102,7 +106,10 @@ def test_shared_heads_are_equal_heads():
         with torch.no_grad():
             for name in ("weight", "bias"):
                 q, k, v = getattr(few.project, name).split([8, 2 * groups, 2 * groups])
-                spread = [part.unflatten(0, (groups, 2)).repeat_interleave(4 // groups, 0).flatten(0, 1) for part in (k, v)]
+                spread = [
+                    part.unflatten(0, (groups, 2)).repeat_interleave(4 // groups, 0).flatten(0, 1)
+                    for part in (k, v)
+                ]
                 getattr(many.project, name).copy_(torch.cat([q, *spread]))
             many.last.load_state_dict(few.last.state_dict())
         x = torch.randn(2, 5, 8)
@@ -112,7 +119,12 @@ def test_shared_heads_are_equal_heads():
 # Chunks
 
 
-OPTIONS = [(position, window, causal) for position in (NoPosition, ALiBi, Rotary) for window in (None, 1, 4) for causal in (True, False)]
+OPTIONS = [
+    (position, window, causal)
+    for position in (NoPosition, ALiBi, Rotary)
+    for window in (None, 1, 4)
+    for causal in (True, False)
+]
 
 
 @pytest.mark.parametrize("position, window, causal", OPTIONS)
@@ -130,7 +142,9 @@ def test_chunks_change_nothing(monkeypatch, position, window, causal: bool):
             if causal:
                 first, state = part(x[:, :5])
                 pieces.append(torch.cat([first, part(x[:, 5:], state)[0]], 1))
-            score = sum((piece * torch.linspace(-1, 1, piece.numel()).view(piece.shape)).sum() for piece in pieces)
+            score = sum(
+                (piece * torch.linspace(-1, 1, piece.numel()).view(piece.shape)).sum() for piece in pieces
+            )
             found.append([*pieces, *torch.autograd.grad(score, [x, *part.parameters()])])
     for fast, slow in zip(*found, strict=True):
         same(fast, slow)
@@ -236,7 +250,9 @@ def test_f3_the_bottleneck():
     long[:, -1] = short[:, -1]
     x = torch.randn(1, 4, 6)
     through_one, attending = shaken(ThoughtRNN(6, 3)), shaken(AttentiveRNN(6, 3, read="last"))
-    first, second = (through_one(x, through_one.start(1, Memory(source, None)))[0] for source in (long, short))
+    first, second = (
+        through_one(x, through_one.start(1, Memory(source, None)))[0] for source in (long, short)
+    )
     assert torch.equal(first, second)
     first, second = (attending(x, attending.start(1, Memory(source, None)))[0] for source in (long, short))
     assert not torch.allclose(first, second)
@@ -293,7 +309,11 @@ def test_g7_the_feedforward_has_most_parameters():
 
 def test_g8_input_that_is_no_text():
     """Atoms of a molecule have features and no order: without positions and mask the stack gives each its vector, whatever the order."""
-    part, atoms, order = shaken(Transformer(8, 2, 2, position=NoPosition, causal=False)), torch.randn(2, 6, 8), torch.randperm(6)
+    part, atoms, order = (
+        shaken(Transformer(8, 2, 2, position=NoPosition, causal=False)),
+        torch.randn(2, 6, 8),
+        torch.randperm(6),
+    )
     same(part(atoms[:, order])[0], part(atoms)[0][:, order])
 
 
@@ -319,7 +339,9 @@ def test_a_config_reaches_every_option():
     }
     part = config.build(tree, names, "stack")(8, memory=5)
     attention = part.blocks[0].attention
-    assert attention.shape == (4, 2, 6, 2) and attention.rule.window == 3 and part.blocks[0].cross.shape.key == 3
+    assert (
+        attention.shape == (4, 2, 6, 2) and attention.rule.window == 3 and part.blocks[0].cross.shape.key == 3
+    )
     assert type(attention.weights) is Raw and type(attention.score) is Bilinear and part.position.theta == 0.5
 
 

@@ -13,8 +13,16 @@ ROOM = Path(seqloom.nn.__file__).parent
 
 def test_every_file_that_is_compiled_counts():
     """A file left out could change and its callers run on with the old code."""
-    compiled = {path.stem for path in ROOM.glob("*.py") if re.search(r"^from numba|^import numba", path.read_text("utf-8"), re.M)}
-    compiled |= {path.stem for path in ROOM.glob("*.py") if re.search(r"^from seqloom.nn.(kernels|threads) import", path.read_text("utf-8"), re.M)}
+    compiled = {
+        path.stem
+        for path in ROOM.glob("*.py")
+        if re.search(r"^from numba|^import numba", path.read_text("utf-8"), re.M)
+    }
+    compiled |= {
+        path.stem
+        for path in ROOM.glob("*.py")
+        if re.search(r"^from seqloom.nn.(kernels|threads) import", path.read_text("utf-8"), re.M)
+    }
     assert set(built.FILES) == compiled - {"built"}
 
 

@@ -26,7 +26,9 @@ def test_a_causal_convolution_is_torchs_with_zeros_before_it(kernel: int, dilati
 def test_a_whole_convolution_is_torchs_same_convolution(kernel: int, dilation: int):
     part, x = Convolution(5, 7, kernel, dilation, causal=False), torch.randn(3, 11, 5)
     weight = part.taps.weight.view(7, kernel, 5).transpose(1, 2)
-    expected = F.conv1d(x.transpose(1, 2), weight, part.taps.bias, padding="same", dilation=dilation).transpose(1, 2)
+    expected = F.conv1d(
+        x.transpose(1, 2), weight, part.taps.bias, padding="same", dilation=dilation
+    ).transpose(1, 2)
     torch.testing.assert_close(part(x)[0], expected)
 
 
@@ -41,7 +43,9 @@ def test_a_bytenet_sees_as_far_as_its_dilations_add_up():
     """1 + (k - 1) Σ d positions: 1 + 2 · (1 + 2 + 4) = 15 behind, or half of it on each side."""
     x = torch.randn(1, 40, 8)
     assert seen_from(ByteNet(8, sets=1, dilations=(1, 2, 4)), x, 30) == list(range(30 - 14, 31))
-    assert seen_from(ByteNet(8, sets=1, dilations=(1, 2, 4), causal=False), x, 20) == list(range(20 - 7, 20 + 8))
+    assert seen_from(ByteNet(8, sets=1, dilations=(1, 2, 4), causal=False), x, 20) == list(
+        range(20 - 7, 20 + 8)
+    )
     assert seen_from(ByteNet(8, sets=2, dilations=(1, 2), kernel=2), x, 30) == list(range(30 - 6, 31))
 
 
@@ -91,7 +95,9 @@ def test_every_block_of_a_convs2s_decoder_looks():
     assert not moves()
 
 
-@pytest.mark.parametrize("make", [partial(ConvS2S, layers=15), partial(ConvS2S, layers=15, dim=128), partial(ByteNet, sets=3)])
+@pytest.mark.parametrize(
+    "make", [partial(ConvS2S, layers=15), partial(ConvS2S, layers=15, dim=128), partial(ByteNet, sets=3)]
+)
 def test_first_weights_keep_the_variance_through_depth(make):
     """Of inputs as small as embeddings are, which is where a gate halves."""
     torch.manual_seed(0)
@@ -114,9 +120,15 @@ def test_first_weights_keep_the_variance_through_depth(make):
         (lambda: ByteNet(4, memory=3).start(1), "a ByteNet decoder needs a memory"),
         (lambda: ConvS2S(4, layers=0), "at least one layer, not 0"),
         (lambda: ConvS2S(4, memory=3).start(1), "a ConvS2S decoder needs a memory"),
-        (lambda: LanguageModel(9, 4, partial(ByteNet, causal=False)), "a language model needs a causal stack"),
+        (
+            lambda: LanguageModel(9, 4, partial(ByteNet, causal=False)),
+            "a language model needs a causal stack",
+        ),
         (lambda: Seq2Seq(9, 9, 4, ByteNet, partial(ConvS2S, causal=False)), "a decoder needs a causal layer"),
-        (lambda: ConvS2S(4, position=partial(Learned, length=3))(torch.randn(1, 4, 4)), "a sequence of 4 positions is longer than the 3"),
+        (
+            lambda: ConvS2S(4, position=partial(Learned, length=3))(torch.randn(1, 4, 4)),
+            "a sequence of 4 positions is longer than the 3",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence(make, sentence: str):

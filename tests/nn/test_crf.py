@@ -53,10 +53,16 @@ def legal(path: tuple[int, ...], allowed: Tensor | None) -> bool:
     return all(bool(allowed[a, b]) for a, b in itertools.pairwise(around))
 
 
-def paths(part: torch.nn.Module, scores: Tensor, allowed: Tensor | None = None) -> dict[tuple[int, ...], float]:
+def paths(
+    part: torch.nn.Module, scores: Tensor, allowed: Tensor | None = None
+) -> dict[tuple[int, ...], float]:
     """Every legal path of one sentence (n, K) and its probability among them."""
     rows = scores.tolist()
-    powers = {p: math.exp(score(part, rows, p)) for p in itertools.product(range(LABELS), repeat=len(rows)) if legal(p, allowed)}
+    powers = {
+        p: math.exp(score(part, rows, p))
+        for p in itertools.product(range(LABELS), repeat=len(rows))
+        if legal(p, allowed)
+    }
     total = sum(powers.values())
     return {path: power / total for path, power in powers.items()}
 
@@ -71,7 +77,9 @@ def test_nats_are_those_of_one_path_among_all(kind: type, mask: Tensor | None):
     part, (scores, tags) = made(kind), given()
     real = torch.ones(4, 4, dtype=torch.bool) if mask is None else mask
     found = part.nats(scores, tags.masked_fill(~real, -100), mask)
-    expected = [-math.log(paths(part, s[m])[tuple(t[m].tolist())]) for s, t, m in zip(scores, tags, real, strict=True)]
+    expected = [
+        -math.log(paths(part, s[m])[tuple(t[m].tolist())]) for s, t, m in zip(scores, tags, real, strict=True)
+    ]
     torch.testing.assert_close(found.detach(), torch.tensor(expected))
 
 
@@ -112,7 +120,11 @@ RULES = {
 def test_only_allowed_paths_count(rule: str):
     allowed = RULES[rule]
     part, (scores, _) = made(CRF, allowed), given()
-    found, chances, nearest = part.best(scores, MASK), part.marginals(scores, MASK).detach(), made(Independent, allowed).best(scores, MASK)
+    found, chances, nearest = (
+        part.best(scores, MASK),
+        part.marginals(scores, MASK).detach(),
+        made(Independent, allowed).best(scores, MASK),
+    )
     for row in range(3):
         m = MASK[row]
         all_paths = paths(part, scores[row][m], allowed)
@@ -144,7 +156,9 @@ def test_gradients_are_finite_differences():
 
     def nats(scores: Tensor, *values: Tensor) -> Tensor:
         there = dict(zip(dict(part.named_parameters()), values, strict=True))
-        return torch.func.functional_call(Call(part), {f"part.{k}": v for k, v in there.items()}, (scores, tags))
+        return torch.func.functional_call(
+            Call(part), {f"part.{k}": v for k, v in there.items()}, (scores, tags)
+        )
 
     assert torch.autograd.gradcheck(nats, [scores.requires_grad_(), *weights])
 
@@ -188,7 +202,12 @@ def test_large_scores_overflow_nowhere(size: float):
     best = part.best(scores)
     loss = part.nats(scores, best)
     loss.sum().backward()
-    assert loss.isfinite().all() and (loss < 60).all() and (loss > -0.1 * size).all() and scores.grad.isfinite().all()
+    assert (
+        loss.isfinite().all()
+        and (loss < 60).all()
+        and (loss > -0.1 * size).all()
+        and scores.grad.isfinite().all()
+    )
 
 
 @pytest.mark.parametrize("spread", [1.0, 300.0, 3000.0])
@@ -200,7 +219,10 @@ def test_what_exponentials_cannot_hold(spread: float, ruled: bool):
     part = CRF(labels, allowed)
     for weight in part.parameters():
         torch.nn.init.normal_(weight, std=spread)
-    scores, tags = (torch.randn(3, length, labels) * spread).requires_grad_(), torch.randint(labels, (3, length))
+    scores, tags = (
+        (torch.randn(3, length, labels) * spread).requires_grad_(),
+        torch.randint(labels, (3, length)),
+    )
     mask = torch.arange(length) < torch.tensor([[length], [4], [1]])
     wanted = [scores, *part.parameters()]
     loss = part.nats(scores, tags, mask)
@@ -210,7 +232,12 @@ def test_what_exponentials_cannot_hold(spread: float, ruled: bool):
         n, total = int(m.sum()), (first + s[0])
         for t in range(1, n):
             total = torch.stack([torch.logsumexp(total + steps[:, k], 0) + s[t, k] for k in range(labels)])
-        own = first[y[0]] + last[y[n - 1]] + sum(s[t, y[t]] for t in range(n)) + sum(steps[y[t - 1], y[t]] for t in range(1, n))
+        own = (
+            first[y[0]]
+            + last[y[n - 1]]
+            + sum(s[t, y[t]] for t in range(n))
+            + sum(steps[y[t - 1], y[t]] for t in range(1, n))
+        )
         expected.append(torch.logsumexp(total + last, 0) - own)
     expected = torch.stack(expected)
     torch.testing.assert_close(loss, expected, rtol=1e-9, atol=1e-7)
@@ -224,7 +251,9 @@ def test_what_exponentials_cannot_hold(spread: float, ruled: bool):
 def test_no_words_no_loss(kind: type):
     part = made(kind)
     assert part.nats(torch.zeros(2, 0, LABELS), torch.zeros(2, 0, dtype=torch.long)).tolist() == [0, 0]
-    assert part.best(torch.zeros(2, 0, LABELS)).shape == (2, 0) and part.marginals(torch.zeros(2, 0, LABELS)).shape == (2, 0, LABELS)
+    assert part.best(torch.zeros(2, 0, LABELS)).shape == (2, 0) and part.marginals(
+        torch.zeros(2, 0, LABELS)
+    ).shape == (2, 0, LABELS)
 
 
 def test_bio_and_its_kin():
@@ -232,16 +261,31 @@ def test_bio_and_its_kin():
     table = transitions(labels)
     for a, before in enumerate([*labels, "border"]):
         for b, after in enumerate([*labels, "border"]):
-            assert bool(table[a, b]) == (not after.startswith("I-") or before in (f"B-{after[2:]}", f"I-{after[2:]}")), (before, after)
+            assert bool(table[a, b]) == (
+                not after.startswith("I-") or before in (f"B-{after[2:]}", f"I-{after[2:]}")
+            ), (before, after)
     closing = ["O", "B-X", "I-X", "E-X", "S-X", "S-Y"]
     table = transitions(closing)
-    after = {before: {closing[b] if b < 6 else "end" for b in range(7) if table[a, b]} for a, before in enumerate([*closing, "begin"])}
+    after = {
+        before: {closing[b] if b < 6 else "end" for b in range(7) if table[a, b]}
+        for a, before in enumerate([*closing, "begin"])
+    }
     fresh = {"O", "B-X", "S-X", "S-Y", "end"}
-    assert after == {"O": fresh, "B-X": {"I-X", "E-X"}, "I-X": {"I-X", "E-X"}, "E-X": fresh, "S-X": fresh, "S-Y": fresh, "begin": fresh}
+    assert after == {
+        "O": fresh,
+        "B-X": {"I-X", "E-X"},
+        "I-X": {"I-X", "E-X"},
+        "E-X": fresh,
+        "S-X": fresh,
+        "S-Y": fresh,
+        "begin": fresh,
+    }
     assert transitions(["NOUN", "VERB", "B", "I"]).all()
 
 
-@pytest.mark.parametrize("make", [lambda: CRF(0), lambda: CRF(3, torch.ones(2, 2)), lambda: Independent(3, torch.ones(3, 4))])
+@pytest.mark.parametrize(
+    "make", [lambda: CRF(0), lambda: CRF(3, torch.ones(2, 2)), lambda: Independent(3, torch.ones(3, 4))]
+)
 def test_sizes_that_do_not_fit(make):
     with pytest.raises(ValueError, match="labels"):
         make()

@@ -137,7 +137,9 @@ def test_whatever_rows_a_search_picks_each_sees_its_own_past(threads, name, padd
             y, state = part(x, state)
             pasts = [torch.cat([past, new]) for past, new in zip(pasts, x, strict=True)]
             check(double, y, pasts)
-        for state, pasts in others[:: 9 if padded else 5]:  # an earlier state goes on as if nothing had happened since
+        for state, pasts in others[
+            :: 9 if padded else 5
+        ]:  # an earlier state goes on as if nothing had happened since
             x = torch.randn(len(pasts), 1, 32)
             y, _ = part(x, state)
             check(double, y, [torch.cat([past, new]) for past, new in zip(pasts, x, strict=True)])
@@ -154,7 +156,9 @@ def check(part, y, pasts):
 def test_the_beams_of_a_sentence_share_its_memory(threads, groups):
     torch.manual_seed(0)
     part = CrossAttention(32, 16, 4, groups=groups)
-    memory = Memory(torch.randn(3, 5, 16), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool())
+    memory = Memory(
+        torch.randn(3, 5, 16), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
+    )
     with torch.no_grad():
         state = part.start(3, memory)
         for rows in ([0, 1, 2], [0, 0, 1, 1, 2, 2], [5, 0, 1, 2, 2], [1, 3]):
@@ -216,7 +220,10 @@ STACKS = {
     "pre": {},
     "post": {"order": "post"},
     "rms and swiglu": {"norm": RMSNorm, "feedforward": partial(SwiGLU, dim=48), "bias": False},
-    "relu, bare norms": {"norm": partial(LayerNorm, affine=False), "feedforward": partial(FeedForward, activation="relu")},
+    "relu, bare norms": {
+        "norm": partial(LayerNorm, affine=False),
+        "feedforward": partial(FeedForward, activation="relu"),
+    },
     "gelu by tanh": {"feedforward": partial(FeedForward, activation="gelu_tanh", dim=40)},
     "swish": {"feedforward": partial(FeedForward, activation="swish")},
     "sigmoid": {"feedforward": partial(FeedForward, activation="sigmoid")},
@@ -227,7 +234,10 @@ STACKS = {
     "memory": {"memory": 24},
     "memory, post": {"memory": 24, "order": "post", "cross": partial(CrossAttention, groups=2)},
     "rotary": {"position": Rotary},
-    "rotary in halves": {"position": partial(Rotary, layout="halves"), "attention": partial(SelfAttention, groups=2)},
+    "rotary in halves": {
+        "position": partial(Rotary, layout="halves"),
+        "attention": partial(SelfAttention, groups=2),
+    },
     "experts": {"feedforward": partial(Experts, experts=2)},
 }
 
@@ -242,7 +252,9 @@ def test_a_compiled_step_is_the_step_of_the_blocks(monkeypatch, threads, name, k
         nn.init.normal_(weight, std=0.3)
     if kind == "int8":
         quantize(part)
-    read = Memory(torch.randn(3, 5, 24), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]).bool())
+    read = Memory(
+        torch.randn(3, 5, 24), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 1, 0]]).bool()
+    )
     memory = read if "memory" in STACKS[name] else None
     first, mask = torch.randn(3, 4, 32), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 1, 0]]).bool()
     done = []

@@ -33,7 +33,9 @@ def test_the_mean_stays_exact(rate: float):
     part = Dropout(rate)
     values = part(torch.ones(COUNT, dtype=torch.float64)).unique()
     scale = 256 / (256 - part.dropped)
-    assert values.tolist() == [0.0, scale] and scale * (256 - part.dropped) / 256 == pytest.approx(1, abs=1e-15)
+    assert values.tolist() == [0.0, scale] and scale * (256 - part.dropped) / 256 == pytest.approx(
+        1, abs=1e-15
+    )
 
 
 @pytest.mark.parametrize("lane", range(8))

@@ -48,7 +48,9 @@ def test_x2():
     assert weights.flatten().tolist() == pytest.approx([0.8808, 0.1192], abs=5e-5)
 
 
-@pytest.mark.parametrize("causal, layers, alike", [(False, 1, True), (False, 2, True), (True, 1, True), (True, 2, False)])
+@pytest.mark.parametrize(
+    "causal, layers, alike", [(False, 1, True), (False, 2, True), (True, 1, True), (True, 2, False)]
+)
 def test_x5(causal: bool, layers: int, alike: bool):
     """Without positions two questions of the same words end in the same vector. The slides say so of any such model; with a causal mask
     it holds for one layer alone, since the second layer reads vectors that already know what stood before them."""
@@ -65,7 +67,10 @@ def test_x5_positions_tell_the_questions_apart():
     """The same two questions with positions."""
     words: dict[str, int] = {}
     one, two = ids("it is good , is n't it ?", words), ids("it is n't good , is it ?", words)
-    embedding, stack = big(Embedding(len(words), 8)), big(Transformer(8, 1, 2, position=Sinusoidal, causal=False))
+    embedding, stack = (
+        big(Embedding(len(words), 8)),
+        big(Transformer(8, 1, 2, position=Sinusoidal, causal=False)),
+    )
     first, second = (stack(embedding(sentence))[0][0, -1] for sentence in (one, two))
     assert (first - second).abs().max() > 1e-3
 
@@ -153,7 +158,9 @@ def test_x24():
     assert [attention(x)[1].keys.shape[2] for x in (short, long)] == [9, 60]
 
 
-@pytest.mark.parametrize("stack", [lambda: RNN(8, direction="both"), lambda: Transformer(8, 1, 2, causal=False)])
+@pytest.mark.parametrize(
+    "stack", [lambda: RNN(8, direction="both"), lambda: Transformer(8, 1, 2, causal=False)]
+)
 def test_x25(stack):
     """The table gives "bank" one vector; a stack gives it one for the street and one for the river."""
     words: dict[str, int] = {}
@@ -196,23 +203,28 @@ def test_x28():
     residual.load_state_dict(plain_layer.state_dict())
     x = torch.randn(1, 4, 3)
     without, with_path = (
-        torch.autograd.functional.jacobian(lambda x, part=part: part(x)[0].flatten(), x).view(12, 12) for part in (plain_layer, residual)
+        torch.autograd.functional.jacobian(lambda x, part=part: part(x)[0].flatten(), x).view(12, 12)
+        for part in (plain_layer, residual)
     )
     torch.testing.assert_close(with_path, without + torch.eye(12))
 
 
 def test_x21():
-    """"Time flies like an arrow": one head scores words by what their grammar asks for, another by what they mean; "like" looks at flies and
+    """ "Time flies like an arrow": one head scores words by what their grammar asks for, another by what they mean; "like" looks at flies and
     arrow in the first and at time and arrow in the second, in one layer."""
     words = ["time", "flies", "like", "an", "arrow"]
-    verb, noun, motion = torch.eye(3)  # features: is the verb, is its complement, belongs to the picture of time as an arrow
+    verb, noun, motion = torch.eye(
+        3
+    )  # features: is the verb, is its complement, belongs to the picture of time as an arrow
     asks = torch.zeros(5, 6)
     asks[2, :3], asks[2, 3:] = verb + noun, motion  # what "like" asks for: by grammar, by meaning
     offers = torch.zeros(5, 6)
     offers[1, :3], offers[4, :3] = verb, noun
     offers[0, 3:], offers[4, 3:] = motion, motion
     part = SelfAttention(12, heads=2, causal=False, bias=False, position=NoPosition(12, 2))
-    with torch.no_grad():  # x = [asks; offers] laid out by head: each head's query reads its asks, its key its offers
+    with (
+        torch.no_grad()
+    ):  # x = [asks; offers] laid out by head: each head's query reads its asks, its key its offers
         part.project.weight.zero_()
         for head in range(2):
             for unit in range(3):

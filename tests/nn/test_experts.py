@@ -141,7 +141,9 @@ def queued(part: Experts, x: torch.Tensor, room: int) -> torch.Tensor:
     return y
 
 
-@pytest.mark.parametrize("top, capacity, room", [(1, 1.0, 4), (2, 1.0, 8), (2, 0.5, 4), (2, 0.01, 1), (3, 1.3, 16)])
+@pytest.mark.parametrize(
+    "top, capacity, room", [(1, 1.0, 4), (2, 1.0, 8), (2, 0.5, 4), (2, 0.01, 1), (3, 1.3, 16)]
+)
 def test_a_full_expert_turns_away(top: int, capacity: float, room: int):
     part, x = made(experts=3, top=top, capacity=capacity), torch.randn(12, SIZE)
     expected = queued(part, x, room)
@@ -181,7 +183,9 @@ def test_noise_is_softplus_wide():
         gates, chosen = part.route(torch.randn(20000, SIZE))
     differences = (gates[:, 0] / gates[:, 1]).log()
     assert float(differences.square().mean().sqrt()) == pytest.approx(math.sqrt(2) * math.log(2), rel=0.025)
-    assert float((chosen[:, 0] == 0).double().mean()) == pytest.approx(0.5, abs=0.018)  # five standard deviations
+    assert float((chosen[:, 0] == 0).double().mean()) == pytest.approx(
+        0.5, abs=0.018
+    )  # five standard deviations
 
 
 # In a Transformer

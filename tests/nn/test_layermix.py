@@ -28,7 +28,9 @@ def test_mixture_is_its_formula():
         mix.shares.copy_(torch.tensor([0.5, -1.0, 2.0]))
         mix.gain.fill_(1.7)
     powers = [math.exp(a) for a in (0.5, -1.0, 2.0)]
-    torch.testing.assert_close(mix(levels), 1.7 * sum(p / sum(powers) * h for p, h in zip(powers, levels, strict=True)))
+    torch.testing.assert_close(
+        mix(levels), 1.7 * sum(p / sum(powers) * h for p, h in zip(powers, levels, strict=True))
+    )
     levels = [level.requires_grad_() for level in levels]
     assert torch.autograd.gradcheck(lambda *levels: mix(levels), levels)
 

@@ -45,7 +45,9 @@ def test_same_at_first_other_when_learnt_same_when_merged(stack: str, form: str)
     learnt = run()
     assert (learnt - before)[mask].abs().max() > 1e-3
     assert merge(model) == adapted
-    assert list(dict(model.named_parameters())) == names and all(weight.requires_grad for weight in model.parameters())
+    assert list(dict(model.named_parameters())) == names and all(
+        weight.requires_grad for weight in model.parameters()
+    )
     torch.testing.assert_close(run()[mask], learnt[mask], rtol=1e-9, atol=1e-9)
     assert merge(model) == []
 
@@ -81,7 +83,12 @@ def test_only_the_adapters_learn():
     model.requires_grad_(False)
     adapt(model, 2, 4.0, ["stack.blocks.*.attention.project", "stack.blocks.0.feedforward.*"])
     learns = [name for name, weight in model.named_parameters() if weight.requires_grad]
-    places = ["blocks.0.attention.project", "blocks.0.feedforward.first", "blocks.0.feedforward.last", "blocks.1.attention.project"]
+    places = [
+        "blocks.0.attention.project",
+        "blocks.0.feedforward.first",
+        "blocks.0.feedforward.last",
+        "blocks.1.attention.project",
+    ]
     assert learns == [f"stack.{place}.{side}" for place in places for side in ("first", "last")]
     frozen = {name: weight.clone() for name, weight in model.named_parameters() if not weight.requires_grad}
     optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], 0.5)
@@ -93,7 +100,9 @@ def test_only_the_adapters_learn():
         optimizer.step()
         optimizer.zero_grad()
     assert losses[-1] < losses[0]
-    assert all(torch.equal(weight, frozen[name]) for name, weight in model.named_parameters() if name in frozen)
+    assert all(
+        torch.equal(weight, frozen[name]) for name, weight in model.named_parameters() if name in frozen
+    )
 
 
 def test_gradients_pass_through_the_weight_that_parts_read():
@@ -117,7 +126,11 @@ def test_a_layer_that_stands_in_two_places_stays_one():
             self.other = self.one
 
     model = Twice()
-    assert adapt(model, 1, 1.0, ["*"]) == ["one", "other"] and model.one is model.other and isinstance(model.one, LoRA)
+    assert (
+        adapt(model, 1, 1.0, ["*"]) == ["one", "other"]
+        and model.one is model.other
+        and isinstance(model.one, LoRA)
+    )
     assert merge(model) == ["one", "other"] and model.one is model.other and isinstance(model.one, nn.Linear)
 
 
@@ -155,7 +168,10 @@ def test_few_rows_in_use_are_those_of_training():
         torch.testing.assert_close(learnt(ids)[0], expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("names, rank, said", [(["*.atention.*"], 2, "no linear layer is called"), (["*"], 0, "rank of at least 1")])
+@pytest.mark.parametrize(
+    "names, rank, said",
+    [(["*.atention.*"], 2, "no linear layer is called"), (["*"], 0, "rank of at least 1")],
+)
 def test_what_cannot_be_adapted(names: list[str], rank: int, said: str):
     model = made("Transformer")
     with pytest.raises(ValueError, match=said):

@@ -38,7 +38,9 @@ def test_x20():
 def mixed(part) -> torch.Tensor:
     """Which inputs (token, feature) each output (token, feature) depends on."""
     x = torch.randn(1, N, P)
-    return torch.autograd.functional.jacobian(lambda v: part(v)[0], x)[0, :, :, 0].abs() > 1e-12  # (N, P, N, P)
+    return (
+        torch.autograd.functional.jacobian(lambda v: part(v)[0], x)[0, :, :, 0].abs() > 1e-12
+    )  # (N, P, N, P)
 
 
 def test_c1_to_c3_each_mixes_its_own():
@@ -61,7 +63,10 @@ def test_c5_what_mixes_over_tokens_refuses_a_longer_sentence(make):
     part = make(P, N)
     for length in range(N + 1):
         assert part(torch.randn(2, length, P))[0].shape == (2, length, P)
-    with pytest.raises(ValueError, match=rf"{make.__name__} is made for sentences of 3 tokens and refuses one of 4: .*MixFeatures"):
+    with pytest.raises(
+        ValueError,
+        match=rf"{make.__name__} is made for sentences of 3 tokens and refuses one of 4: .*MixFeatures",
+    ):
         part(torch.randn(2, 4, P))
     mask = torch.tensor([[True, False, True, True], [False, True, False, False]])
     assert part(torch.randn(2, 4, P), None, mask)[0].shape == (2, 4, P)  # padding is no token

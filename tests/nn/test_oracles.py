@@ -65,7 +65,11 @@ def test_lstm_is_torchs(layers: int, direction: str, padded: bool):
     with torch.no_grad():
         for number, layer in enumerate(ours.layers):
             for way, end in zip(layer, ("", "_reverse"), strict=False):
-                for name, value in (("weight_ih", way.cell.input), ("weight_hh", way.cell.hidden), ("bias_ih", way.cell.bias)):
+                for name, value in (
+                    ("weight_ih", way.cell.input),
+                    ("weight_hh", way.cell.hidden),
+                    ("bias_ih", way.cell.bias),
+                ):
                     getattr(theirs, f"{name}_l{number}{end}").copy_(value)
                 getattr(theirs, f"bias_hh_l{number}{end}").zero_()
     x, lengths = torch.randn(4, 6, 5), torch.tensor([6, 2, 5, 1]) if padded else torch.tensor([6] * 4)
@@ -122,7 +126,11 @@ def test_cross_attention_is_torchs():
         theirs.v_proj_weight.copy_(ours.project.weight[8:])
         theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.project.bias]))
     copied(ours.last, theirs.out_proj)
-    x, memory, mask = torch.randn(3, 4, 8), torch.randn(3, 5, 6), torch.arange(5) < torch.tensor([5, 3, 1])[:, None]
+    x, memory, mask = (
+        torch.randn(3, 4, 8),
+        torch.randn(3, 5, 6),
+        torch.arange(5) < torch.tensor([5, 3, 1])[:, None],
+    )
     expected, _ = theirs(x, memory, memory, key_padding_mask=~mask)
     same(ours(x, ours.start(3, Memory(memory, mask)))[0], expected)
 
@@ -146,7 +154,16 @@ def test_attend_hides_what_either_mask_hides(with_bias: bool):
 
 def block_of(size: int, order: str, activation: str, cross: bool, causal: bool) -> Block:
     looking = CrossAttention(size, size, 2) if cross else None
-    return shaken(Block(SelfAttention(size, 2, causal=causal), looking, FeedForward(size, 11, activation), LayerNorm, order, 0.0))
+    return shaken(
+        Block(
+            SelfAttention(size, 2, causal=causal),
+            looking,
+            FeedForward(size, 11, activation),
+            LayerNorm,
+            order,
+            0.0,
+        )
+    )
 
 
 @torch.no_grad()
@@ -157,7 +174,9 @@ def copy_block(ours: Block, theirs: nn.Module) -> None:
     copied(ours.feedforward.first, theirs.linear1)
     copied(ours.feedforward.last, theirs.linear2)
     if ours.cross:
-        theirs.multihead_attn.in_proj_weight.copy_(torch.cat([ours.cross.query.weight, ours.cross.project.weight]))
+        theirs.multihead_attn.in_proj_weight.copy_(
+            torch.cat([ours.cross.query.weight, ours.cross.project.weight])
+        )
         theirs.multihead_attn.in_proj_bias.copy_(torch.cat([ours.cross.query.bias, ours.cross.project.bias]))
         copied(ours.cross.last, theirs.multihead_attn.out_proj)
     norms = [ours.attention_norm, *([ours.cross_norm] if ours.cross else []), ours.feedforward_norm]
@@ -170,7 +189,9 @@ def copy_block(ours: Block, theirs: nn.Module) -> None:
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_an_encoder_block_is_torchs(order: str, activation: str):
     ours = block_of(8, order, activation, cross=False, causal=False)
-    theirs = nn.TransformerEncoderLayer(8, 2, 11, 0.0, activation, batch_first=True, norm_first=order == "pre")
+    theirs = nn.TransformerEncoderLayer(
+        8, 2, 11, 0.0, activation, batch_first=True, norm_first=order == "pre"
+    )
     copy_block(ours, theirs)
     x, mask = torch.randn(3, 5, 8), torch.arange(5) < torch.tensor([5, 3, 1])[:, None]
     same(ours(x, None, mask)[0][mask], theirs(x, src_key_padding_mask=~mask)[mask])
@@ -181,7 +202,11 @@ def test_a_decoder_block_is_torchs(order: str):
     ours = block_of(8, order, "relu", cross=True, causal=True)
     theirs = nn.TransformerDecoderLayer(8, 2, 11, 0.0, "relu", batch_first=True, norm_first=order == "pre")
     copy_block(ours, theirs)
-    x, memory, mask = torch.randn(3, 4, 8), torch.randn(3, 5, 8), torch.arange(5) < torch.tensor([5, 3, 1])[:, None]
+    x, memory, mask = (
+        torch.randn(3, 4, 8),
+        torch.randn(3, 5, 8),
+        torch.arange(5) < torch.tensor([5, 3, 1])[:, None],
+    )
     expected = theirs(x, memory, tgt_mask=~masks.causal(4, 4), memory_key_padding_mask=~mask)
     same(ours(x, ours.start(3, Memory(memory, mask)))[0], expected)
 
@@ -210,7 +235,9 @@ def test_rotary_turns_as_the_loop_does():
     for b in range(2):
         for h in range(3):
             for t in range(5):
-                same(turned[b, h, t], torch.from_numpy(literal.rotated(x[b, h, t].numpy(), int(places[b, t]))))
+                same(
+                    turned[b, h, t], torch.from_numpy(literal.rotated(x[b, h, t].numpy(), int(places[b, t])))
+                )
 
 
 def test_rotary_products_depend_on_the_distance_alone():
@@ -279,7 +306,9 @@ def test_a_finished_row_may_wait_at_the_last_position():
 # Single precision, where torch takes other paths
 
 
-@pytest.mark.parametrize("make", [lambda: RNN(64, 64, layers=2, direction="both"), lambda: Transformer(64, 2, 4, position=Rotary)])
+@pytest.mark.parametrize(
+    "make", [lambda: RNN(64, 64, layers=2, direction="both"), lambda: Transformer(64, 2, 4, position=Rotary)]
+)
 def test_fast_equals_plain_in_single_precision(make):
     part = make().float()
     x = torch.randn(5, 40, 64, dtype=torch.float32)

@@ -13,14 +13,21 @@ from seqloom.nn.pool import Pool
 
 SIZE = 4
 MASKS = {
-    "right": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]], dtype=torch.bool),
-    "holes": torch.tensor([[0, 1, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]], dtype=torch.bool),
+    "right": torch.tensor(
+        [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0], [0, 0, 0, 0, 0]], dtype=torch.bool
+    ),
+    "holes": torch.tensor(
+        [[0, 1, 0, 1, 1], [0, 0, 0, 1, 1], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0]], dtype=torch.bool
+    ),
 }
 
 
 def attended(pool: AttendPool, rows: list[Tensor]) -> Tensor:
     w, b, u = pool.project.weight, pool.project.bias, pool.query.weight[0]
-    powers = [math.exp(sum((u[i] * torch.tanh((w[i] * x).sum() + b[i])).item() for i in range(len(u)))) for x in rows]
+    powers = [
+        math.exp(sum((u[i] * torch.tanh((w[i] * x).sum() + b[i])).item() for i in range(len(u))))
+        for x in rows
+    ]
     return sum(power / sum(powers) * x for power, x in zip(powers, rows, strict=True))
 
 
@@ -67,7 +74,9 @@ def test_ends_have_read_the_whole_and_last_has_not():
     """Change the first token: the last output's backward half does not know."""
     rnn, x = RNN(3, 2, direction="both"), torch.randn(1, 4, 3)
     other = torch.cat([torch.randn(1, 1, 3), x[:, 1:]], 1)
-    moved = {kind: (kind(4)(rnn(x)[0]) - kind(4)(rnn(other)[0])).abs() > 1e-12 for kind in (EndsPool, LastPool)}
+    moved = {
+        kind: (kind(4)(rnn(x)[0]) - kind(4)(rnn(other)[0])).abs() > 1e-12 for kind in (EndsPool, LastPool)
+    }
     assert moved[EndsPool].all() and moved[LastPool].tolist() == [[True, True, False, False]]
 
 

@@ -22,9 +22,15 @@ from seqloom.nn import RNN, detach, plain, select
 from seqloom.nn.state import tensors
 
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-causal = pytest.mark.parametrize("case", [case for case in CASES if case.causal()], ids=lambda case: case.name)
+causal = pytest.mark.parametrize(
+    "case", [case for case in CASES if case.causal()], ids=lambda case: case.name
+)
 both_forms = pytest.mark.parametrize("form", [contextlib.nullcontext, plain], ids=["fast", "plain"])
-modes = pytest.mark.parametrize("mode", [contextlib.nullcontext, torch.no_grad, torch.inference_mode], ids=["grad", "no_grad", "inference"])
+modes = pytest.mark.parametrize(
+    "mode",
+    [contextlib.nullcontext, torch.no_grad, torch.inference_mode],
+    ids=["grad", "no_grad", "inference"],
+)
 
 
 def same(a: Tensor, b: Tensor) -> None:
@@ -43,17 +49,27 @@ class Whole(nn.Module):
         super().__init__()
         self.case, self.part = case, case.build()
 
-    def forward(self, x: Tensor, source: Tensor | None = None, mask: Tensor | None = None, source_mask: Tensor | None = None):
+    def forward(
+        self,
+        x: Tensor,
+        source: Tensor | None = None,
+        mask: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ):
         return self.part(x, self.case.start(self.part, len(x), source, source_mask), mask)
 
 
 def results(whole: Whole, x: Tensor, source: Tensor | None, mask: Tensor | None, source_mask: Tensor | None):
     """Outputs at the real tokens, and the gradient of a mixture of them with respect to all that is real-valued."""
-    reals = [t.requires_grad_() for t in (x, source) if t is not None and t.is_floating_point()] + list(whole.parameters())
+    reals = [t.requires_grad_() for t in (x, source) if t is not None and t.is_floating_point()] + list(
+        whole.parameters()
+    )
     y, _ = whole(x, source, mask, source_mask)
     y = y if mask is None else y[mask]
     weights = torch.linspace(-1, 1, y.numel()).view(y.shape)
-    return y.detach(), torch.autograd.grad((y * weights).sum(), reals, allow_unused=True, materialize_grads=True)
+    return y.detach(), torch.autograd.grad(
+        (y * weights).sum(), reals, allow_unused=True, materialize_grads=True
+    )
 
 
 # 1. Equation
@@ -84,11 +100,20 @@ def test_gradient(case: Case, form):
     weights = list(whole.parameters())
     order = {id(weight): number for number, weight in enumerate(weights)}
     # each place once: torch's functional_call spoils a module that stands in two places, as a shared embedding does
-    places = {f"{m}.{p}": order[id(w)] for m, part in whole.named_modules() for p, w in part.named_parameters(recurse=False)}
-    reals = [t for t in (x, source) if t is not None and t.is_floating_point()] + [w.detach() for w in weights]
+    places = {
+        f"{m}.{p}": order[id(w)]
+        for m, part in whole.named_modules()
+        for p, w in part.named_parameters(recurse=False)
+    }
+    reals = [t for t in (x, source) if t is not None and t.is_floating_point()] + [
+        w.detach() for w in weights
+    ]
 
     def function(vector: Tensor) -> Tensor:
-        given = iter(piece.view(real.shape) for piece, real in zip(vector.split([r.numel() for r in reals]), reals, strict=True))
+        given = iter(
+            piece.view(real.shape)
+            for piece, real in zip(vector.split([r.numel() for r in reals]), reals, strict=True)
+        )
         read, look = (next(given) if t is not None and t.is_floating_point() else t for t in (x, source))
         values = list(given)
         there = {name: values[number] for name, number in places.items()}
@@ -169,7 +194,9 @@ def test_branches_of_one_state_are_apart(case: Case, mode):
     """Two continuations of one state, taken in turns, give what each gives alone; the state itself stays as it was."""
     part, source = case.build(), case.source(2)
     prompt, left, right = case.sequence(2, 3), case.sequence(2, 4), case.sequence(2, 4)
-    expected = [part(torch.cat([prompt, more], 1), case.start(part, 2, source))[0][:, 3:] for more in (left, right)]
+    expected = [
+        part(torch.cat([prompt, more], 1), case.start(part, 2, source))[0][:, 3:] for more in (left, right)
+    ]
     with mode():
         _, root = part(prompt[:, :2], case.start(part, 2, source))
         _, root = part(prompt[:, 2:], root)
@@ -210,7 +237,12 @@ def test_a_state_passes_from_one_mode_to_another(case: Case, way: str):
         y4, _ = part(x[:, 4:], later)
     same(torch.cat([y0.clone(), y1, y2, y3, y4], 1), expected)
     if first is contextlib.nullcontext:
-        assert all(g.isfinite().all() for g in torch.autograd.grad((y0.sum() + y1.sum()), list(part.parameters()), materialize_grads=True))
+        assert all(
+            g.isfinite().all()
+            for g in torch.autograd.grad(
+                (y0.sum() + y1.sum()), list(part.parameters()), materialize_grads=True
+            )
+        )
 
 
 @causal
@@ -249,7 +281,9 @@ LENGTHS = (5, 3, 1, 0)
 def layouts() -> dict[str, Tensor]:
     """Where the real tokens of four rows, the last all padding, stand among six positions. Padding on the right alone has a path of its own."""
     right = torch.arange(6) < torch.tensor(LENGTHS)[:, None]
-    middle = torch.tensor([[1, 1, 1, 0, 1, 1], [1, 0, 0, 1, 0, 1], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]], dtype=torch.bool)
+    middle = torch.tensor(
+        [[1, 1, 1, 0, 1, 1], [1, 0, 0, 1, 0, 1], [0, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0]], dtype=torch.bool
+    )
     return {"right": right, "left and middle": torch.cat([right.flip(1), middle])}
 
 

@@ -24,11 +24,17 @@ def precision():
 def test_the_product_is_its_definition(rows, columns, size):
     """ŷ = Σ (sₙ wₙₖ)(t xₖ) + b with whole numbers w and x, computed in numbers of double precision."""
     torch.manual_seed(rows)
-    x, weight, bias = torch.randn(rows, size) * 10 ** torch.randn(rows, 1), torch.randn(columns, size), torch.randn(columns)
+    x, weight, bias = (
+        torch.randn(rows, size) * 10 ** torch.randn(rows, 1),
+        torch.randn(columns, size),
+        torch.randn(columns),
+    )
     layer = Int8Linear(weight, bias)
     scale = weight.double().abs().amax(1, keepdim=True) / 127
     top, most = x.abs().amax(1, keepdim=True), min(2**15 - 1, (2**31 - 1) // (127 * size))
-    rounded = (x * (torch.tensor(float(most)) / top)).round().double() * (top / most).double()  # in single precision, so that ties fall alike
+    rounded = (x * (torch.tensor(float(most)) / top)).round().double() * (
+        top / most
+    ).double()  # in single precision, so that ties fall alike
     whole = (layer.weight.double() / scale).round()
     assert (whole.abs() <= 127).all() and ((whole - weight / scale).abs() < 0.50001).all()
     for threads in (1, 2):
@@ -78,10 +84,20 @@ def test_zeros_and_tiny_numbers():
 MODELS = {
     "gpt": lambda: LanguageModel(50, 32, partial(Transformer, layers=2, heads=4)),
     "untied": lambda: LanguageModel(50, 32, partial(Transformer, layers=2, heads=4), tied=False),
-    "biased": lambda: LanguageModel(50, 32, partial(Transformer, layers=2, heads=4), output=partial(Output, bias=True)),
+    "biased": lambda: LanguageModel(
+        50, 32, partial(Transformer, layers=2, heads=4), output=partial(Output, bias=True)
+    ),
     "lstm": lambda: LanguageModel(50, 32, partial(RNN, dim=24, layers=2)),
-    "transformer": lambda: Seq2Seq(50, 50, 32, partial(Transformer, layers=2, heads=4, causal=False), partial(Transformer, layers=2, heads=4)),
-    "rnnsearch": lambda: Seq2Seq(50, 50, 32, partial(RNN, dim=16, direction="both"), partial(AttentiveRNN, dim=24)),
+    "transformer": lambda: Seq2Seq(
+        50,
+        50,
+        32,
+        partial(Transformer, layers=2, heads=4, causal=False),
+        partial(Transformer, layers=2, heads=4),
+    ),
+    "rnnsearch": lambda: Seq2Seq(
+        50, 50, 32, partial(RNN, dim=16, direction="both"), partial(AttentiveRNN, dim=24)
+    ),
 }
 STAYS = {
     "gpt": set(), "untied": set(), "biased": set(), "transformer": set(),
@@ -112,7 +128,9 @@ def test_models_say_nearly_the_same(name):
     assert 0 < (after - before).std() / before.std() < 0.05 and step.shape == (3, 1, 50)
     torch.testing.assert_close(after, literal, rtol=2e-3, atol=2e-3)
     held = [*model.parameters(), *model.buffers()]
-    assert sum(part.numel() * part.element_size() for part in held) < bytes_before * (0.5 if not STAYS[name] else 0.9)
+    assert sum(part.numel() * part.element_size() for part in held) < bytes_before * (
+        0.5 if not STAYS[name] else 0.9
+    )
     assert not any(weight.requires_grad for weight in model.parameters())
 
 
@@ -123,9 +141,13 @@ def test_a_tied_table_is_held_once():
     table, bias = model.output.table.detach().clone(), model.output.bias.detach().clone()
     quantize(model)
     assert model.output.product is model.embedding.product
-    torch.testing.assert_close(model.embedding(torch.arange(50)), table, rtol=0, atol=float(table.abs().max()) / 127)
+    torch.testing.assert_close(
+        model.embedding(torch.arange(50)), table, rtol=0, atol=float(table.abs().max()) / 127
+    )
     h = torch.randn(2, 32)
-    torch.testing.assert_close(model.output(h), h @ model.embedding(torch.arange(50)).T + bias, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(
+        model.output(h), h @ model.embedding(torch.arange(50)).T + bias, rtol=1e-3, atol=1e-4
+    )
 
 
 def test_mistakes_are_named():

@@ -82,7 +82,9 @@ def theirs_of(ours: Cell, make: type[nn.RNNBase], size: int) -> nn.RNNBase:
 
 
 @pytest.mark.parametrize("kind", THEIRS)
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 2e-5)], ids=["double", "single"])
+@pytest.mark.parametrize(
+    "dtype, tolerance", [(torch.float64, 1e-9), (torch.float32, 2e-5)], ids=["double", "single"]
+)
 @both_forms
 def test_equal_to_torchs(kind: str, dtype: torch.dtype, tolerance: float, form):
     """Outputs, final state, and the gradients of weights, inputs and initial state."""
@@ -91,14 +93,19 @@ def test_equal_to_torchs(kind: str, dtype: torch.dtype, tolerance: float, form):
     ours = shaken(RNN(5, 37, cell=make), 0.3)
     cell = ours.layers[0][0].cell
     theirs = theirs_of(cell, module, 5)
-    x, start = torch.randn(4, 6, 5, requires_grad=True), [torch.randn(4, 37, requires_grad=True) for _ in cell.start(1)]
+    x, start = (
+        torch.randn(4, 6, 5, requires_grad=True),
+        [torch.randn(4, 37, requires_grad=True) for _ in cell.start(1)],
+    )
     with form():
         y, ((state,),) = ours(x, ((type(cell.start(1))(*start),),))
         found = gradients(y, list(state), [cell.input, cell.hidden, cell.bias, x, *start])
     given = tuple(s[None] for s in start)
     expected, final = theirs(x, given if len(given) > 1 else given[0])
     final = [t[0] for t in (final if isinstance(final, tuple) else (final,))]
-    wanted = gradients(expected, final, [theirs.weight_ih_l0, theirs.weight_hh_l0, theirs.bias_ih_l0, x, *start])
+    wanted = gradients(
+        expected, final, [theirs.weight_ih_l0, theirs.weight_hh_l0, theirs.bias_ih_l0, x, *start]
+    )
     for a, b in zip([y, *state, *found], [expected, *final, *wanted], strict=True):
         same(a, b, tolerance)
 
@@ -134,8 +141,14 @@ def test_fast_equals_plain_in_single_precision(cell, padded: bool):
     """Wide enough for vector instructions and a rest; outputs, states and gradients, from a state that is not zero."""
     torch.set_default_dtype(torch.float32)
     part = shaken(RNN(8, 43, cell=cell, layers=2), 0.2)
-    x, mask = torch.randn(5, 9, 8, requires_grad=True), torch.arange(9) < torch.tensor([4, 9, 0, 1, 7])[:, None] if padded else None
-    start = tuple(tuple(type(s)(*(torch.randn(t.shape, requires_grad=True) for t in s)) for s in layer) for layer in part.start(5))
+    x, mask = (
+        torch.randn(5, 9, 8, requires_grad=True),
+        torch.arange(9) < torch.tensor([4, 9, 0, 1, 7])[:, None] if padded else None,
+    )
+    start = tuple(
+        tuple(type(s)(*(torch.randn(t.shape, requires_grad=True) for t in s)) for s in layer)
+        for layer in part.start(5)
+    )
     wanted = [x, *part.parameters(), *tensors(start)]
     results = []
     for form in (contextlib.nullcontext, plain):
@@ -155,7 +168,11 @@ def test_the_fused_way_is_taken_where_there_is_one(cell):
         while nodes:
             node = nodes.pop()
             seen.add(node)
-            nodes += [following for following, _ in node.next_functions if following is not None and following not in seen]
+            nodes += [
+                following
+                for following, _ in node.next_functions
+                if following is not None and following not in seen
+            ]
         return {node.name() for node in seen}
 
     part, x = RNN(3, 4, cell=cell, zoneout=0.1), torch.randn(2, 5, 3)
@@ -170,7 +187,9 @@ def test_a_gradient_may_be_taken_twice(cell):
     """Going back changes nothing that was kept for it."""
     part = shaken(RNN(3, 4, cell=cell))
     y, _ = part(torch.randn(2, 5, 3))
-    once, twice = (torch.autograd.grad(y.square().sum(), list(part.parameters()), retain_graph=True) for _ in range(2))
+    once, twice = (
+        torch.autograd.grad(y.square().sum(), list(part.parameters()), retain_graph=True) for _ in range(2)
+    )
     for a, b in zip(once, twice, strict=True):
         assert torch.equal(a, b)
 
@@ -189,7 +208,13 @@ def test_values_that_are_no_numbers_stay_so():
 def test_activations_in_single_precision_are_exact_to_the_seventh_digit(bound: float):
     """σ and tanh through a cell of one step that reads its input alone, from tiny to huge arguments."""
     torch.set_default_dtype(torch.float32)
-    x = torch.cat([torch.linspace(-bound, bound, 4000), torch.logspace(-30, 0, 95) * bound, torch.tensor([torch.inf, -torch.inf])])[:, None, None]
+    x = torch.cat(
+        [
+            torch.linspace(-bound, bound, 4000),
+            torch.logspace(-30, 0, 95) * bound,
+            torch.tensor([torch.inf, -torch.inf]),
+        ]
+    )[:, None, None]
     for activation, exact in (("tanh", torch.tanh), ("sigmoid", torch.sigmoid)):
         part = RNN(1, 1, cell=partial(Vanilla, activation=activation, bias="none"))
         with torch.no_grad():
@@ -247,14 +272,27 @@ def test_x14(form):
 def test_x29(seed: int, scale: float, number: int):
     """Whatever the candidate and the weights, each coordinate of h lies between the old h and R; so does the GRU's."""
     torch.manual_seed(seed)
-    make = [UGRNN, GRU, partial(GRU, reset="inside"), Gated, partial(Gated, candidate=Square), partial(Gated, candidate=LSTM)][number]
+    make = [
+        UGRNN,
+        GRU,
+        partial(GRU, reset="inside"),
+        Gated,
+        partial(Gated, candidate=Square),
+        partial(Gated, candidate=LSTM),
+    ][number]
     cell = shaken(make(3, 4), scale)
     state = type(cell.start(1))(*(torch.randn(2, 4) * 2 for _ in cell.start(1)))
     share = cell.inputs(torch.randn(2, 3))
     gates = cell.gates(share, state, state.h)
-    candidate = cell.candidate.step(share[:, : cell.candidate.width], state)[0] if isinstance(cell, Gated) else gates["new"]
+    candidate = (
+        cell.candidate.step(share[:, : cell.candidate.width], state)[0]
+        if isinstance(cell, Gated)
+        else gates["new"]
+    )
     h = cell.step(share, state)[0]
-    assert (h >= torch.minimum(state.h, candidate) - 1e-12).all() and (h <= torch.maximum(state.h, candidate) + 1e-12).all()
+    assert (h >= torch.minimum(state.h, candidate) - 1e-12).all() and (
+        h <= torch.maximum(state.h, candidate) + 1e-12
+    ).all()
     assert (gates["keep"] >= 0).all() and (gates["keep"] <= 1).all()
 
 
@@ -263,12 +301,19 @@ def test_minus_b_is_plus_b_with_the_sign_turned(make):
     """Which of the two is meant decides no more than the sign of what is learnt [D-2]."""
     plus, minus = RNN(3, 4, cell=partial(make, bias="plus")), RNN(3, 4, cell=partial(make, bias="minus"))
     shaken(plus)
-    minus.load_state_dict({key: -value if key.endswith("bias") else value for key, value in plus.state_dict().items()}, strict=True)
+    minus.load_state_dict(
+        {key: -value if key.endswith("bias") else value for key, value in plus.state_dict().items()},
+        strict=True,
+    )
     if make is Gated:
         minus.layers[0][0].cell.candidate.bias.data.neg_()  # its candidate has the default, plus
     x = torch.randn(2, 5, 3)
     same(plus(x)[0], minus(x)[0])
-    assert not any(key.endswith("bias") for key in RNN(3, 4, cell=partial(make, bias="none")).state_dict() if "candidate" not in key)
+    assert not any(
+        key.endswith("bias")
+        for key in RNN(3, 4, cell=partial(make, bias="none")).state_dict()
+        if "candidate" not in key
+    )
 
 
 # Gates
@@ -279,7 +324,10 @@ def test_minus_b_is_plus_b_with_the_sign_turned(make):
 def test_gates_are_those_that_made_the_outputs(cell, direction: str):
     """What `look` shows of each layer, direction and step takes the state before to the state after; outputs are those of the layer."""
     part = shaken(RNN(3, 4, cell=cell, layers=2, direction=direction))
-    x, mask = torch.randn(3, 5, 3), torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1], [0, 0, 0, 0, 0]], dtype=torch.bool)
+    x, mask = (
+        torch.randn(3, 5, 3),
+        torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1], [0, 0, 0, 0, 0]], dtype=torch.bool),
+    )
     y, gates, state = part.look(x, None, mask)
     expected, expected_state = part(x, None, mask)
     same(y, expected)
@@ -305,8 +353,14 @@ def test_gates_erase_write_and_read():
         o.copy_(torch.tensor([OPEN, OPEN, SHUT]))
     part = RNN(1, 3, cell=lambda size, dim: cell)
     before = torch.tensor([[0.3, 0.4, 0.6]])
-    y, [[gates]], ((state,),) = part.look(torch.zeros(1, 1, 1), ((type(cell.start(1))(torch.zeros(1, 3), before),),))
-    assert [gates[key][0, 0].tolist() for key in ("forget", "input", "output")] == [[0, 0, 1], [0, 1, 0], [1, 1, 0]]
+    y, [[gates]], ((state,),) = part.look(
+        torch.zeros(1, 1, 1), ((type(cell.start(1))(torch.zeros(1, 3), before),),)
+    )
+    assert [gates[key][0, 0].tolist() for key in ("forget", "input", "output")] == [
+        [0, 0, 1],
+        [0, 1, 0],
+        [1, 1, 0],
+    ]
     written = torch.tensor(0.5).tanh()
     same(state.c[0], torch.stack([torch.tensor(0.0), written, before[0, 2]]))
     same(y[0, 0], torch.stack([torch.tensor(0.0), written.tanh(), torch.tensor(0.0)]))
@@ -354,7 +408,12 @@ def test_bptt_written_out():
         _, ((first,),) = part(x[:, :t], ((Hidden(start),),))
         h = first.h.detach().requires_grad_()
         rest, _ = part(x[:, t:], ((Hidden(h),),))
-        same(torch.stack([torch.autograd.grad(rest[0, -1, unit], h, retain_graph=True)[0][0] for unit in range(3)]), product)
+        same(
+            torch.stack(
+                [torch.autograd.grad(rest[0, -1, unit], h, retain_graph=True)[0][0] for unit in range(3)]
+            ),
+            product,
+        )
 
     total, back = torch.zeros(3, 3), dloss.clone()
     for t in range(6, 0, -1):
@@ -374,9 +433,13 @@ def test_the_eigenvalues_of_the_hidden_matrix_decide_growth(radius: float):
     for steps in (60, 61, 80, 81):
         h = torch.zeros(1, 6, requires_grad=True)
         y, _ = part(torch.zeros(1, steps, 1), ((Hidden(h),),))
-        whole = torch.stack([torch.autograd.grad(y[0, -1, unit], h, retain_graph=True)[0][0] for unit in range(6)])
+        whole = torch.stack(
+            [torch.autograd.grad(y[0, -1, unit], h, retain_graph=True)[0][0] for unit in range(6)]
+        )
         sizes.append(torch.linalg.matrix_norm(whole).item())
-    growth = (sizes[2] * sizes[3] / (sizes[0] * sizes[1])) ** (1 / 40)  # two neighbours: complex eigenvalues swing
+    growth = (sizes[2] * sizes[3] / (sizes[0] * sizes[1])) ** (
+        1 / 40
+    )  # two neighbours: complex eigenvalues swing
     assert growth == pytest.approx(radius, rel=0.05)
     assert (sizes[2] > sizes[0]) == (radius > 1)
 
@@ -406,7 +469,9 @@ def test_truncated_bptt_keeps_values_and_cuts_gradients(cell):
 # Equal parameters
 
 
-@pytest.mark.parametrize("make, blocks", [(Vanilla, 1), (UGRNN, 2), (GRU, 3), (LSTM, 4), (partial(GRU, reset="inside"), 3)])
+@pytest.mark.parametrize(
+    "make, blocks", [(Vanilla, 1), (UGRNN, 2), (GRU, 3), (LSTM, 4), (partial(GRU, reset="inside"), 3)]
+)
 def test_blocks_and_equal_parameters(make, blocks: int):
     """A GRU has three blocks of weights, an LSTM four [D19]; `units` finds the width that a budget pays for."""
 
@@ -425,7 +490,9 @@ def test_blocks_and_equal_parameters(make, blocks: int):
 
 
 @every_cell
-@pytest.mark.parametrize("options", [{"variational": 0.5}, {"zoneout": 0.3}, {"variational": 0.25, "zoneout": 0.5}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"variational": 0.5}, {"zoneout": 0.3}, {"variational": 0.25, "zoneout": 0.5}], ids=str
+)
 def test_fast_equals_plain_while_training(cell, options: dict):
     """With the same draws: outputs, states, gradients, on padded rows and in both directions."""
     part = shaken(RNN(3, 4, cell=cell, layers=2, direction="both", **options))
@@ -457,7 +524,9 @@ def test_variational_dropout_is_one_mask_for_all_steps(form):
         assert all(min(abs(v), abs(v - 2)) < 1e-6 for v in [*read.tolist(), *seen.tolist()])
         h = torch.zeros(6)
         for t in range(7):
-            h = torch.tanh(cell.input @ (x[row, t] * read.round()) + cell.hidden @ (h * seen.round()) + cell.bias)
+            h = torch.tanh(
+                cell.input @ (x[row, t] * read.round()) + cell.hidden @ (h * seen.round()) + cell.bias
+            )
             same(y[row, t], h.detach(), 1e-6)
         found += int(seen.round().sum() / 2)
     assert 80 < found < 160  # of 240

@@ -102,7 +102,9 @@ def test_padding_changes_nothing(letters):
     torch.testing.assert_close(part(other, mask), part(ids, mask))
     wider = torch.cat([ids, ids], -1)
     torch.testing.assert_close(part(wider, torch.cat([mask, torch.zeros_like(mask)], -1)), part(ids, mask))
-    torch.testing.assert_close(part(ids[:1, :1]), part(ids[:1, :1], mask[:1, :1]))  # six real characters: no mask needed
+    torch.testing.assert_close(
+        part(ids[:1, :1]), part(ids[:1, :1], mask[:1, :1])
+    )  # six real characters: no mask needed
 
 
 @every

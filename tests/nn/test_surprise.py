@@ -17,10 +17,19 @@ def test_it_is_torchs_loss_with_its_gradient(smoothing: float, kind: torch.dtype
     torch.manual_seed(0)
     logits, targets = (5 * torch.randn(2, 9, 37, dtype=kind)).requires_grad_(), torch.randint(37, (2, 9))
     weight = torch.randn(2, 9, dtype=kind)
-    losses, nats = surprise(logits, targets, smoothing) if way == "fast" else plainly(logits, targets, smoothing)
-    wanted = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=smoothing).view(2, 9)
+    losses, nats = (
+        surprise(logits, targets, smoothing) if way == "fast" else plainly(logits, targets, smoothing)
+    )
+    wanted = F.cross_entropy(
+        logits.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=smoothing
+    ).view(2, 9)
     torch.testing.assert_close(losses, wanted, rtol=close, atol=close)
-    torch.testing.assert_close(nats, F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(2, 9), rtol=close, atol=close)
+    torch.testing.assert_close(
+        nats,
+        F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none").view(2, 9),
+        rtol=close,
+        atol=close,
+    )
     ours, theirs = (torch.autograd.grad((found * weight).sum(), logits)[0] for found in (losses, wanted))
     torch.testing.assert_close(ours, theirs, rtol=close, atol=close)
 

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-STATED = '''
+STATED = """
 from types import SimpleNamespace
 import pytest
 
@@ -47,7 +47,7 @@ def test_padding(case):
 @every
 def test_fast(case):
     pass
-'''
+"""
 RUN = "import sys, pathlib, promises; promises.STATED = pathlib.Path(sys.argv[1]); sys.exit(promises.main())"
 
 

@@ -160,9 +160,15 @@ def test_two_processes_have_the_gradient_of_their_sum(tmp_path):
     weights = {name: weight.detach().clone() for name, weight in language().named_parameters()}
     for rank, part in enumerate(PARTS):
         tensors = {"ids": part.ids, "targets": part.targets, "mask": part.mask}
-        save_file({**weights, **{name: tensor.contiguous() for name, tensor in tensors.items()}}, tmp_path / f"{rank}.safetensors")
+        save_file(
+            {**weights, **{name: tensor.contiguous() for name, tensor in tensors.items()}},
+            tmp_path / f"{rank}.safetensors",
+        )
     ranks = [
-        subprocess.Popen([sys.executable, "-c", RANK, str(tmp_path), str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(tmp_path), str(rank)], stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
     ]
     for process in ranks:
         _, errors = process.communicate(timeout=100)

@@ -21,7 +21,9 @@ PICKED = torch.tensor([[0, 0, 1, 0, 0], [0, 1, 0, 1, 0]], dtype=torch.bool)
 @pytest.fixture
 def model() -> MaskedLM:
     torch.manual_seed(0)
-    return MaskedLM(12, 8, partial(Transformer, layers=1, heads=2, causal=False), Segmented, pooler=Pooler).eval()
+    return MaskedLM(
+        12, 8, partial(Transformer, layers=1, heads=2, causal=False), Segmented, pooler=Pooler
+    ).eval()
 
 
 def test_x17_only_the_picked_count(model: MaskedLM) -> None:
@@ -32,7 +34,9 @@ def test_x17_only_the_picked_count(model: MaskedLM) -> None:
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5) == numbers["nats"] and state is None
     other = torch.where(PICKED, WAS, 5)
     assert masked(model, Cloze(IDS, other, PICKED))[0].item() == loss.item()
-    assert numbers["right"] == sum(int(log_p[r, t].argmax() == WAS[r, t]) for r, t in PICKED.nonzero().tolist())
+    assert numbers["right"] == sum(
+        int(log_p[r, t].argmax() == WAS[r, t]) for r, t in PICKED.nonzero().tolist()
+    )
 
 
 def test_pairs_add_the_mean_of_their_loss(model: MaskedLM) -> None:
@@ -42,7 +46,9 @@ def test_pairs_add_the_mean_of_their_loss(model: MaskedLM) -> None:
     told = model.follows(model.pooler(model.features(IDS)[0])).log_softmax(-1)
     expected = alone - 0.5 * 3 * (told[0, 1] + told[1, 0]) / 2
     assert both.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert numbers["pairs"] == 2 and numbers["told"] == int(told[0, 1] > told[0, 0]) + int(told[1, 0] > told[1, 1])
+    assert numbers["pairs"] == 2 and numbers["told"] == int(told[0, 1] > told[0, 0]) + int(
+        told[1, 0] > told[1, 1]
+    )
 
 
 def test_a_model_without_a_pooler_is_told_to_get_one() -> None:

@@ -35,7 +35,13 @@ def model() -> Seq2Seq:
 
 def one_pair() -> Pair:
     source, ids, targets = torch.tensor([[4, 1, 4]]), torch.tensor([[2, 4]]), torch.tensor([[4, EOS]])
-    return Pair(source, torch.ones_like(source, dtype=torch.bool), ids, targets, torch.ones_like(ids, dtype=torch.bool))
+    return Pair(
+        source,
+        torch.ones_like(source, dtype=torch.bool),
+        ids,
+        targets,
+        torch.ones_like(ids, dtype=torch.bool),
+    )
 
 
 def expected_reward(model: Seq2Seq, pair: Pair, longest: int) -> torch.Tensor:

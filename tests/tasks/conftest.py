@@ -39,9 +39,16 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, st
         rows = table(count * 2, seed)
         made[side] = {
             "tagger": put(place / f"{side}.conllu", conllu(count, seed)),
-            "classifier": put(place / f"{side}.tsv", "".join(f"{a}\t{'king' if 'king' in a else 'none'}\n" for a, _, _, _ in rows)),
-            "nli": put(place / f"{side}-pairs.tsv", "".join(f"{a}\t{b}\t{label}\n" for a, b, label, _ in rows)),
-            "similarity": put(place / f"{side}-scores.tsv", "".join(f"{a}\t{b}\t{score}\n" for a, b, _, score in rows)),
+            "classifier": put(
+                place / f"{side}.tsv",
+                "".join(f"{a}\t{'king' if 'king' in a else 'none'}\n" for a, _, _, _ in rows),
+            ),
+            "nli": put(
+                place / f"{side}-pairs.tsv", "".join(f"{a}\t{b}\t{label}\n" for a, b, label, _ in rows)
+            ),
+            "similarity": put(
+                place / f"{side}-scores.tsv", "".join(f"{a}\t{b}\t{score}\n" for a, b, _, score in rows)
+            ),
             "qa": put(place / f"{side}.json", squad(count, seed, True)),
         }
     return {name: (made["train"][name], made["test"][name]) for name in made["train"]}

@@ -5,7 +5,14 @@ import random
 from pathlib import Path
 
 NOUNS, VERBS = ["dog", "cat", "king", "queen", "river"], ["sees", "hears", "finds"]
-SMALL = ["train.steps=60", "train.every=30", "train.log=20", "train.optimizer.rate=1e-2", "model.dim=16", "model.dropout=0"]
+SMALL = [
+    "train.steps=60",
+    "train.every=30",
+    "train.log=20",
+    "train.optimizer.rate=1e-2",
+    "model.dim=16",
+    "model.dropout=0",
+]
 STACK = ["model.stack.dim=16"]
 
 
@@ -20,8 +27,20 @@ def conllu(count: int, seed: int) -> str:
     chance = random.Random(seed)
     out = []
     for number in range(count):
-        rows = [f"{place}\t{word}\t_\t{tag}\t_\t_\t0\tdep\t_\tKept={place}" for place, (word, tag) in enumerate(sentence(chance), 1)]
-        out.append("\n".join([f"# sent_id = {number}", "1-2\tthedog\t_\t_\t_\t_\t_\t_\t_\t_", *rows, "6.1\tghost\t_\t_\t_\t_\t_\t_\t_\t_"]))
+        rows = [
+            f"{place}\t{word}\t_\t{tag}\t_\t_\t0\tdep\t_\tKept={place}"
+            for place, (word, tag) in enumerate(sentence(chance), 1)
+        ]
+        out.append(
+            "\n".join(
+                [
+                    f"# sent_id = {number}",
+                    "1-2\tthedog\t_\t_\t_\t_\t_\t_\t_\t_",
+                    *rows,
+                    "6.1\tghost\t_\t_\t_\t_\t_\t_\t_\t_",
+                ]
+            )
+        )
     return "\n\n".join(out) + "\n\n"
 
 
@@ -33,7 +52,14 @@ def table(count: int, seed: int) -> list[tuple[str, str, str, float]]:
         first, second = ([word for word, _ in sentence(chance)] for _ in range(2))
         if chance.random() < 0.5:
             second[2] = first[2]
-        rows.append((" ".join(first), " ".join(second), "same" if second[2] == first[2] else "other", float(len(set(first) & set(second)))))
+        rows.append(
+            (
+                " ".join(first),
+                " ".join(second),
+                "same" if second[2] == first[2] else "other",
+                float(len(set(first) & set(second))),
+            )
+        )
     return rows
 
 
@@ -42,12 +68,20 @@ def squad(count: int, seed: int, lacks: bool) -> str:
     chance, articles = random.Random(seed), []
     for number in range(count):
         animals = chance.sample(NOUNS, 4)
-        passage = " ".join(f"the {a} {VERBS[0]} the {b} ." for a, b in zip(animals[:2], animals[2:], strict=True))
+        passage = " ".join(
+            f"the {a} {VERBS[0]} the {b} ." for a, b in zip(animals[:2], animals[2:], strict=True)
+        )
         asked = chance.randrange(2)
         empty = lacks and number % 3 == 0
         found = [] if empty else [{"answer_start": passage.index(animals[asked]), "text": animals[asked]}]
         question = f"who sees the {'street' if empty else animals[2 + asked]} ?"
-        articles.append({"paragraphs": [{"context": passage, "qas": [{"id": str(number), "question": question, "answers": found}]}]})
+        articles.append(
+            {
+                "paragraphs": [
+                    {"context": passage, "qas": [{"id": str(number), "question": question, "answers": found}]}
+                ]
+            }
+        )
     return json.dumps({"data": articles})
 
 
@@ -61,5 +95,12 @@ OPTIONS = {
     "classifier": [*SMALL, *STACK, "data.tokens=400"],
     "nli": [*SMALL, *STACK, "data.tokens=400"],
     "similarity": [*SMALL, *STACK, "data.tokens=400"],
-    "qa": [*SMALL, *STACK, "tokenizer.size=300", "model.stack.layers=1", "data.tokens=600", "train.steps=150"],
+    "qa": [
+        *SMALL,
+        *STACK,
+        "tokenizer.size=300",
+        "model.stack.layers=1",
+        "data.tokens=600",
+        "train.steps=150",
+    ],
 }

@@ -46,7 +46,9 @@ def written(run: Run, path: Path, text: str, form: str | None = None) -> str:
     ],
 )
 @pytest.mark.parametrize("ending", ["txt", "train", "tsv"])
-def test_what_is_called_txt_is_read_as_in_training_where_it_can_be(names: Run, tmp_path: Path, text: str, form: str, ending: str):
+def test_what_is_called_txt_is_read_as_in_training_where_it_can_be(
+    names: Run, tmp_path: Path, text: str, form: str, ending: str
+):
     found = type(chosen(names, put(tmp_path / f"x.{ending}", text))).__name__
     assert found == ("Table" if (form, ending) == ("Lines", "tsv") else form)
 
@@ -59,10 +61,16 @@ def test_what_is_called_txt_is_read_as_in_training_where_it_can_be(names: Run, t
         ("classifier", "the dog\tking\n", "Table"),
         ("classifier", "\n\nthe dog sees a cat .\n", "Lines"),
         ("nli", "the dog\ta cat\n", "Table"),
-        ("qa", '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": 1, "question": "q"}]}]}]}', "SQuAD"),
+        (
+            "qa",
+            '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": 1, "question": "q"}]}]}]}',
+            "SQuAD",
+        ),
     ],
 )
-def test_each_task_knows_its_own_files_whatever_they_are_called(trained: dict[str, Run], tmp_path: Path, name: str, text: str, form: str):
+def test_each_task_knows_its_own_files_whatever_they_are_called(
+    trained: dict[str, Run], tmp_path: Path, name: str, text: str, form: str
+):
     path = put(tmp_path / "x.txt", text)
     assert type(chosen(trained[name], path)).__name__ == form
     assert type(chosen(trained[name], path, "JSONLines")).__name__ == "JSONLines"
@@ -86,7 +94,9 @@ def test_the_form_can_be_said(trained: dict[str, Run], tmp_path: Path, capsys: p
         ("x.txt", "\nThe dog\n\n\nsees\n \n"),
     ],
 )
-def test_everything_else_is_as_it_was(trained: dict[str, Run], tmp_path: Path, file: str, text: str, begun: str, end: str):
+def test_everything_else_is_as_it_was(
+    trained: dict[str, Run], tmp_path: Path, file: str, text: str, begun: str, end: str
+):
     """Without the tags, what comes out is what went in; packed or not, with or without a last newline."""
     for own in (text, text.removesuffix("\n")):
         own = begun + own.replace("\n", end)
@@ -101,23 +111,43 @@ def test_everything_else_is_as_it_was(trained: dict[str, Run], tmp_path: Path, f
 
 @pytest.mark.parametrize("ending", ["tsv", "csv"])
 def test_rows_of_a_table_line_up(trained: dict[str, Run], tmp_path: Path, ending: str):
-    text = "\r\nthe dog\tking\r\n\r\n\r\na cat\tnone\r\n" if ending == "tsv" else '\n"the dog\n\nsees, ""a"" cat",\'king\'\n\n"a cat","none"'
+    text = (
+        "\r\nthe dog\tking\r\n\r\n\r\na cat\tnone\r\n"
+        if ending == "tsv"
+        else '\n"the dog\n\nsees, ""a"" cat",\'king\'\n\n"a cat","none"'
+    )
     found = written(trained["classifier"], tmp_path / f"x.{ending}", text)
     assert found.count("\n") == text.count("\n") and found.count("\r") == text.count("\r")
     separator, ours = "\t" if ending == "tsv" else ",", found.split("\n")
     for own, other in zip(text.split("\n"), ours, strict=True):
-        assert other == own or (other.startswith(own.rstrip("\r") + separator) and other.count(separator) == own.count(separator) + 2)
-    assert ours != text.split("\n") and [bool(row.strip()) for row in ours] == [bool(row.strip()) for row in text.split("\n")]
+        assert other == own or (
+            other.startswith(own.rstrip("\r") + separator)
+            and other.count(separator) == own.count(separator) + 2
+        )
+    assert ours != text.split("\n") and [bool(row.strip()) for row in ours] == [
+        bool(row.strip()) for row in text.split("\n")
+    ]
 
 
 def test_fields_of_json_lines_stay_and_answers_stand_after_them(trained: dict[str, Run], tmp_path: Path):
-    text = '{"text":"the dog", "label":"0", "n": 1e400, "predicted_label": 1.10 }\n\n{"text": "a \\u0063at"}\r\n'
+    text = (
+        '{"text":"the dog", "label":"0", "n": 1e400, "predicted_label": 1.10 }\n\n{"text": "a \\u0063at"}\r\n'
+    )
     first, blank, second = written(trained["classifier"], tmp_path / "x.jsonl", text).split("\n")[:3]
-    assert first.startswith('{"text":"the dog", "label":"0", "n": 1e400, "predicted_label": 1.10, ') and "Infinity" not in first
+    assert (
+        first.startswith('{"text":"the dog", "label":"0", "n": 1e400, "predicted_label": 1.10, ')
+        and "Infinity" not in first
+    )
     found = json.loads(first)
-    assert found["label"] == "0" and found["predicted_predicted_label"] in ("king", "none") and 0 < found["probability"] <= 1
+    assert (
+        found["label"] == "0"
+        and found["predicted_predicted_label"] in ("king", "none")
+        and 0 < found["probability"] <= 1
+    )
     assert blank == "" and second.startswith('{"text": "a \\u0063at", "label": ') and second.endswith("}\r")
-    (only,) = written(trained["tagger"], tmp_path / "x.jsonl", '{"words": ["The", "dog"], "tags": ["X", "X"]}\n').splitlines()
+    (only,) = written(
+        trained["tagger"], tmp_path / "x.jsonl", '{"words": ["The", "dog"], "tags": ["X", "X"]}\n'
+    ).splitlines()
     assert list(json.loads(only)) == ["words", "tags", "predicted_tags", "probabilities"]
 
 
@@ -125,14 +155,19 @@ def test_json_lines_for_a_run_whose_label_comes_first(tmp_path: Path):
     path = put(tmp_path / "a.tsv", "king\tthe king sees\nnone\tthe dog sees\n" * 30)
     options = [*OPTIONS["classifier"], *QUICK, "corpus={type: Table, kinds: [label, text]}"]
     run = seqloom.fit("classifier", *options, data=[path], out=tmp_path / "run", quiet=True)
-    assert json.loads(written(run, tmp_path / "x.jsonl", '{"text": "the dog"}\n'))["label"] in ("king", "none")
+    assert json.loads(written(run, tmp_path / "x.jsonl", '{"text": "the dog"}\n'))["label"] in (
+        "king",
+        "none",
+    )
     assert written(run, tmp_path / "x.txt", "none\tthe dog\n").startswith("none\tthe dog\t")
 
 
 def test_a_header_has_a_name_for_each_cell(corpora: dict[str, tuple[str, str]], tmp_path: Path):
     text = "first\tsecond\tscore\n" + Path(corpora["similarity"][0]).read_text("utf-8")
     options = [*OPTIONS["similarity"], *QUICK, "corpus.header=true"]
-    run = seqloom.fit("similarity", *options, data=[put(tmp_path / "a.tsv", text)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit(
+        "similarity", *options, data=[put(tmp_path / "a.tsv", text)], out=tmp_path / "run", quiet=True
+    )
     head, row = written(run, tmp_path / "x.txt", "\n".join(text.splitlines()[:2])).splitlines()
     assert head == "first\tsecond\tscore\tanswer" and row.count("\t") == 3
 

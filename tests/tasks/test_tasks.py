@@ -43,8 +43,16 @@ def fails(capsys: pytest.CaptureFixture, *arguments: str) -> str:
     return said[0]
 
 
-@pytest.mark.parametrize("name, measure, least", [("tagger", "accuracy", 99), ("classifier", "accuracy", 97), ("nli", "accuracy", 90),
-                                                  ("similarity", "Spearman", 0.6), ("qa", "exact match", 60)])
+@pytest.mark.parametrize(
+    "name, measure, least",
+    [
+        ("tagger", "accuracy", 99),
+        ("classifier", "accuracy", 97),
+        ("nli", "accuracy", 90),
+        ("similarity", "Spearman", 0.6),
+        ("qa", "exact match", 60),
+    ],
+)
 def test_each_task_is_learnt(name, measure, least, trained, corpora):
     found = numbers(trained[name], corpora[name][1])
     assert found[measure] >= least and "nats per label" in found
@@ -60,16 +68,26 @@ def test_the_numbers_of_some_batches_are_those_of_their_records(name, trained, c
         first, *rest = record
         return (first * 2, rest[0] * 2) if isinstance(first, list) else (f"{first} {first}", *rest)
 
-    records = [record if number % 2 else longer(record) for number, record in enumerate(run.recipe.reader([corpora[name][1]]))]
+    records = [
+        record if number % 2 else longer(record)
+        for number, record in enumerate(run.recipe.reader([corpora[name][1]]))
+    ]
     layout = Layout(run.recipe.kinds(), [run.tokenizer], run.ends, run.labels)
     store = held(records, layout)
     chosen = sorted(next(run.recipe.data(store).pools())[0].tolist())
     assert chosen != list(range(len(chosen)))
-    some, same = labelled(run, store, 1).numbers, labelled(run, held([records[number] for number in chosen], layout)).numbers
+    some, same = (
+        labelled(run, store, 1).numbers,
+        labelled(run, held([records[number] for number in chosen], layout)).numbers,
+    )
     assert [number.name for number in some] == [number.name for number in same]
     assert [number.value for number in some] == pytest.approx([number.value for number in same])
     if name == "classifier":
-        hits = [one.label == records[number][1] for number, one in enumerate(seqloom.predict(run, [text for text, _ in records])) if number in chosen]
+        hits = [
+            one.label == records[number][1]
+            for number, one in enumerate(seqloom.predict(run, [text for text, _ in records]))
+            if number in chosen
+        ]
         assert some[0].value == pytest.approx(100 * np.mean(hits))
 
 
@@ -77,17 +95,34 @@ def test_a_measurement_that_fails_does_not_cost_the_run(corpora, tmp_path):
     valid = put(tmp_path / "valid.tsv", "λόγος\tking\n")
     options = [*OPTIONS["classifier"], "train.steps=2", "train.every=2"]
     with pytest.raises(ValueError, match="not one token of these records is known"):
-        seqloom.fit("classifier", *options, data=[corpora["classifier"][0]], valid=[valid], out=tmp_path / "run", quiet=True)
+        seqloom.fit(
+            "classifier",
+            *options,
+            data=[corpora["classifier"][0]],
+            valid=[valid],
+            out=tmp_path / "run",
+            quiet=True,
+        )
     assert seqloom.predict(seqloom.load(tmp_path / "run"), ["the king"])
 
 
 def test_a_tagger_is_worth_what_it_writes(trained, corpora, tmp_path):
     """The accuracy of the evaluation is that of the file that predict writes, counted by others."""
     run, path = trained["tagger"], corpora["tagger"][1]
-    hidden = put(tmp_path / "x.conllu", Path(path).read_text("utf-8").replace("NOUN", "_").replace("VERB", "_").replace("DET", "_"))
+    hidden = put(
+        tmp_path / "x.conllu",
+        Path(path).read_text("utf-8").replace("NOUN", "_").replace("VERB", "_").replace("DET", "_"),
+    )
     written = put(tmp_path / "y.conllu", "".join(filled(run, hidden)))
-    rows = [[token["upos"] for sentence in conllu.parse(Path(p).read_text("utf-8")) for token in sentence if isinstance(token["id"], int)]
-            for p in (path, written)]
+    rows = [
+        [
+            token["upos"]
+            for sentence in conllu.parse(Path(p).read_text("utf-8"))
+            for token in sentence
+            if isinstance(token["id"], int)
+        ]
+        for p in (path, written)
+    ]
     assert numbers(run, path)["accuracy"] == pytest.approx(100 * accuracy_score(*rows))
     ours, theirs = Path(written).read_text("utf-8").splitlines(), Path(path).read_text("utf-8").splitlines()
     assert len(ours) == len(theirs) and "1-2\tthedog" in ours[1] and ours[0] == theirs[0]
@@ -102,13 +137,21 @@ def test_a_table_comes_back_with_label_and_probability(name, trained, corpora, t
     rows = [line.split("\t") for line in Path(path).read_text("utf-8").splitlines()]
     written = [line.split("\t") for line in "".join(filled(run, path)).splitlines()]
     assert [row[:-2] for row in written] == rows
-    assert numbers(run, path)["accuracy"] == pytest.approx(100 * np.mean([row[-2] == own[-1] for row, own in zip(written, rows, strict=True)]))
+    assert numbers(run, path)["accuracy"] == pytest.approx(
+        100 * np.mean([row[-2] == own[-1] for row, own in zip(written, rows, strict=True)])
+    )
     assert all(0.5 <= float(row[-1]) <= 1 for row in written)
     texts = [tuple(row[:-1]) if name == "nli" else row[0] for row in rows[:7]]
     found = seqloom.predict(run, texts)
     assert [one.label for one in found] == [row[-2] for row in written[:7]]
-    assert all(sum(one.probabilities.values()) == pytest.approx(1) and one.probabilities[one.label] == one.probability for one in found)
-    bare = put(tmp_path / "bare.csv", "".join(",".join(f'"{cell}"' for cell in row[:-1]) + "\n" for row in rows))
+    assert all(
+        sum(one.probabilities.values()) == pytest.approx(1)
+        and one.probabilities[one.label] == one.probability
+        for one in found
+    )
+    bare = put(
+        tmp_path / "bare.csv", "".join(",".join(f'"{cell}"' for cell in row[:-1]) + "\n" for row in rows)
+    )
     with_commas = list(csv.reader("".join(filled(run, bare)).splitlines()))
     assert [row[-2:] for row in with_commas] == [row[-2:] for row in written]
 
@@ -119,16 +162,26 @@ def test_the_order_of_the_file_and_its_neighbours_change_nothing(trained):
     together = seqloom.predict(run, sentences)
     for words, one in zip(sentences, together, strict=True):
         (alone,) = seqloom.predict(run, [words])
-        assert one.words == words and one.tags == alone.tags and one.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
+        assert (
+            one.words == words
+            and one.tags == alone.tags
+            and one.probabilities == pytest.approx(alone.probabilities, abs=1e-5)
+        )
 
 
 def test_answers_stand_in_their_passage(trained, corpora):
     run, path = trained["qa"], corpora["qa"][1]
     assert run.labels == ["none"]
-    asked = [(q["question"], p["context"], [a["text"] for a in q["answers"]])
-             for article in json.loads(Path(path).read_text())["data"] for p in article["paragraphs"] for q in p["qas"]]
+    asked = [
+        (q["question"], p["context"], [a["text"] for a in q["answers"]])
+        for article in json.loads(Path(path).read_text())["data"]
+        for p in article["paragraphs"]
+        for q in p["qas"]
+    ]
     found = seqloom.predict(run, [(question, passage) for question, passage, _ in asked])
-    assert all(passage[one.start : one.end] == one.text for one, (_, passage, _) in zip(found, asked, strict=True))
+    assert all(
+        passage[one.start : one.end] == one.text for one, (_, passage, _) in zip(found, asked, strict=True)
+    )
     assert all(one.text or 0.2 < one.probability < 1 for one in found) and not all(one.text for one in found)
     hits = [one.text == (right[0] if right else "") for one, (_, _, right) in zip(found, asked, strict=True)]
     assert numbers(run, path)["exact match"] == pytest.approx(100 * np.mean(hits))
@@ -139,10 +192,14 @@ def test_answers_stand_in_their_passage(trained, corpora):
 def test_a_run_that_knows_only_questions_with_answers_can_be_opened(trained, tmp_path):
     """Its list of labels is empty; where the file is missing too, as in older runs. One that has learnt that there may be no answer needs it."""
     options = [*OPTIONS["qa"], "train.steps=2", "train.every=2"]
-    seqloom.fit("qa", *options, data=[put(tmp_path / "x.json", squad(30, 0, False))], out=tmp_path / "run", quiet=True)
+    seqloom.fit(
+        "qa", *options, data=[put(tmp_path / "x.json", squad(30, 0, False))], out=tmp_path / "run", quiet=True
+    )
     assert seqloom.load(tmp_path / "run").labels == []
     (tmp_path / "run" / "labels.json").unlink()
-    assert seqloom.predict(seqloom.load(tmp_path / "run"), [("who sees the cat ?", "the king sees the cat .")])[0].text
+    assert seqloom.predict(
+        seqloom.load(tmp_path / "run"), [("who sees the cat ?", "the king sees the cat .")]
+    )[0].text
     folder = shutil.copytree(trained["qa"].folder, tmp_path / "other")
     (folder / "labels.json").unlink()
     with pytest.raises(ValueError, match=r"labels\.json: missing or damaged"):
@@ -158,7 +215,9 @@ def test_a_long_passage_is_read_in_parts(trained):
 
 def test_json_lines_and_plain_lines(trained, corpora, tmp_path, capsys):
     run = str(trained["tagger"].folder)
-    path = put(tmp_path / "x.jsonl", '{"words": ["The", "dog"], "id": 7}\n\n{"words": ["a", "cat", "sees"]}\n')
+    path = put(
+        tmp_path / "x.jsonl", '{"words": ["The", "dog"], "id": 7}\n\n{"words": ["a", "cat", "sees"]}\n'
+    )
     main(["predict", run, path])
     first, second = (json.loads(line) for line in out(capsys).split("\n\n"))
     assert first["id"] == 7 and first["tags"] == ["DET", "NOUN"] and second["tags"] == ["DET", "NOUN", "VERB"]
@@ -177,7 +236,9 @@ def test_json_lines_and_plain_lines(trained, corpora, tmp_path, capsys):
 def test_evaluate_says_what_was_taken_for_what(trained, corpora, capsys):
     main(["evaluate", str(trained["classifier"].folder), corpora["classifier"][1], "--confusion", "--json"])
     report = json.loads(out(capsys))
-    assert {"accuracy", "macro F1", "calibration error", "nats per label"} == {number["name"] for number in report["numbers"]}
+    assert {"accuracy", "macro F1", "calibration error", "nats per label"} == {
+        number["name"] for number in report["numbers"]
+    }
     counts = np.array(report["confusion"]["counts"])
     assert report["confusion"]["labels"] == ["king", "none"] and counts.sum() == 120
     assert report["numbers"][0]["value"] == pytest.approx(100 * np.trace(counts) / 120)
@@ -224,15 +285,30 @@ def test_a_wrong_file_is_one_line(case, trained, tmp_path, capsys):
         ("classifier", "x.txt", "\n\n", "x.txt: no record in it"),
         ("classifier", "x.jsonl", '{"txt": "a"}\n', "x.jsonl:1: not a JSON object with text"),
         ("classifier", "x.txt", "λόγος\n", "not one token of these records is known"),
-        ("classifier", "x.conllu", "1\tthe\t_\t_\t_\t_\t_\t_\t_\t_\n", "the run reads text, and such a file has words"),
+        (
+            "classifier",
+            "x.conllu",
+            "1\tthe\t_\t_\t_\t_\t_\t_\t_\t_\n",
+            "the run reads text, and such a file has words",
+        ),
         ("nli", "x.txt", "one text\n", "the run reads text and text, and such a file has text"),
         ("nli", "x.tsv", "one text\n", "x.tsv:1: 1 cells, but 2 are read"),
         ("tagger", "x.jsonl", '{"words": []}\n', "x.jsonl:1: a sentence without words"),
         ("tagger", "x.jsonl", '{"words": 5}\n', "x.jsonl:1: a int where words should be"),
         ("qa", "x.jsonl", '{"question": "q", "context": " "}\n', "x.jsonl:1: the passage is empty"),
-        ("classifier", "x.jsonl", '{"text": "good"}\n{"text": "\\ud800 good"}\n', "x.jsonl:2: half a surrogate pair"),
+        (
+            "classifier",
+            "x.jsonl",
+            '{"text": "good"}\n{"text": "\\ud800 good"}\n',
+            "x.jsonl:2: half a surrogate pair",
+        ),
         ("tagger", "x.jsonl", '{"words": ["the", "\\udc00"]}\n', "x.jsonl:1: half a surrogate pair"),
-        ("tagger", "x.jsonl", '{"words": ["the", "d\\u0000g"]}\n', "x.jsonl:1: the word 'd\\x00g' has a NUL in it"),
+        (
+            "tagger",
+            "x.jsonl",
+            '{"words": ["the", "d\\u0000g"]}\n',
+            "x.jsonl:1: the word 'd\\x00g' has a NUL in it",
+        ),
         ("qa", "x.jsonl", '{"question": "\\ud800", "context": "a"}\n', "x.jsonl:1: half a surrogate pair"),
         ("qa", "x.jsonl", '{"question": "q", "context": "\\ud800"}\n', "x.jsonl:1: half a surrogate pair"),
     ],
@@ -251,7 +327,15 @@ def test_a_run_that_writes_gives_no_labels_and_the_other_way_round(trained, text
     options = ["model.dim=8", "model.stack.dim=8", "train.steps=2", "train.every=2"]
     run = seqloom.fit("lstm-lm", *options, data=[str(text)], out=tmp_path / "lm", quiet=True)
     assert "has no labels to give" in fails(capsys, "predict", str(run.folder), str(text))
-    options = ["model.dim=8", "model.stack.layers=1", "model.stack.heads=1", "train.steps=1", "train.every=1", "data.width=16", "tokenizer.size=300"]
+    options = [
+        "model.dim=8",
+        "model.stack.layers=1",
+        "model.stack.heads=1",
+        "train.steps=1",
+        "train.every=1",
+        "data.width=16",
+        "tokenizer.size=300",
+    ]
     run = seqloom.fit("bert-small", *options, data=[str(text)], out=tmp_path / "masked", quiet=True)
     assert "fill gaps with it: seqloom fill" in fails(capsys, "predict", str(run.folder), str(text))
     assert "seqloom predict" in fails(capsys, "generate", str(trained["tagger"].folder), "the dog")
@@ -265,7 +349,9 @@ def test_a_record_of_unknown_words_is_answered_like_any_other(trained, tmp_path,
         assert len(list(filled(run, put(tmp_path / "x.txt", text)))) == text.count("\n") + 1
     with pytest.raises(ValueError, match="not one token of these records is known"):
         list(filled(run, put(tmp_path / "x.txt", "λόγος\nλόγος\n")))
-    assert seqloom.predict(run, ["λόγος"])[0].probability == pytest.approx(seqloom.predict(run, ["λόγος", "the king"])[0].probability)
+    assert seqloom.predict(run, ["λόγος"])[0].probability == pytest.approx(
+        seqloom.predict(run, ["λόγος", "the king"])[0].probability
+    )
     assert seqloom.predict(run, []) == []
 
 
@@ -288,7 +374,14 @@ def test_half_written_output_is_no_output(trained, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_cut_run_ends_with_the_same_bits(name, corpora, tmp_path, monkeypatch):
-    options = [*OPTIONS[name], "train.steps=12", "train.every=4", "train.save=3", "model.unknown=0.1", "model.dropout=0.1"]
+    options = [
+        *OPTIONS[name],
+        "train.steps=12",
+        "train.every=4",
+        "train.save=3",
+        "model.unknown=0.1",
+        "model.dropout=0.1",
+    ]
     seqloom.fit(name, *options, data=[corpora[name][0]], out=tmp_path / "whole", quiet=True)
     advance = Fit.advance
     for cut in (2, 7):
@@ -308,20 +401,36 @@ def test_a_cut_run_ends_with_the_same_bits(name, corpora, tmp_path, monkeypatch)
             if (tmp_path / "whole" / file).exists():
                 assert sha256(tmp_path / "whole" / file) == sha256(tmp_path / str(cut) / file)
         last = [newest(tmp_path / run / "checkpoints", print).path for run in ("whole", str(cut))]
-        assert all(sha256(last[0] / f"{part}.safetensors") == sha256(last[1] / f"{part}.safetensors") for part in ("model", "optim", "rank-0"))
+        assert all(
+            sha256(last[0] / f"{part}.safetensors") == sha256(last[1] / f"{part}.safetensors")
+            for part in ("model", "optim", "rank-0")
+        )
 
 
 def test_held_out_tags_that_training_lacks_are_said_before_training(corpora, tmp_path):
     odd = put(tmp_path / "odd.conllu", "1\tdog\t_\tODD\t_\t_\t_\t_\t_\t_\n\n")
     with pytest.raises(ValueError, match="the label 'ODD' is not one that was learnt"):
-        seqloom.fit("tagger", *OPTIONS["tagger"], data=[corpora["tagger"][0]], valid=[odd], out=tmp_path / "run", quiet=True)
+        seqloom.fit(
+            "tagger",
+            *OPTIONS["tagger"],
+            data=[corpora["tagger"][0]],
+            valid=[odd],
+            out=tmp_path / "run",
+            quiet=True,
+        )
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("head", ["Independent", "CRF"])
 @pytest.mark.parametrize("tokenizer", ["{type: BPE, size: 300}", "{type: Characters}"])
 def test_any_tokenizer_and_head_tags_words(head, tokenizer, corpora, tmp_path):
-    options = [*OPTIONS["tagger"], f"tokenizer={tokenizer}", f"model.head={head}", "train.steps=40", "train.every=40"]
+    options = [
+        *OPTIONS["tagger"],
+        f"tokenizer={tokenizer}",
+        f"model.head={head}",
+        "train.steps=40",
+        "train.every=40",
+    ]
     run = seqloom.fit("tagger", *options, data=[corpora["tagger"][0]], out=tmp_path / "run", quiet=True)
     assert numbers(run, corpora["tagger"][1])["accuracy"] > 95
 
@@ -331,11 +440,22 @@ def test_spans_are_measured_where_tags_mark_them(corpora, tmp_path):
     from seqeval.metrics import f1_score
 
     def columns(path: str) -> str:
-        rows = [line.split("\t") for line in Path(path).read_text("utf-8").splitlines() if "\t" in line or not line]
+        rows = [
+            line.split("\t")
+            for line in Path(path).read_text("utf-8").splitlines()
+            if "\t" in line or not line
+        ]
         marks = {"DET": "B-NP", "NOUN": "I-NP", "VERB": "O", "PUNCT": "O"}
-        return "\n".join("" if len(row) == 1 else f"{row[1]} {marks[row[3]]}" for row in rows if len(row) == 1 or row[0].isdigit())
+        return "\n".join(
+            "" if len(row) == 1 else f"{row[1]} {marks[row[3]]}"
+            for row in rows
+            if len(row) == 1 or row[0].isdigit()
+        )
 
-    train, test = (put(tmp_path / f"{side}.conll", columns(path)) for side, path in zip(("train", "test"), corpora["tagger"], strict=True))
+    train, test = (
+        put(tmp_path / f"{side}.conll", columns(path))
+        for side, path in zip(("train", "test"), corpora["tagger"], strict=True)
+    )
     options = [*OPTIONS["tagger"], "corpus={type: Columns}", "train.steps=8", "train.every=8"]
     run = seqloom.fit("tagger", *options, data=[train], out=tmp_path / "run", quiet=True)
     right, said = [[]], [[]]
@@ -372,4 +492,6 @@ def test_the_confusion_of_a_store_is_that_of_its_files(trained, corpora):
     store = build(run.recipe.reader([path]), run.tokenizer, labels=run.labels)
     found = labelled(run, store)
     assert found.confusion.counts.sum() == 120 and found.numbers[0].value == numbers(run, path)["accuracy"]
-    torch.testing.assert_close(torch.tensor(found.confusion.accuracy() * 100), torch.tensor(found.numbers[0].value))
+    torch.testing.assert_close(
+        torch.tensor(found.confusion.accuracy() * 100), torch.tensor(found.numbers[0].value)
+    )

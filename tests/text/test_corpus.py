@@ -100,11 +100,18 @@ BAD = {
 def test_what_is_not_text_is_refused_with_its_place(tmp_path, name, packed, reader):
     data, message = BAD[name]
     path = put(tmp_path / ("t.gz" if packed else "t"), gzip.compress(data) if packed else data)
-    with pytest.raises(ValueError, match=str(path) + message) if reader in (Text, Lines) else pytest.raises(ValueError, match=str(path)):
+    with (
+        pytest.raises(ValueError, match=str(path) + message)
+        if reader in (Text, Lines)
+        else pytest.raises(ValueError, match=str(path))
+    ):
         list(reader([path]))
 
 
-@pytest.mark.parametrize("damage", [lambda d: d[:-20], lambda d: d[:200] + b"????" + d[204:], lambda d: b"plain text", lambda d: d[:5]])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda d: d[:-20], lambda d: d[:200] + b"????" + d[204:], lambda d: b"plain text", lambda d: d[:5]],
+)
 def test_a_damaged_gzip_is_refused(tmp_path, damage):
     data = gzip.compress(os.urandom(3000).hex().encode() * 3)
     path = put(tmp_path / "t.gz", damage(data))
@@ -146,16 +153,23 @@ def test_an_empty_standard_input_is_refused(monkeypatch):
 
 
 def test_parallel(tmp_path):
-    paths = [put(tmp_path / "t.en", "the cat\r\nthe dog\r\n"), put(tmp_path / "t.fr.gz", gzip.compress(b"le chat\nle chien"))]
+    paths = [
+        put(tmp_path / "t.en", "the cat\r\nthe dog\r\n"),
+        put(tmp_path / "t.fr.gz", gzip.compress(b"le chat\nle chien")),
+    ]
     assert list(Parallel(paths)) == [("the cat", "le chat"), ("the dog", "le chien")]
     with pytest.raises(ValueError, match="exactly two"):
         Parallel([*paths, paths[0]])
 
 
-@pytest.mark.parametrize(("left", "right", "place"), [("1\n2\n3\n", "1\n2\n", "b:3"), ("1\n", "1\n2\n\n", "a:2")])
+@pytest.mark.parametrize(
+    ("left", "right", "place"), [("1\n2\n3\n", "1\n2\n", "b:3"), ("1\n", "1\n2\n\n", "a:2")]
+)
 def test_parallel_files_must_line_up(tmp_path, left, right, place):
     paths = [put(tmp_path / "a", left), put(tmp_path / "b", right)]
-    with pytest.raises(ValueError, match=rf"{place}: .*a has {left.count(chr(10))} lines, .*b has {right.count(chr(10))}"):
+    with pytest.raises(
+        ValueError, match=rf"{place}: .*a has {left.count(chr(10))} lines, .*b has {right.count(chr(10))}"
+    ):
         list(Parallel(paths))
 
 
@@ -176,12 +190,15 @@ def test_tsv_knows_no_quotes(tmp_path):
     assert list(Table([put(tmp_path / "t", "a;b\n")], separator=";", columns=(-1,))) == [("b",)]
 
 
-@pytest.mark.parametrize(("name", "content", "message"), [
-    ("t.tsv", "a\tb\nc\n", r"t\.tsv:2: 1 cells, but the first row has 2"),
-    ("t.csv", 'a,"b\nb"\nc,d,e\n', r"t\.csv:3: 3 cells"),
-    ("t.csv", 'a,b\nc,"d\n', r"t\.csv:2: not CSV"),
-    ("t.tsv", "a\nb\n", r"t\.tsv:1: no column 1 among 1"),
-])
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.tsv", "a\tb\nc\n", r"t\.tsv:2: 1 cells, but the first row has 2"),
+        ("t.csv", 'a,"b\nb"\nc,d,e\n', r"t\.csv:3: 3 cells"),
+        ("t.csv", 'a,b\nc,"d\n', r"t\.csv:2: not CSV"),
+        ("t.tsv", "a\nb\n", r"t\.tsv:1: no column 1 among 1"),
+    ],
+)
 def test_a_bad_row_is_refused_with_its_place(tmp_path, name, content, message):
     with pytest.raises(ValueError, match=message):
         list(Table([put(tmp_path / name, content)]))
@@ -195,10 +212,18 @@ def test_json_lines_equals_the_json_module(tmp_path, texts):
     assert list(JSONLines([path], fields=("text", "label"))) == [(text, "1") for text in texts]
 
 
-@pytest.mark.parametrize(("line", "message"), [
-    ("{", "not JSON"), ("[1]", "a JSON list"), ('{"a": 1}', "no field 'text'; it has 'a'"), ('{"text": null}', "neither text nor"),
-    ('{"text": "\\ud800"}', "half a surrogate"), ("[" * 100_000, "not JSON"), ('{"text": ' + "1" * 5000 + "}", "not JSON"),
-])
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "a JSON list"),
+        ('{"a": 1}', "no field 'text'; it has 'a'"),
+        ('{"text": null}', "neither text nor"),
+        ('{"text": "\\ud800"}', "half a surrogate"),
+        ("[" * 100_000, "not JSON"),
+        ('{"text": ' + "1" * 5000 + "}", "not JSON"),
+    ],
+)
 def test_a_bad_json_line_is_refused_with_its_place(tmp_path, line, message):
     with pytest.raises(ValueError, match=rf"t:2: .*{message}"):
         list(JSONLines([put(tmp_path / "t", '{"text": "good"}\n' + line)]))
@@ -245,7 +270,10 @@ def test_conllu_features_may_be_missing_and_tags_may_not(tmp_path):
 
 
 def test_columns(tmp_path):
-    path = put(tmp_path / "t", "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\nPeter NNP B-NP B-PER")
+    path = put(
+        tmp_path / "t",
+        "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\nrejects VBZ B-VP O\n\n\nPeter NNP B-NP B-PER",
+    )
     assert list(Columns([path])) == [(["EU", "rejects"], ["B-ORG", "O"]), (["Peter"], ["B-PER"])]
     assert list(Columns([path], word=1, tag=2))[1] == (["NNP"], ["B-NP"])
     with pytest.raises(ValueError, match=r"t:3: 4 columns, but columns 0 and 4"):
@@ -269,21 +297,41 @@ def test_a_row_without_its_tag_is_refused_with_its_place(tmp_path, text, sentenc
 
 def test_cells_stand_between_tabs_or_spaces_alone(tmp_path):
     text = "New York\tB-LOC\n10\u00a0000\tO\t\n\nA\u3000B\u00a0C\tX\n"
-    assert list(Columns([put(tmp_path / "t", text)])) == [(["New York", "10\u00a0000"], ["B-LOC", "O"]), (["A\u3000B\u00a0C"], ["X"])]
-    assert list(Columns([put(tmp_path / "t", "a\u00a0b   O \n\u3000 X\n")])) == [(["a\u00a0b", "\u3000"], ["O", "X"])]
+    assert list(Columns([put(tmp_path / "t", text)])) == [
+        (["New York", "10\u00a0000"], ["B-LOC", "O"]),
+        (["A\u3000B\u00a0C"], ["X"]),
+    ]
+    assert list(Columns([put(tmp_path / "t", "a\u00a0b   O \n\u3000 X\n")])) == [
+        (["a\u00a0b", "\u3000"], ["O", "X"])
+    ]
 
 
 def test_a_comment_of_columns_has_other_cells_than_the_first_row(tmp_path):
     text = "# id 1\nJohn B-PER\n# O\n#tag O\n\n# only a comment\n\n"
     assert list(Columns([put(tmp_path / "t", text)])) == [(["John", "#", "#tag"], ["B-PER", "O", "O"])]
-    assert list(Columns([put(tmp_path / "t", "# 1\nJohn\tB-PER\n#\tO\n")])) == [(["John", "#"], ["B-PER", "O"])]
+    assert list(Columns([put(tmp_path / "t", "# 1\nJohn\tB-PER\n#\tO\n")])) == [
+        (["John", "#"], ["B-PER", "O"])
+    ]
 
 
 def test_the_digest_names_content_and_options(tmp_path):
-    first, copy, other = (put(tmp_path / name, text) for name, text in [("a", "x\ty\n"), ("b", "x\ty\n"), ("c", "x\tz\n")])
+    first, copy, other = (
+        put(tmp_path / name, text) for name, text in [("a", "x\ty\n"), ("b", "x\ty\n"), ("c", "x\tz\n")]
+    )
     assert Lines([first]).digest() == Lines([copy]).digest()
-    distinct = [Lines([first]), Lines([other]), Lines([first, copy]), Text([first]), Table([first]), Table([first], columns=(1, 0)),
-                Table([first], header=True), Table([first], separator=","), Columns([first]), Columns([first], tag=0), JSONLines([first])]
+    distinct = [
+        Lines([first]),
+        Lines([other]),
+        Lines([first, copy]),
+        Text([first]),
+        Table([first]),
+        Table([first], columns=(1, 0)),
+        Table([first], header=True),
+        Table([first], separator=","),
+        Columns([first]),
+        Columns([first], tag=0),
+        JSONLines([first]),
+    ]
     assert len({reader.digest() for reader in distinct}) == len(distinct)
 
 
@@ -299,9 +347,22 @@ def squad(*articles: dict) -> str:
 
 
 def article(passage: str, *asked: tuple[str, list]) -> dict:
-    return {"title": "t", "paragraphs": [{"context": passage, "qas": [
-        {"id": f"{passage[:3]}-{number}", "question": question, "answers": [{"answer_start": at, "text": text} for at, text in found]}
-        for number, (question, found) in enumerate(asked)]}]}
+    return {
+        "title": "t",
+        "paragraphs": [
+            {
+                "context": passage,
+                "qas": [
+                    {
+                        "id": f"{passage[:3]}-{number}",
+                        "question": question,
+                        "answers": [{"answer_start": at, "text": text} for at, text in found],
+                    }
+                    for number, (question, found) in enumerate(asked)
+                ],
+            }
+        ],
+    }
 
 
 def test_squad_gives_every_question_with_its_passage(tmp_path):
@@ -314,7 +375,16 @@ def test_squad_gives_every_question_with_its_passage(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("text", ["[]", '{"data": [1]}', '{"data": [{"paragraphs": [{"context": "x"}]}]}', '{"data": [{"paragraphs"', "{}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        '{"data": [1]}',
+        '{"data": [{"paragraphs": [{"context": "x"}]}]}',
+        '{"data": [{"paragraphs"',
+        "{}",
+    ],
+)
 def test_what_is_not_squad_is_said(tmp_path, text):
     with pytest.raises(ValueError, match="SQuAD"):
         list(SQuAD([put(tmp_path / "q.json", text)]))
@@ -343,7 +413,9 @@ def test_a_question_whose_answers_are_not_told_is_none_without_an_answer(tmp_pat
 def test_squad_larger_than_a_block_is_the_same(tmp_path):
     """An article at a time, across the blocks in which files are read."""
     passages = [f"{number} " + "word " * 20_000 for number in range(30)]
-    path = put(tmp_path / "q.json", squad(*(article(passage, ("?", [(0, passage[:1])])) for passage in passages)))
+    path = put(
+        tmp_path / "q.json", squad(*(article(passage, ("?", [(0, passage[:1])])) for passage in passages))
+    )
     assert [passage for _, passage, _ in SQuAD([path])] == passages
 
 
@@ -351,12 +423,19 @@ def test_squad_larger_than_a_block_is_the_same(tmp_path):
 def test_xquad_answers_stand_where_it_says():
     folder = os.environ.get("SEQLOOM_DATA") or pytest.skip("SEQLOOM_DATA is not set")
     found = list(SQuAD([f"{folder}/qa/xquad.en.json.gz"]))
-    assert len(found) == 1190 and all(passage[start : start + len(text)] == text for _, passage, spans in found for start, text in spans)
+    assert len(found) == 1190 and all(
+        passage[start : start + len(text)] == text for _, passage, spans in found for start, text in spans
+    )
 
 
 def test_fields_of_other_kinds_in_json_and_tables(tmp_path):
-    path = put(tmp_path / "a.jsonl", '{"w": ["a", "b"], "t": ["X", "Y"], "n": 3.5, "a": {"answer_start": [1], "text": ["b"]}}\n')
-    assert list(JSONLines([path], ("w", "t", "n", "a"), ("words", "tags", "number", "span"))) == [(["a", "b"], ["X", "Y"], "3.5", [(1, "b")])]
+    path = put(
+        tmp_path / "a.jsonl",
+        '{"w": ["a", "b"], "t": ["X", "Y"], "n": 3.5, "a": {"answer_start": [1], "text": ["b"]}}\n',
+    )
+    assert list(JSONLines([path], ("w", "t", "n", "a"), ("words", "tags", "number", "span"))) == [
+        (["a", "b"], ["X", "Y"], "3.5", [(1, "b")])
+    ]
     with pytest.raises(ValueError, match=r"2 kinds .* for 1 columns"):
         Table([path], (0,), kinds=("text", "label"))
     with pytest.raises(ValueError, match=r"a.jsonl:1: answers are"):
@@ -373,4 +452,10 @@ def test_universal_dependencies_has_the_sentences_it_is_known_for():
 @pytest.mark.data
 def test_multi30k_lines_up():
     folder = os.environ.get("SEQLOOM_DATA") or pytest.skip("SEQLOOM_DATA is not set")
-    assert sum(1 for _ in corpus.Parallel([f"{folder}/multi30k/train.{language}.gz" for language in ("en", "de")])) == 29_000
+    assert (
+        sum(
+            1
+            for _ in corpus.Parallel([f"{folder}/multi30k/train.{language}.gz" for language in ("en", "de")])
+        )
+        == 29_000
+    )

@@ -28,7 +28,10 @@ def test_words_stay_together_and_nothing_is_lost(tmp_path: Path, capsys) -> None
     rows = [f"WORD{n}{form} 1 EY1 {'B' * n}" for n in range(1, 300) for form in ("", "S")] + ["WORD7 2 AH0"]
     path.write_text("\n".join(rows) + "\n", "utf-8")
     main(["dictionary", str(path), "--out", str(tmp_path / "cut")])
-    lines = {name: (tmp_path / "cut" / f"{name}.dict").read_text("utf-8").splitlines() for name in ("train", "valid", "test")}
+    lines = {
+        name: (tmp_path / "cut" / f"{name}.dict").read_text("utf-8").splitlines()
+        for name in ("train", "valid", "test")
+    }
     assert sorted(line for part in lines.values() for line in part) == sorted(rows)
     words = [{line.split()[0] for line in part} for part in lines.values()]
     assert not (words[0] & words[1] or words[0] & words[2] or words[1] & words[2])
@@ -41,7 +44,12 @@ def test_words_stay_together_and_nothing_is_lost(tmp_path: Path, capsys) -> None
 
 def test_letters_and_phonemes_are_tokens_of_one_vocabulary(tmp_path: Path) -> None:
     tokenizer = Pattern(["hello", "HH AH0 L OW1", "o'neil"], r"[A-Z]+[0-9]?|\S")
-    assert tokenizer.encode("hello").tokens == list("hello") and tokenizer.encode("HH AH0 L OW1").tokens == ["HH", "AH0", "L", "OW1"]
+    assert tokenizer.encode("hello").tokens == list("hello") and tokenizer.encode("HH AH0 L OW1").tokens == [
+        "HH",
+        "AH0",
+        "L",
+        "OW1",
+    ]
     assert tokenizer.encode("o'n").tokens == ["o", "'", "n"] and tokenizer.encode("q").ids == [UNK]
     assert tokenizer.decode(tokenizer.encode("HH AH0 L OW1").ids) == "HH AH0 L OW1"
     save(tokenizer, tmp_path / "tokenizer.json")

@@ -31,7 +31,17 @@ def put(path: Path, text: str) -> Path:
 
 
 def columns(path: Path) -> Columns:
-    return Columns([put(path, "\n\n".join("\n".join(map(" ".join, zip(*pair, strict=True))) for pair in zip(SENTENCES, TAGS, strict=True)))])
+    return Columns(
+        [
+            put(
+                path,
+                "\n\n".join(
+                    "\n".join(map(" ".join, zip(*pair, strict=True)))
+                    for pair in zip(SENTENCES, TAGS, strict=True)
+                ),
+            )
+        ]
+    )
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -50,7 +60,9 @@ def test_words_become_pieces_and_each_word_is_found_again(name, tmp_path):
             if UNK in pieces[begin:end]:
                 continue
             spelt = tokenizer.decode(pieces[begin:end].tolist()).strip()
-            assert spelt.replace(" ", "") == (word.lower() if name == "lower" else word), "the first piece of a word is a piece of it"
+            assert spelt.replace(" ", "") == (word.lower() if name == "lower" else word), (
+                "the first piece of a word is a piece of it"
+            )
 
 
 def test_a_word_that_leaves_nothing_is_unknown(tmp_path):
@@ -59,7 +71,9 @@ def test_a_word_that_leaves_nothing_is_unknown(tmp_path):
     tokenizer.normalizer = normalizers.Replace("x", "")
     stored = held([(["a", "xx", "b"],)], Layout(("words",), [tokenizer], True, ()))
     assert stored[0][0].tolist() == [5, UNK, 6] and stored[0][1].tolist() == [0, 1, 2]
-    inner = held([(["1 000", "a"],)], Layout(("words",), [Words(["a 1 000"])], True, ()))  # a word with a space in it
+    inner = held(
+        [(["1 000", "a"],)], Layout(("words",), [Words(["a 1 000"])], True, ())
+    )  # a word with a space in it
     assert inner[0][1].tolist() == [0, 2]
 
 
@@ -77,7 +91,10 @@ def test_many_blocks_and_workers_change_nothing(tmp_path, monkeypatch):
     from seqloom.text import store
 
     chance = random.Random(0)
-    rows = [f"{' '.join(chance.choices(['dog', 'cat', 'a', 'sees'], k=5))}\t{chance.choice('xyz')}" for _ in range(4000)]
+    rows = [
+        f"{' '.join(chance.choices(['dog', 'cat', 'a', 'sees'], k=5))}\t{chance.choice('xyz')}"
+        for _ in range(4000)
+    ]
     reader = Table([put(tmp_path / "t.tsv", "\n".join(rows))], kinds=("text", "label"))
     one = build(reader, TOKENIZERS["bpe"], tmp_path / "one", 1, labels=learn(reader))
     monkeypatch.setattr(store, "BLOCK", 5_000)
@@ -93,7 +110,11 @@ def test_passages_know_where_their_pieces_stand(tmp_path):
     layout = Layout(("text", "passage", "span"), [TOKENIZERS["bpe"]], True, ())
     stored = held([("Who?", passage, [(5, "dog"), (0, "The  dog")]), ("Why?", passage, [])], layout)
     _, ids, edges, source, span, answers = stored[0]
-    assert source.tobytes().decode() == passage and answers.tobytes().decode().split("\0") == ["dog", "The  dog", ""]
+    assert source.tobytes().decode() == passage and answers.tobytes().decode().split("\0") == [
+        "dog",
+        "The  dog",
+        "",
+    ]
     for begin, end in edges.reshape(-1, 2):
         assert passage[begin:end].strip() in ("", passage[begin:end])
     (place,) = np.flatnonzero(edges[::2] == 5)
@@ -105,26 +126,49 @@ def test_labels_are_learnt_in_a_stable_order(tmp_path):
     reader = Table([put(tmp_path / "t.tsv", "a\tpos\nb\tneg\nc\tpos\n")], kinds=("text", "label"))
     assert learn(reader) == ["neg", "pos"] and list(texts(reader)) == ["a", "b", "c"]
     assert learn(Lines([put(tmp_path / "l", "a\n")])) == []
-    several = SQuAD([put(tmp_path / "q", '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": 1, "question": "?", "answers": []}]}]}]}')])
+    several = SQuAD(
+        [
+            put(
+                tmp_path / "q",
+                '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": 1, "question": "?", "answers": []}]}]}]}',
+            )
+        ]
+    )
     assert learn(several) == ["none"]
 
 
 @pytest.mark.parametrize(
     "kinds, line, sentence",
     [
-        (("text", "label"), '{"a": "x", "b": "new"}', r"t:2: the label 'new' is not one that was learnt \(L\); correct it"),
+        (
+            ("text", "label"),
+            '{"a": "x", "b": "new"}',
+            r"t:2: the label 'new' is not one that was learnt \(L\); correct it",
+        ),
         (("text", "label"), '{"a": "x", "b": " "}', "t:2: ' ' is no label"),
         (("words", "tags"), '{"a": ["x", "y"], "b": ["L"]}', "t:2: 2 words and 1 tags"),
         (("words", "tags"), '{"a": [], "b": []}', "t:2: a sentence without words"),
         (("words", "tags"), '{"a": ["x", " "], "b": ["L", "L"]}', "t:2: ' ' is no word"),
         (("text", "number"), '{"a": "x", "b": "many"}', "t:2: 'many' is no number"),
         (("text", "number"), '{"a": "x", "b": "nan"}', "t:2: 'nan' is no number"),
-        (("passage", "span"), '{"a": "a b", "b": [{"answer_start": 1, "text": "b"}]}', "t:2: the answer 'b' does not stand at character 1"),
+        (
+            ("passage", "span"),
+            '{"a": "a b", "b": [{"answer_start": 1, "text": "b"}]}',
+            "t:2: the answer 'b' does not stand at character 1",
+        ),
         (("passage", "span"), '{"a": " ", "b": []}', "t:2: the passage is empty"),
     ],
 )
 def test_what_does_not_fit_is_said_with_its_place(kinds, line, sentence, tmp_path):
-    good = {"text": '"x"', "words": '["x"]', "passage": '"a b"', "label": '"L"', "tags": '["L"]', "number": "1", "span": "[]"}
+    good = {
+        "text": '"x"',
+        "words": '["x"]',
+        "passage": '"a b"',
+        "label": '"L"',
+        "tags": '["L"]',
+        "number": "1",
+        "span": "[]",
+    }
     first = f'{{"a": {good[kinds[0]]}, "b": {good[kinds[1]]}}}'
     reader = JSONLines([put(tmp_path / "t", f"{first}\n{line}\n")], ("a", "b"), kinds)
     with pytest.raises(ValueError, match=sentence):
@@ -133,14 +177,24 @@ def test_what_does_not_fit_is_said_with_its_place(kinds, line, sentence, tmp_pat
 
 def test_a_column_that_is_no_label_is_noticed(tmp_path):
     with pytest.raises(ValueError, match="more than 10,000 different labels"):
-        learn(Table([put(tmp_path / "t.tsv", "\n".join(f"x\t{n}" for n in range(10_002)))], kinds=("text", "label")))
+        learn(
+            Table(
+                [put(tmp_path / "t.tsv", "\n".join(f"x\t{n}" for n in range(10_002)))],
+                kinds=("text", "label"),
+            )
+        )
 
 
 def test_another_order_of_labels_is_another_store(tmp_path):
     reader = columns(tmp_path / "t")
     labels = learn(reader)
-    one, two = (build(reader, TOKENIZERS["words"], tmp_path / "cache", labels=names) for names in (labels, labels[::-1]))
-    assert one.digest != two.digest and not np.array_equal(one.columns("tags")[0].tokens, two.columns("tags")[0].tokens)
+    one, two = (
+        build(reader, TOKENIZERS["words"], tmp_path / "cache", labels=names)
+        for names in (labels, labels[::-1])
+    )
+    assert one.digest != two.digest and not np.array_equal(
+        one.columns("tags")[0].tokens, two.columns("tags")[0].tokens
+    )
 
 
 @pytest.mark.data

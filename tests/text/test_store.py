@@ -24,12 +24,22 @@ from seqloom.text.special import BOS, framed
 from seqloom.text.store import build
 from seqloom.text.tokenizer import BPE, BYTES, EOS, Characters, Unigram, WordPiece, Words
 
-TEXTS = ["The quick brown fox jumps over the lazy dog.\n", "the dog's tail  and   the fox's\n", "\tif (x): y = 12 é 漢字 ΑΣ <pad>\n"] * 30
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.\n",
+    "the dog's tail  and   the fox's\n",
+    "\tif (x): y = 12 é 漢字 ΑΣ <pad>\n",
+] * 30
 
 
 def _foreign() -> Tokenizer:
     """Merges a word with the space after it, so that no chunk could stand alone."""
-    tokenizer = Tokenizer(models.BPE({"<unk>": 0, "a": 1, " ": 2, "a ": 3, "b": 4, "a b": 5}, [("a", " "), ("a ", "b")], unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.BPE(
+            {"<unk>": 0, "a": 1, " ": 2, "a ": 3, "b": 4, "a b": 5},
+            [("a", " "), ("a ", "b")],
+            unk_token="<unk>",
+        )
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Split("\n", "isolated")
     return tokenizer
 
@@ -42,7 +52,9 @@ def _normalized() -> Tokenizer:
 
 def _framed() -> Tokenizer:
     """As a run of BERT's shape has it: <bos> … <eos> around a text, where that is asked for."""
-    return Tokenizer.from_str(json.dumps(framed(json.loads(WordPiece(TEXTS, size=200).to_str()), [BOS], [EOS])))
+    return Tokenizer.from_str(
+        json.dumps(framed(json.loads(WordPiece(TEXTS, size=200).to_str()), [BOS], [EOS]))
+    )
 
 
 KINDS = {
@@ -58,8 +70,42 @@ KINDS = {
     "normalized": (_normalized(), "_whole"),
 }
 # Drawn from what could confuse the cutting: every kind of white space, marks, control tokens, letters that change when lowered.
-PIECES = ["a", "the", "fox", "'s", "'", "<", "<eos>", "<pad>", "<unk>", " ", "  ", "\n", "\t", "\r", "\x1c", "\x1f", "\x85", "\xa0", "\u2003",
-          "\u200b", "\u3000", "\u0301", "é", "İ", "Σ", "ß", "漢", "\U0001f600", "1", ".", "_", "\0", "B", "a b"]
+PIECES = [
+    "a",
+    "the",
+    "fox",
+    "'s",
+    "'",
+    "<",
+    "<eos>",
+    "<pad>",
+    "<unk>",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "\r",
+    "\x1c",
+    "\x1f",
+    "\x85",
+    "\xa0",
+    "\u2003",
+    "\u200b",
+    "\u3000",
+    "\u0301",
+    "é",
+    "İ",
+    "Σ",
+    "ß",
+    "漢",
+    "\U0001f600",
+    "1",
+    ".",
+    "_",
+    "\0",
+    "B",
+    "a b",
+]
 RECORD = st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join))
 
 
@@ -69,18 +115,42 @@ def test_only_our_own_tokenizers_are_cut_into_chunks(kind):
     assert Encoder(tokenizer, True).encode.__name__ == way
 
 
-@pytest.mark.parametrize("change", [
-    {"added_tokens": [{"id": 300, "content": "a b", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
-                       "special": False}]},
-    {"normalizer": {"type": "NFC"}},
-    {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}},
-    {"pre_tokenizer": None},
-    {"truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}},
-])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {
+            "added_tokens": [
+                {
+                    "id": 300,
+                    "content": "a b",
+                    "single_word": False,
+                    "lstrip": False,
+                    "rstrip": False,
+                    "normalized": False,
+                    "special": False,
+                }
+            ]
+        },
+        {"normalizer": {"type": "NFC"}},
+        {
+            "pre_tokenizer": {
+                "type": "ByteLevel",
+                "add_prefix_space": True,
+                "trim_offsets": True,
+                "use_regex": True,
+            }
+        },
+        {"pre_tokenizer": None},
+        {"truncation": {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}},
+    ],
+)
 def test_a_changed_tokenizer_is_no_longer_ours(change):
     parts = json.loads(KINDS["bpe"][0].to_str()) | change
     tokenizer = Tokenizer.from_str(json.dumps(parts))
-    assert Encoder(tokenizer, False).encode.__name__ == "_joint" and Encoder(tokenizer, True).encode.__name__ == "_whole"
+    assert (
+        Encoder(tokenizer, False).encode.__name__ == "_joint"
+        and Encoder(tokenizer, True).encode.__name__ == "_whole"
+    )
     text = "the a b fox the a b"
     tokens, _ = Encoder(tokenizer, False)([text])
     assert np.frombuffer(tokens, np.uint16).tolist() == tokenizer.encode(text).ids
@@ -93,7 +163,10 @@ def test_ids_equal_the_tokenizers_own(kind, records, ends):
     tokenizer, way = KINDS[kind]
     tokens, counts = Encoder(tokenizer, ends)(records)
     if way == "_whole" and not ends:  # lines of one text
-        assert np.frombuffer(tokens, np.uint16).tolist() == tokenizer.encode("".join(records), add_special_tokens=False).ids
+        assert (
+            np.frombuffer(tokens, np.uint16).tolist()
+            == tokenizer.encode("".join(records), add_special_tokens=False).ids
+        )
         assert counts.sum() == len(tokens) // 2 and len(counts) == len(records)
         return
     expected = [tokenizer.encode(record, add_special_tokens=False).ids + [EOS] * ends for record in records]
@@ -104,7 +177,11 @@ def test_ids_equal_the_tokenizers_own(kind, records, ends):
 def test_lines_of_one_text_are_read_as_one(tmp_path):
     """A tokenizer that puts something before a text does so once, and one that joins line ends joins them; each token counts for its line."""
     pieces = ["<unk>", "▁", "a", "b", "\n", "\n\n", "▁a"]
-    tokenizer = Tokenizer(models.BPE({one: index for index, one in enumerate(pieces)}, [("▁", "a"), ("\n", "\n")], unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.BPE(
+            {one: index for index, one in enumerate(pieces)}, [("▁", "a"), ("\n", "\n")], unk_token="<unk>"
+        )
+    )
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     text = "ab\n\n\nb a\nab\n"
     store = build(Text(put(tmp_path / "a.txt", text)), tokenizer, tmp_path / "cache")
@@ -121,7 +198,9 @@ def test_forgetting_chunks_changes_nothing(monkeypatch):
     for round_ in range(30):
         records = [f"word{round_ * 7 + number} the fox" for number in range(7)]
         tokens, _ = encoder(records)
-        assert np.frombuffer(tokens, np.uint16).tolist() == [index for record in records for index in tokenizer.encode(record).ids]
+        assert np.frombuffer(tokens, np.uint16).tolist() == [
+            index for record in records for index in tokenizer.encode(record).ids
+        ]
         sizes.append(len(encoder.chunks))
     assert max(sizes) < 40
 
@@ -151,7 +230,9 @@ def test_a_store_holds_every_record(tmp_path, monkeypatch, kind, workers):
     monkeypatch.setattr(store, "ALONE", 2)
     tokenizer, _ = KINDS[kind]
     rows = [f"{text.strip()} {number} é" if number % 7 else "" for number, text in enumerate(TEXTS)]
-    reader = Parallel([put(tmp_path / "a", "\n".join(rows) + "\n"), put(tmp_path / "b", "\n".join(reversed(rows)) + "\n")])
+    reader = Parallel(
+        [put(tmp_path / "a", "\n".join(rows) + "\n"), put(tmp_path / "b", "\n".join(reversed(rows)) + "\n")]
+    )
     done = []
     whole = build(reader, tokenizer, tmp_path / "cache", workers, done.append)
     records = list(reader)
@@ -170,7 +251,10 @@ def test_each_field_may_have_its_tokenizer(tmp_path):
     reader = Parallel([put(tmp_path / "a", "the fox\n"), put(tmp_path / "b", "the dog\n")])
     pair = [KINDS["bpe"][0], KINDS["characters"][0]]
     (record,) = build(reader, pair, tmp_path / "cache")
-    assert [ids.tolist() for ids in record] == [[*pair[0].encode("the fox").ids, EOS], [*pair[1].encode("the dog").ids, EOS]]
+    assert [ids.tolist() for ids in record] == [
+        [*pair[0].encode("the fox").ids, EOS],
+        [*pair[1].encode("the dog").ids, EOS],
+    ]
     with pytest.raises(ValueError, match="3 tokenizers for records of 2 fields"):
         build(reader, [*pair, pair[0]], tmp_path / "cache")
 
@@ -222,23 +306,35 @@ def test_the_cache_is_used_and_follows_the_content(tmp_path, monkeypatch):
     put(path, "the dog\n")
     assert build(Lines([path]), tokenizer, cache)[0][0].tolist() == [*tokenizer.encode("the dog").ids, EOS]
     assert build(Text([path]), tokenizer, cache).digest != build(Lines([path]), tokenizer, cache).digest
-    assert build(Lines([path]), KINDS["words"][0], cache)[0][0].tolist() == [*KINDS["words"][0].encode("the dog").ids, EOS]
+    assert build(Lines([path]), KINDS["words"][0], cache)[0][0].tolist() == [
+        *KINDS["words"][0].encode("the dog").ids,
+        EOS,
+    ]
 
 
-@pytest.mark.parametrize("damage", [
-    lambda place: (place / "0.tokens").write_bytes(b"x"),
-    lambda place: (place / "0.offsets").unlink(),
-    lambda place: (place / "0.bytes").write_bytes((place / "0.bytes").read_bytes() + b"x"),
-    lambda place: (place / "store.json").write_text("{"),
-    lambda place: (place / "store.json").write_text("[]"),
-    lambda place: (place / "store.json").unlink(),
-])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda place: (place / "0.tokens").write_bytes(b"x"),
+        lambda place: (place / "0.offsets").unlink(),
+        lambda place: (place / "0.bytes").write_bytes((place / "0.bytes").read_bytes() + b"x"),
+        lambda place: (place / "store.json").write_text("{"),
+        lambda place: (place / "store.json").write_text("[]"),
+        lambda place: (place / "store.json").unlink(),
+    ],
+)
 def test_a_damaged_store_is_built_again(tmp_path, damage):
-    reader, cache, tokenizer = Lines([put(tmp_path / "t", "the fox\nthe dog\n")]), tmp_path / "cache", KINDS["bpe"][0]
+    reader, cache, tokenizer = (
+        Lines([put(tmp_path / "t", "the fox\nthe dog\n")]),
+        tmp_path / "cache",
+        KINDS["bpe"][0],
+    )
     build(reader, tokenizer, cache)
     (place,) = cache.iterdir()
     damage(place)
-    assert [[ids.tolist() for ids in record] for record in build(reader, tokenizer, cache)] == expected(reader, tokenizer)
+    assert [[ids.tolist() for ids in record] for record in build(reader, tokenizer, cache)] == expected(
+        reader, tokenizer
+    )
     assert list(cache.iterdir()) == [place]
 
 
@@ -272,8 +368,12 @@ def test_what_a_killed_build_left_is_never_taken_and_swept_later(tmp_path):
     path, cache, tokenizer = put(tmp_path / "t", "the fox\n" * 20), tmp_path / "cache", KINDS["bpe"][0]
     tokenizer.save(str(tmp_path / "t.json"))
     environment = os.environ | {"PYTHONPATH": str(Path(store.__file__).parents[2])}
-    child = subprocess.Popen([sys.executable, "-c", KILLED, str(path), str(tmp_path / "t.json"), str(cache)], env=environment,
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(path), str(tmp_path / "t.json"), str(cache)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
     assert child.stdout.readline() == b"begun\n"
     (left,) = cache.iterdir()
     os.utime(left, (0, 0))
@@ -283,13 +383,19 @@ def test_what_a_killed_build_left_is_never_taken_and_swept_later(tmp_path):
     child.communicate()
     os.utime(left, (0, 0))
     reader = Lines([path])
-    assert [[ids.tolist() for ids in record] for record in build(reader, tokenizer, cache)] == expected(reader, tokenizer)
+    assert [[ids.tolist() for ids in record] for record in build(reader, tokenizer, cache)] == expected(
+        reader, tokenizer
+    )
     assert not left.exists()
 
 
 def test_two_builders_at_once_both_end_well(tmp_path, monkeypatch):
     """Both finish writing before either renames."""
-    reader, cache, tokenizer = Lines([put(tmp_path / "t", "the fox\n" * 20)]), tmp_path / "cache", KINDS["bpe"][0]
+    reader, cache, tokenizer = (
+        Lines([put(tmp_path / "t", "the fox\n" * 20)]),
+        tmp_path / "cache",
+        KINDS["bpe"][0],
+    )
     barrier, publish, stores = threading.Barrier(2), store._publish, []
 
     def together(*arguments):
@@ -297,12 +403,16 @@ def test_two_builders_at_once_both_end_well(tmp_path, monkeypatch):
         publish(*arguments)
 
     monkeypatch.setattr(store, "_publish", together)
-    threads = [threading.Thread(target=lambda: stores.append(build(reader, tokenizer, cache))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: stores.append(build(reader, tokenizer, cache))) for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert [[[ids.tolist() for ids in record] for record in one] for one in stores] == [expected(reader, tokenizer)] * 2
+    assert [[[ids.tolist() for ids in record] for record in one] for one in stores] == [
+        expected(reader, tokenizer)
+    ] * 2
     assert len(list(cache.iterdir())) == 1
 
 
@@ -330,7 +440,11 @@ def test_errors_of_the_reader_pass_through(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"t:200001: byte 1"):
         build(Lines([path]), KINDS["words"][0], tmp_path / "cache", 2)
     with pytest.raises(ValueError, match="j:2: field 'text' is neither text"):
-        build(JSONLines([put(tmp_path / "j", '{"text": "a"}\n{"text": []}\n')]), KINDS["bpe"][0], tmp_path / "cache")
+        build(
+            JSONLines([put(tmp_path / "j", '{"text": "a"}\n{"text": []}\n')]),
+            KINDS["bpe"][0],
+            tmp_path / "cache",
+        )
     with pytest.raises(ValueError, match="no record in it"):
         build(JSONLines([put(tmp_path / "j", "\n\n")]), KINDS["bpe"][0], tmp_path / "cache")
     with pytest.raises(ValueError, match="0 workers"):
@@ -339,10 +453,15 @@ def test_errors_of_the_reader_pass_through(tmp_path, monkeypatch):
 
 def test_a_worker_that_dies_is_one_clear_error_and_none_stay():
     pool = Pool([KINDS["bpe"][0]], True, 2)
-    assert np.frombuffer(pool.submit(0, ["the fox"]).result()[0], np.uint16).tolist() == [*KINDS["bpe"][0].encode("the fox").ids, EOS]
+    assert np.frombuffer(pool.submit(0, ["the fox"]).result()[0], np.uint16).tolist() == [
+        *KINDS["bpe"][0].encode("the fox").ids,
+        EOS,
+    ]
     for worker in pool.workers:
         worker.kill()
-    for future in [pool.submit(0, ["the fox"]) for _ in range(6)]:  # more than there are workers: none may wait for a dead one
+    for future in [
+        pool.submit(0, ["the fox"]) for _ in range(6)
+    ]:  # more than there are workers: none may wait for a dead one
         with pytest.raises(ValueError, match="a tokenizing worker ended early"):
             future.result(30)
     pool.close()
@@ -350,10 +469,15 @@ def test_a_worker_that_dies_is_one_clear_error_and_none_stay():
 
 
 def test_workers_end_with_their_parent():
-    script = ("import sys, time\nfrom seqloom.text.pool import Pool\nfrom seqloom.text.tokenizer import BPE\n"
-              "pool = Pool([BPE(['a b'])], True, 2)\nprint(*(w.pid for w in pool.workers), flush=True)\ntime.sleep(60)")
-    child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE,
-                             env=os.environ | {"PYTHONPATH": str(Path(store.__file__).parents[2])})
+    script = (
+        "import sys, time\nfrom seqloom.text.pool import Pool\nfrom seqloom.text.tokenizer import BPE\n"
+        "pool = Pool([BPE(['a b'])], True, 2)\nprint(*(w.pid for w in pool.workers), flush=True)\ntime.sleep(60)"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdout=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": str(Path(store.__file__).parents[2])},
+    )
     workers = [int(word) for word in child.stdout.readline().split()]
     assert len(workers) == 2
     child.kill()

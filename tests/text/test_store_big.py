@@ -60,7 +60,12 @@ def test_a_gigabyte_is_tokenized_and_trained_on_in_less_than_a_gigabyte(tmp_path
             file.write(block)
             size, count = size + len(block), count + len(lines)
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    finished = subprocess.run([sys.executable, "-c", FIT, str(path), str(tmp_path / "run")], env=environment, capture_output=True, text=True)
+    finished = subprocess.run(
+        [sys.executable, "-c", FIT, str(path), str(tmp_path / "run")],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
     assert finished.returncode == 0, finished.stderr
     idle, peak, workers = map(int, finished.stdout.split())
     print(f"idle {idle / 1024:.0f} MiB, peak {peak / 1024:.0f} MiB over all processes, {workers} workers")

@@ -11,12 +11,38 @@ from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from seqloom.text import tokenizer as tk
-from seqloom.text.tokenizer import BPE, EOS, SPECIALS, UNK, Characters, File, Unigram, WordPiece, Words, decode, load, save, signature
+from seqloom.text.tokenizer import (
+    BPE,
+    EOS,
+    SPECIALS,
+    UNK,
+    Characters,
+    File,
+    Unigram,
+    WordPiece,
+    Words,
+    decode,
+    load,
+    save,
+    signature,
+)
 
-TEXTS = ["The quick brown fox jumps over the lazy dog.\n", "the dog's tail, the fox's tail\n", "  indented\tcode(); é 漢字 <pad> 12\n"] * 40
-TRAINED = [Characters(TEXTS), BPE(TEXTS, size=400), Unigram(TEXTS, size=330), WordPiece(TEXTS, size=200), Words(TEXTS)]
+TEXTS = [
+    "The quick brown fox jumps over the lazy dog.\n",
+    "the dog's tail, the fox's tail\n",
+    "  indented\tcode(); é 漢字 <pad> 12\n",
+] * 40
+TRAINED = [
+    Characters(TEXTS),
+    BPE(TEXTS, size=400),
+    Unigram(TEXTS, size=330),
+    WordPiece(TEXTS, size=200),
+    Words(TEXTS),
+]
 LOSSLESS = TRAINED[1:3]
-ALL = pytest.mark.parametrize("tokenizer", TRAINED, ids=["characters", "bpe", "unigram", "wordpiece", "words"])
+ALL = pytest.mark.parametrize(
+    "tokenizer", TRAINED, ids=["characters", "bpe", "unigram", "wordpiece", "words"]
+)
 
 
 @ALL
@@ -27,7 +53,9 @@ def test_special_tokens_are_the_first_ids(tokenizer):
 
 
 @ALL
-@given(st.lists(st.sampled_from([*SPECIALS, " ", "a", "<", ">", "\n", "eos", "<EOS>"]), max_size=8).map("".join))
+@given(
+    st.lists(st.sampled_from([*SPECIALS, " ", "a", "<", ">", "\n", "eos", "<EOS>"]), max_size=8).map("".join)
+)
 def test_no_text_spells_a_control_token(tokenizer, text):
     assert all(index > EOS + 1 or index == UNK for index in tokenizer.encode(text).ids)
 
@@ -60,12 +88,19 @@ def test_words_come_back_joined_with_spaces(words):
 def test_frequent_words_are_one_token_and_pieces_stay_inside_words(make):
     """A15: most English words one token; subwords do not cross word boundaries."""
     # The unigram trainer proposes what several different words share.
-    tokenizer = make(["the fox, the foxes and the tails; then they foxed the tailor of the tail of the fox\n"] * 40, size=600)
+    tokenizer = make(
+        ["the fox, the foxes and the tails; then they foxed the tailor of the tail of the fox\n"] * 40,
+        size=600,
+    )
     for word in ("the", "fox", "tail"):
         assert len(tokenizer.encode(f" {word}").ids) == 1
     for token in tokenizer.get_vocab():
         if token not in SPECIALS:
-            piece = decode(tokenizer, [tokenizer.token_to_id(token)]) if make is not WordPiece else token.removeprefix("##")
+            piece = (
+                decode(tokenizer, [tokenizer.token_to_id(token)])
+                if make is not WordPiece
+                else token.removeprefix("##")
+            )
             assert not re.search(r"\w\s|\s{2}\w", piece), token
 
 
@@ -85,8 +120,16 @@ def test_white_space_is_what_the_library_takes_it_for():
     """Every character on which Oniguruma's or Rust's white space splits, and no other, is in SPACE."""
     everything = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
     ours = set(re.findall(f"[{tk.SPACE}]", "".join(everything)))
-    onig = {piece for piece, _ in pre_tokenizers.Split(Regex(r"\s"), "isolated").pre_tokenize_str("".join(everything)) if len(piece) == 1}
-    rust = {character for character in everything if not pre_tokenizers.WhitespaceSplit().pre_tokenize_str(character)}
+    onig = {
+        piece
+        for piece, _ in pre_tokenizers.Split(Regex(r"\s"), "isolated").pre_tokenize_str("".join(everything))
+        if len(piece) == 1
+    }
+    rust = {
+        character
+        for character in everything
+        if not pre_tokenizers.WhitespaceSplit().pre_tokenize_str(character)
+    }
     assert ours == onig == rust
     lower = normalizers.Lowercase()
     assert not [c for c in everything if bool(ours & set(lower.normalize_str(c))) != (c in ours)]
@@ -108,7 +151,12 @@ def test_learning_reads_a_bounded_sample(monkeypatch):
 
     tokenizer = Words(stream())
     assert read == ["aa bb ", "cc dd "]
-    assert [tokenizer.id_to_token(index) for index in range(5, tokenizer.get_vocab_size())] == ["aa", "bb", "cc", "d"]
+    assert [tokenizer.id_to_token(index) for index in range(5, tokenizer.get_vocab_size())] == [
+        "aa",
+        "bb",
+        "cc",
+        "d",
+    ]
 
 
 @pytest.mark.parametrize("make", [Characters, Words, BPE, WordPiece, Unigram])
@@ -162,7 +210,12 @@ def _broken(change):
 
 
 def _pairs(prefix):
-    return {"type": "BPE", "vocab": {"a": 0, "é": 1, "aé": 2}, "merges": [["a", "é"]], "continuing_subword_prefix": prefix}
+    return {
+        "type": "BPE",
+        "vocab": {"a": 0, "é": 1, "aé": 2},
+        "merges": [["a", "é"]],
+        "continuing_subword_prefix": prefix,
+    }
 
 
 BROKEN = {
@@ -174,10 +227,16 @@ BROKEN = {
     "merge of unknown pieces": _broken(lambda parts: parts["model"]["merges"].append(["qq", "xx"])),
     "ids with a hole": _broken(lambda parts: parts["model"]["vocab"].update({"zzzz": 99_999})),
     "added token without a name": _broken(lambda parts: parts["added_tokens"].append({"id": 5})),
-    "bad pattern": _broken(lambda parts: parts["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": "("})),
+    "bad pattern": _broken(
+        lambda parts: parts["pre_tokenizer"]["pretokenizers"][0].update(pattern={"Regex": "("})
+    ),
     # From here on the library panics, or would end the process.
-    "panic when read": _broken(lambda parts: parts.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"})),
-    "panic when used": _broken(lambda parts: parts.update(pre_tokenizer={"type": "FixedLength", "length": 0})),
+    "panic when read": _broken(
+        lambda parts: parts.update(normalizer={"type": "Precompiled", "precompiled_charsmap": "AAAA"})
+    ),
+    "panic when used": _broken(
+        lambda parts: parts.update(pre_tokenizer={"type": "FixedLength", "length": 0})
+    ),
     "abort: half a character": _broken(lambda parts: parts.update(model=_pairs("a"))),
     "abort: beyond the piece": _broken(lambda parts: parts.update(model=_pairs("aaaa"))),
 }
@@ -191,8 +250,20 @@ def test_some_of_these_files_really_panic():
 
 def test_padding_to_any_length_is_left_out(tmp_path):
     path = tmp_path / "tokenizer.json"
-    path.write_text(_broken(lambda parts: parts.update(padding={"strategy": {"Fixed": 10**13}, "direction": "Right", "pad_id": 0,
-                                                                "pad_to_multiple_of": None, "pad_type_id": 0, "pad_token": "x"})))
+    path.write_text(
+        _broken(
+            lambda parts: parts.update(
+                padding={
+                    "strategy": {"Fixed": 10**13},
+                    "direction": "Right",
+                    "pad_id": 0,
+                    "pad_to_multiple_of": None,
+                    "pad_type_id": 0,
+                    "pad_token": "x",
+                }
+            )
+        )
+    )
     assert load(path).encode("the fox").ids == TRAINED[1].encode("the fox").ids
 
 
@@ -210,7 +281,10 @@ def test_a_damaged_file_never_ends_the_process(tmp_path_factory, data):
     text = TRAINED[4].to_str()
     start = data.draw(st.integers(0, len(text)))
     path = tmp_path_factory.mktemp("damaged") / "tokenizer.json"
-    path.write_text(text[:start] + data.draw(st.text(max_size=5)) + text[start + data.draw(st.integers(0, 30)):], encoding="utf-8")
+    path.write_text(
+        text[:start] + data.draw(st.text(max_size=5)) + text[start + data.draw(st.integers(0, 30)) :],
+        encoding="utf-8",
+    )
     try:
         assert isinstance(load(path), Tokenizer)
     except ValueError as error:
@@ -233,23 +307,32 @@ def test_file_takes_our_own_as_it_is(tmp_path):
     assert signature(File(iter(()), path=str(tmp_path / "t.json"))) == signature(TRAINED[1])
 
 
-@pytest.mark.parametrize("model", [
-    models.WordLevel({"[U]": 0, "a": 1, "b": 2, "[CLS]": 3}, unk_token="[U]"),
-    models.BPE({"a": 0, "b": 1, "ab": 2, "[U]": 3, "[CLS]": 4}, [("a", "b")], unk_token="[U]"),
-    models.WordPiece({"[U]": 0, "a": 1, "b": 2, "[CLS]": 3}, unk_token="[U]"),
-    models.Unigram([("[U]", 0.0), ("a", -1.0), ("b", -2.0), ("[CLS]", -3.0)], unk_id=0, byte_fallback=False),
-])
+@pytest.mark.parametrize(
+    "model",
+    [
+        models.WordLevel({"[U]": 0, "a": 1, "b": 2, "[CLS]": 3}, unk_token="[U]"),
+        models.BPE({"a": 0, "b": 1, "ab": 2, "[U]": 3, "[CLS]": 4}, [("a", "b")], unk_token="[U]"),
+        models.WordPiece({"[U]": 0, "a": 1, "b": 2, "[CLS]": 3}, unk_token="[U]"),
+        models.Unigram(
+            [("[U]", 0.0), ("a", -1.0), ("b", -2.0), ("[CLS]", -3.0)], unk_id=0, byte_fallback=False
+        ),
+    ],
+)
 def test_file_moves_a_foreign_tokenizer_up_by_five(model, tmp_path):
     foreign = Tokenizer(model)
     foreign.pre_tokenizer = pre_tokenizers.Whitespace()
     foreign.add_special_tokens(["[CLS]"])
-    foreign.post_processor = processors.TemplateProcessing("[CLS] $A", special_tokens=[("[CLS]", foreign.token_to_id("[CLS]"))])
+    foreign.post_processor = processors.TemplateProcessing(
+        "[CLS] $A", special_tokens=[("[CLS]", foreign.token_to_id("[CLS]"))]
+    )
     foreign.enable_truncation(3)
     foreign.save(str(tmp_path / "t.json"))
     ours = File(iter(()), path=str(tmp_path / "t.json"))
     foreign.no_truncation()
     for text in ("a b ab b a b", "a z"):
-        assert ours.encode(text).ids == [index + 5 for index in foreign.encode(text, add_special_tokens=False).ids]
+        assert ours.encode(text).ids == [
+            index + 5 for index in foreign.encode(text, add_special_tokens=False).ids
+        ]
     assert [ours.id_to_token(index) for index in range(5)] == list(SPECIALS)
 
 
@@ -262,7 +345,11 @@ def test_file_refuses_special_tokens_in_other_places(tmp_path):
 def test_words_of_a_file_are_known_besides(tmp_path):
     """From a list, from GloVe's text, from a folder of vectors: each once, after those of the text."""
     (tmp_path / "vectors").mkdir()
-    for path, text in (("list", "owl\ncat\n\n"), ("glove.txt", "owl 0.1 0.2\ncat 1 2\n"), ("vectors/words.txt", "Owl\ncat\n<eos>\n")):
+    for path, text in (
+        ("list", "owl\ncat\n\n"),
+        ("glove.txt", "owl 0.1 0.2\ncat 1 2\n"),
+        ("vectors/words.txt", "Owl\ncat\n<eos>\n"),
+    ):
         (tmp_path / path).write_text(text, "utf-8")
     for path in ("list", "glove.txt", "vectors"):
         tokenizer = Words(["the cat sees the dog"], lowercase=True, also=str(tmp_path / path))

@@ -13,7 +13,15 @@ from seqloom.explain import explain
 from seqloom.run import load
 from seqloom.text.store import build
 
-WORDS = ["tokenizer=Words", "model.dim=12", "model.stack.dim=12", "data.width=9", "data.batch=5", "train.steps=12", "train.every=6"]
+WORDS = [
+    "tokenizer=Words",
+    "model.dim=12",
+    "model.stack.dim=12",
+    "data.width=9",
+    "data.batch=5",
+    "train.steps=12",
+    "train.every=6",
+]
 FEW = "model.output={type: AdaptiveOutput, cutoffs: [8, 16]}"
 
 
@@ -29,7 +37,12 @@ def ran(arguments: list[str]) -> int:
 def test_train_evaluate_write(tmp_path: Path, text: Path, tied: str, capsys: pytest.CaptureFixture):
     """What is measured by groups is the likelihood under the distribution that the text is written with."""
     folder = tmp_path / "run"
-    assert ran(["train", "lstm-lm", "--data", str(text), "--out", str(folder), *WORDS, FEW, f"model.tied={tied}"]) == 0
+    assert (
+        ran(
+            ["train", "lstm-lm", "--data", str(text), "--out", str(folder), *WORDS, FEW, f"model.tied={tied}"]
+        )
+        == 0
+    )
     run = load(folder)
     source = run.recipe.data(build(run.recipe.reader([str(text)]), run.tokenizer))
     total, count = nats(run.model, run.recipe.objective, source.once())
@@ -46,10 +59,27 @@ def test_train_evaluate_write(tmp_path: Path, text: Path, tied: str, capsys: pyt
 
 
 def test_smoothing_is_refused_in_one_sentence(tmp_path: Path, text: Path, capsys: pytest.CaptureFixture):
-    assert ran(["train", "lstm-lm", "--data", str(text), "--out", str(tmp_path / "run"), *WORDS, FEW, "objective.smoothing=0.1"]) == 2
+    assert (
+        ran(
+            [
+                "train",
+                "lstm-lm",
+                "--data",
+                str(text),
+                "--out",
+                str(tmp_path / "run"),
+                *WORDS,
+                FEW,
+                "objective.smoothing=0.1",
+            ]
+        )
+        == 2
+    )
     assert "say objective.smoothing=0" in capsys.readouterr().err
 
 
 def test_its_equation_is_explained():
     parts = {part.name: part for part in explain("lstm-lm", [FEW, "model.tied=false"], vocabulary=40).parts}
-    assert "softmax(W₀ h)[w]" in parts["AdaptiveOutput"].equation[0] and parts["AdaptiveOutput"].parameters > 0
+    assert (
+        "softmax(W₀ h)[w]" in parts["AdaptiveOutput"].equation[0] and parts["AdaptiveOutput"].parameters > 0
+    )

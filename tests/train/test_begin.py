@@ -41,23 +41,51 @@ def tensors(run: seqloom.Run) -> dict[str, torch.Tensor]:
     return kept(run.folder)
 
 
-def test_it_goes_on_from_the_weights_and_with_the_tokenizer(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
+def test_it_goes_on_from_the_weights_and_with_the_tokenizer(
+    source: seqloom.Run, other: Path, tmp_path: Path
+) -> None:
     """The preset's sizes give way to the source's; held-out loss before any step is the source's own."""
-    run = seqloom.fit("gpt", *SHORT, "train.optimizer.rate=1e-9", data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder)
-    assert run.tokenizer.to_str() == source.tokenizer.to_str() and run.recipe.tree["tokenizer"] == source.recipe.tree["tokenizer"]
+    run = seqloom.fit(
+        "gpt",
+        *SHORT,
+        "train.optimizer.rate=1e-9",
+        data=[str(other)],
+        out=tmp_path / "tuned",
+        quiet=True,
+        base=source.folder,
+    )
+    assert (
+        run.tokenizer.to_str() == source.tokenizer.to_str()
+        and run.recipe.tree["tokenizer"] == source.recipe.tree["tokenizer"]
+    )
     assert run.recipe.tree["model"]["dim"] == 16 and run.recipe.tree["model"]["stack"]["layers"] == 2
     for name, tensor in tensors(source).items():
         torch.testing.assert_close(tensors(run)[name], tensor, rtol=0, atol=1e-6)
     said = run.recipe.tree["from"]
-    assert said == {"run": str(source.folder.resolve()), "sha256": sha256(source.folder / "model.safetensors")}
+    assert said == {
+        "run": str(source.folder.resolve()),
+        "sha256": sha256(source.folder / "model.safetensors"),
+    }
     begun = run.results()["begun"]
-    assert begun["new"] == begun["left"] == begun["frozen"] == [] and sorted(begun["taken"]) == sorted(tensors(source))
+    assert begun["new"] == begun["left"] == begun["frozen"] == [] and sorted(begun["taken"]) == sorted(
+        tensors(source)
+    )
     shutil.rmtree(source.folder)
     assert seqloom.load(run.folder).model is not None  # needs its source no more
 
 
-def test_another_head_is_new_and_the_body_is_taken(source: seqloom.Run, other: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
-    run = seqloom.fit("gpt", *SHORT, "model.tied=false", "model.stack.dropout=0.5", data=[str(other)], out=tmp_path / "tuned", base=source.folder)
+def test_another_head_is_new_and_the_body_is_taken(
+    source: seqloom.Run, other: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    run = seqloom.fit(
+        "gpt",
+        *SHORT,
+        "model.tied=false",
+        "model.stack.dropout=0.5",
+        data=[str(other)],
+        out=tmp_path / "tuned",
+        base=source.folder,
+    )
     begun = run.results()["begun"]
     assert begun["new"] == ["output.table", "output.bias"] and "embedding.table" in begun["taken"]
     assert run.recipe.tree["model"]["stack"]["dropout"] == 0.5  # what is asked for stands
@@ -67,16 +95,34 @@ def test_another_head_is_new_and_the_body_is_taken(source: seqloom.Run, other: P
 
 def test_what_is_frozen_stays_and_the_rest_learns(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
     still = "freeze=[embedding, 'stack.blocks.0.*']"
-    run = seqloom.fit("gpt", *SHORT, still, data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder)
+    run = seqloom.fit(
+        "gpt", *SHORT, still, data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder
+    )
     before, after = tensors(source), tensors(run)
     for name in before:
         still = name.startswith(("embedding", "stack.blocks.0."))
         assert torch.equal(before[name], after[name]) == still, name
         assert (name in run.results()["begun"]["frozen"]) == still
     with pytest.raises(ValueError, match="no weight is called 'embeding'; did you mean 'embedding'"):
-        seqloom.fit("gpt", *SHORT, "freeze=[embeding]", data=[str(other)], out=tmp_path / "b", quiet=True, base=source.folder)
+        seqloom.fit(
+            "gpt",
+            *SHORT,
+            "freeze=[embeding]",
+            data=[str(other)],
+            out=tmp_path / "b",
+            quiet=True,
+            base=source.folder,
+        )
     with pytest.raises(ValueError, match="nothing is left to learn"):
-        seqloom.fit("gpt", *SHORT, "freeze=['*']", data=[str(other)], out=tmp_path / "c", quiet=True, base=source.folder)
+        seqloom.fit(
+            "gpt",
+            *SHORT,
+            "freeze=['*']",
+            data=[str(other)],
+            out=tmp_path / "c",
+            quiet=True,
+            base=source.folder,
+        )
 
 
 def test_rates_fall_with_depth_and_by_name() -> None:
@@ -84,7 +130,10 @@ def test_rates_fall_with_depth_and_by_name() -> None:
     model = recipe.model(50)
     found = begin.factors(model, recipe)
     assert found["embedding.table"] == 0.5**4 and found["stack.blocks.0.attention.project.weight"] == 0.5**3
-    assert found["stack.blocks.2.feedforward.last.weight"] == 0.5 and found["stack.blocks.3.attention.last.weight"] == 2.0
+    assert (
+        found["stack.blocks.2.feedforward.last.weight"] == 0.5
+        and found["stack.blocks.3.attention.last.weight"] == 2.0
+    )
     assert found["stack.norm.gain"] == pytest.approx(0.1)
 
 
@@ -102,9 +151,17 @@ def test_a_factor_on_the_rate_is_a_factor_on_the_step() -> None:
     assert sum(len(group["params"]) for group in optimizer.param_groups) == 3
 
 
-def test_adapters_learn_a_small_difference_and_are_merged(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
-    options = [*SHORT, "adapt={rank: 2, alpha: 4, names: ['stack.blocks.*.attention.project']}", "train.optimizer.rate=1e-2"]
-    run = seqloom.fit("gpt", *options, data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder)
+def test_adapters_learn_a_small_difference_and_are_merged(
+    source: seqloom.Run, other: Path, tmp_path: Path
+) -> None:
+    options = [
+        *SHORT,
+        "adapt={rank: 2, alpha: 4, names: ['stack.blocks.*.attention.project']}",
+        "train.optimizer.rate=1e-2",
+    ]
+    run = seqloom.fit(
+        "gpt", *options, data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder
+    )
     before, after = tensors(source), tensors(run)
     assert before.keys() == after.keys()
     for name in before:
@@ -113,7 +170,10 @@ def test_adapters_learn_a_small_difference_and_are_merged(source: seqloom.Run, o
             assert 0 < torch.linalg.matrix_rank(change, rtol=1e-4) <= 2
         else:
             assert not change.any(), name
-    assert run.results()["begun"]["adapted"] == ["stack.blocks.0.attention.project", "stack.blocks.1.attention.project"]
+    assert run.results()["begun"]["adapted"] == [
+        "stack.blocks.0.attention.project",
+        "stack.blocks.1.attention.project",
+    ]
     loaded = seqloom.load(run.folder).model
     ids = torch.randint(5, 100, (2, 9))
     torch.testing.assert_close(loaded(ids)[0], run.model(ids)[0])
@@ -128,12 +188,24 @@ def test_adapters_learn_a_small_difference_and_are_merged(source: seqloom.Run, o
         (["rates={stack: fast}"], "rates.stack: expected a number"),
     ],
 )
-def test_what_does_not_fit_is_said_in_one_line(source: seqloom.Run, other: Path, tmp_path: Path, overrides: list[str], sentence: str) -> None:
+def test_what_does_not_fit_is_said_in_one_line(
+    source: seqloom.Run, other: Path, tmp_path: Path, overrides: list[str], sentence: str
+) -> None:
     with pytest.raises(ValueError, match=sentence):
-        seqloom.fit("gpt", *SHORT, *overrides, data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder)
+        seqloom.fit(
+            "gpt",
+            *SHORT,
+            *overrides,
+            data=[str(other)],
+            out=tmp_path / "tuned",
+            quiet=True,
+            base=source.folder,
+        )
 
 
-def test_a_source_that_is_none_or_has_changed_is_named(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
+def test_a_source_that_is_none_or_has_changed_is_named(
+    source: seqloom.Run, other: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match="not a run folder, so there is nothing to begin from"):
         seqloom.fit("gpt", *SHORT, data=[str(other)], out=tmp_path / "a", quiet=True, base=tmp_path)
     with pytest.raises(ValueError, match="say which with --from RUN"):
@@ -153,10 +225,14 @@ def test_a_config_file_may_say_where_it_begins(source: seqloom.Run, other: Path,
     file = tmp_path / "mine.yaml"
     file.write_text(seqloom.config.write(tree), "utf-8")
     run = seqloom.fit(str(file), data=[str(other)], out=tmp_path / "tuned", quiet=True)
-    assert run.results()["begun"]["new"] == [] and run.recipe.tree["from"]["sha256"] == sha256(source.folder / "model.safetensors")
+    assert run.results()["begun"]["new"] == [] and run.recipe.tree["from"]["sha256"] == sha256(
+        source.folder / "model.safetensors"
+    )
 
 
-def test_a_killed_fine_tuning_ends_with_the_same_bits(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
+def test_a_killed_fine_tuning_ends_with_the_same_bits(
+    source: seqloom.Run, other: Path, tmp_path: Path
+) -> None:
     """Killed twice with SIGKILL, before and after its first checkpoint; then the source is gone, and the run folder goes on by itself."""
 
     def command(folder: Path) -> list[str]:
@@ -181,25 +257,53 @@ def test_a_killed_fine_tuning_ends_with_the_same_bits(source: seqloom.Run, other
     killed(command(cut), cut / "checkpoints" / "step-00000008")
     assert not (cut / "results.json").exists()
     os.rename(source.folder, tmp_path / "elsewhere")
-    again = subprocess.run([sys.executable, "-m", "seqloom", "train", str(cut), "--threads", "1", "--json"], capture_output=True, text=True)
+    again = subprocess.run(
+        [sys.executable, "-m", "seqloom", "train", str(cut), "--threads", "1", "--json"],
+        capture_output=True,
+        text=True,
+    )
     assert again.returncode == 0, again.stderr
     assert bits(cut) == bits(whole)
     told = json.loads(again.stdout)["begun"]
-    assert told["frozen"] and len(told["adapted"]) == 8 and told == json.loads((whole / "results.json").read_text())["begun"]
+    assert (
+        told["frozen"]
+        and len(told["adapted"]) == 8
+        and told == json.loads((whole / "results.json").read_text())["begun"]
+    )
 
 
 def test_a_masked_model_becomes_a_classifier(text: Path, tmp_path: Path) -> None:
     """[I1] The body is that of the masked model, the head is the classifier's own and new."""
-    small = ["tokenizer.size=90", "model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=24", "train.steps=4"]
+    small = [
+        "tokenizer.size=90",
+        "model.dim=16",
+        "model.stack.layers=1",
+        "model.stack.heads=2",
+        "data.width=24",
+        "train.steps=4",
+    ]
     source = seqloom.fit("bert-small", *small, data=[str(text)], out=tmp_path / "bert", quiet=True)
     table = tmp_path / "table.tsv"
     lines = text.read_text("utf-8").splitlines()
     table.write_text("".join(f"{line}\t{'long' if len(line) > 28 else 'short'}\n" for line in lines), "utf-8")
-    run = seqloom.fit("classifier", "train.steps=4", "train.every=4", data=[str(table)], out=tmp_path / "tuned", quiet=True, base=source.folder)
+    run = seqloom.fit(
+        "classifier",
+        "train.steps=4",
+        "train.every=4",
+        data=[str(table)],
+        out=tmp_path / "tuned",
+        quiet=True,
+        base=source.folder,
+    )
     begun = run.results()["begun"]
-    assert {"embedding.table", "stack.blocks.0.attention.project.weight", "stack.norm.gain"} <= set(begun["taken"])
+    assert {"embedding.table", "stack.blocks.0.attention.project.weight", "stack.norm.gain"} <= set(
+        begun["taken"]
+    )
     assert not any(name.startswith(("embedding", "stack")) for name in begun["new"]) and begun["new"]
-    assert run.labels == ["long", "short"] and run.recipe.tree["model"]["stack"] == source.recipe.tree["model"]["stack"]
+    assert (
+        run.labels == ["long", "short"]
+        and run.recipe.tree["model"]["stack"] == source.recipe.tree["model"]["stack"]
+    )
 
 
 def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path) -> None:
@@ -207,12 +311,29 @@ def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path)
     small = ["tokenizer.size=300", "model.dim=8", "data.width=16", "data.batch=4", "train.steps=4"]
     source = seqloom.fit("elmo", *small, data=[str(text)], out=tmp_path / "elmo", quiet=True)
     table = tmp_path / "tags.conllu"
-    rows = [[(word, "DET" if word in ("the", "a") else "X") for word in line.split()] for line in text.read_text("utf-8").splitlines()[:80]]
+    rows = [
+        [(word, "DET" if word in ("the", "a") else "X") for word in line.split()]
+        for line in text.read_text("utf-8").splitlines()[:80]
+    ]
     sentence = "{}\t{}\t_\t{}\t_\t_\t_\t_\t_\t_\n".format
-    table.write_text("".join("".join(sentence(i, *row) for i, row in enumerate(one, 1)) + "\n" for one in rows), "utf-8")
+    table.write_text(
+        "".join("".join(sentence(i, *row) for i, row in enumerate(one, 1)) + "\n" for one in rows), "utf-8"
+    )
     still = "freeze=[embedding, stack.ahead, stack.back]"
-    run = seqloom.fit("tagger", still, "train.steps=6", "train.every=6", data=[str(table)], out=tmp_path / "tagger", quiet=True, base=source.folder)
+    run = seqloom.fit(
+        "tagger",
+        still,
+        "train.steps=6",
+        "train.every=6",
+        data=[str(table)],
+        out=tmp_path / "tagger",
+        quiet=True,
+        base=source.folder,
+    )
     before, after = tensors(source), tensors(run)
     for name in (name for name in before if name.startswith(("embedding", "stack"))):
         assert torch.equal(before[name], after[name]) == (".mix." not in name), name
-    assert "stack.mix.shares" in run.results()["begun"]["taken"] and run.recipe.tree["model"]["stack"]["type"] == "TwoWays"
+    assert (
+        "stack.mix.shares" in run.results()["begun"]["taken"]
+        and run.recipe.tree["model"]["stack"]["type"] == "TwoWays"
+    )

@@ -26,8 +26,15 @@ from seqloom.train.checkpoint import NoRoom, average, load, newest, room_for, ro
 def files(step, many=400):
     """Tensors that differ from step to step, of several types."""
     generator = torch.Generator().manual_seed(step)
-    weights = {"embed": torch.randn(many, 5, generator=generator), "bias": torch.randn(7, generator=generator)}
-    moments = {f"{name}.{kind}": torch.rand(w.shape, generator=generator) for name, w in weights.items() for kind in ("m", "v")}
+    weights = {
+        "embed": torch.randn(many, 5, generator=generator),
+        "bias": torch.randn(7, generator=generator),
+    }
+    moments = {
+        f"{name}.{kind}": torch.rand(w.shape, generator=generator)
+        for name, w in weights.items()
+        for kind in ("m", "v")
+    }
     return {"model": weights, "optim": moments, "rng": {"cpu": generator.get_state()}}
 
 
@@ -37,7 +44,9 @@ def facts(step):
 
 def same(a, b):
     """Equal down to the bits, so that NaN equals NaN and -0.0 does not equal 0.0."""
-    return a.keys() == b.keys() and all(a[k].dtype == b[k].dtype and a[k].shape == b[k].shape and bits(a[k]) == bits(b[k]) for k in a)
+    return a.keys() == b.keys() and all(
+        a[k].dtype == b[k].dtype and a[k].shape == b[k].shape and bits(a[k]) == bits(b[k]) for k in a
+    )
 
 
 def bits(tensor):
@@ -46,7 +55,11 @@ def bits(tensor):
 
 def holds(found, step, many=400):
     """Whether a loaded checkpoint is exactly the one of `step`."""
-    return found.step == step and found.facts == facts(step) and all(same(found.tensors(n), t) for n, t in files(step, many).items())
+    return (
+        found.step == step
+        and found.facts == facts(step)
+        and all(same(found.tensors(n), t) for n, t in files(step, many).items())
+    )
 
 
 def never(message):
@@ -67,7 +80,9 @@ def test_the_manifest_lists_every_file_with_its_size_and_digest(tmp_path):
     manifest = json.loads((path / "manifest.json").read_text())
     data = {f.name: f.read_bytes() for f in path.iterdir() if f.name != "manifest.json"}
     assert sorted(data) == ["model.safetensors", "optim.safetensors", "rng.safetensors", "state.json"]
-    assert manifest["files"] == {name: {"size": len(d), "sha256": hashlib.sha256(d).hexdigest()} for name, d in data.items()}
+    assert manifest["files"] == {
+        name: {"size": len(d), "sha256": hashlib.sha256(d).hexdigest()} for name, d in data.items()
+    }
     assert manifest["step"] == 3
 
 
@@ -78,7 +93,9 @@ def test_two_saves_of_the_same_state_are_the_same_bytes(tmp_path):
 
 def test_files_are_as_readable_as_their_folder(tmp_path):
     path = save(tmp_path, 5, files(5), facts(5))
-    assert {stat.S_IMODE(f.stat().st_mode) for f in path.iterdir()} == {stat.S_IMODE(path.stat().st_mode) & 0o666}
+    assert {stat.S_IMODE(f.stat().st_mode) for f in path.iterdir()} == {
+        stat.S_IMODE(path.stat().st_mode) & 0o666
+    }
 
 
 DTYPES = [
@@ -131,7 +148,9 @@ def test_other_programs_can_read_the_weights(tmp_path):
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.float8_e5m2])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.float8_e5m2]
+)
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value, dtype):
     save(tmp_path, 1, files(1), facts(1))
     bad = torch.zeros(3, 4)
@@ -142,7 +161,10 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value, dtype)
 
 
 def test_other_files_may_hold_infinities_and_counters_are_no_weights(tmp_path):
-    loose = {"model": {"count": torch.tensor(2**62), "on": torch.tensor(True)}, "optim": {"best": torch.tensor(float("inf"))}}
+    loose = {
+        "model": {"count": torch.tensor(2**62), "on": torch.tensor(True)},
+        "optim": {"best": torch.tensor(float("inf"))},
+    }
     assert same(load(save(tmp_path, 1, loose, {})).tensors("optim"), loose["optim"])
 
 
@@ -225,7 +247,9 @@ def swapped(path, good, dice):
     one.write_bytes(b)
     two.write_bytes(a)
     names = [one.name, two.name]
-    return ["manifest.json"] if "manifest.json" in names else names  # without its list nothing can be said of the others
+    return (
+        ["manifest.json"] if "manifest.json" in names else names
+    )  # without its list nothing can be said of the others
 
 
 def extra(path, good, dice):
@@ -254,7 +278,11 @@ def test_every_damage_is_named_and_the_checkpoint_before_is_used(tmp_path, damag
         with pytest.raises(ValueError) as loaded:
             load(folder / new.name)
         places = [str(folder / new.name / name) + ":" for name in victims]
-        named = all(p in text for p in places for text in ("\n".join(faults), warnings[0], str(strict.value), str(loaded.value)))
+        named = all(
+            p in text
+            for p in places
+            for text in ("\n".join(faults), warnings[0], str(strict.value), str(loaded.value))
+        )
         detected += named and len(faults) == len(victims) and len(warnings) == 1 and holds(found, 10)
         shutil.rmtree(folder)
     assert detected == times
@@ -273,7 +301,17 @@ def test_every_bit_of_the_manifest_counts(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "null", "[]", "{}", '{"sha256": 1}', '{"files": [], "format": 1, "sha256": "", "step": 1}', "[" * 100_000, "\ufeff{}", "9" * 5000],
+    [
+        "",
+        "null",
+        "[]",
+        "{}",
+        '{"sha256": 1}',
+        '{"files": [], "format": 1, "sha256": "", "step": 1}',
+        "[" * 100_000,
+        "\ufeff{}",
+        "9" * 5000,
+    ],
 )
 def test_a_manifest_of_another_form_is_a_fault_not_a_crash(tmp_path, content):
     path = save(tmp_path, 1, files(1), facts(1))
@@ -292,7 +330,11 @@ def test_a_manifest_that_vouches_for_nonsense_is_not_believed(tmp_path):
     del body["sha256"]
     whole = body["files"]
     assert forge() == ""
-    assert "manifest.json" in forge(step="1") and "manifest.json" in forge(format=2) and "manifest.json" in forge(files={})
+    assert (
+        "manifest.json" in forge(step="1")
+        and "manifest.json" in forge(format=2)
+        and "manifest.json" in forge(files={})
+    )
     assert "belongs to step 2" in forge(step=2)
     secret = tmp_path / "secret"
     secret.write_text("x")
@@ -331,7 +373,14 @@ def test_the_manifest_of_another_step_is_named_alone(tmp_path):
 def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path):
     assert newest(tmp_path / "nowhere", never) is None and newest(tmp_path, never) is None
     path = save(tmp_path, 7, files(7), facts(7))
-    for name in (".tmp-9-ab", ".old-step-00000009-ab", "step-9", "step-000000009", "step-00000009.bak", "best"):
+    for name in (
+        ".tmp-9-ab",
+        ".old-step-00000009-ab",
+        "step-9",
+        "step-000000009",
+        "step-00000009.bak",
+        "best",
+    ):
         shutil.copytree(path, tmp_path / name)
     assert holds(newest(tmp_path, never), 7) and holds(load(tmp_path / "best"), 7)
     warnings = []
@@ -407,8 +456,13 @@ def test_a_sweep_during_a_save_leaves_it_alone(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_average_equals_the_exact_mean(tmp_path, dtype):
-    values = [torch.randn(50, generator=torch.Generator().manual_seed(i)).to(dtype) * 10.0 ** (i - 2) for i in range(5)]
-    saved = [load(save(tmp_path, i, {"model": {"w": v, "n": torch.tensor(i)}}, {})) for i, v in enumerate(values)]
+    values = [
+        torch.randn(50, generator=torch.Generator().manual_seed(i)).to(dtype) * 10.0 ** (i - 2)
+        for i in range(5)
+    ]
+    saved = [
+        load(save(tmp_path, i, {"model": {"w": v, "n": torch.tensor(i)}}, {})) for i, v in enumerate(values)
+    ]
     mean = average(saved)
     exact = torch.tensor([sum(float(v[j]) for v in values) / 5 for j in range(50)], dtype=torch.float64)
     assert mean["w"].dtype == dtype and torch.equal(mean["w"], exact.to(dtype)) and mean["n"] == 4
@@ -416,11 +470,17 @@ def test_average_equals_the_exact_mean(tmp_path, dtype):
 
 
 def test_average_of_complex_weights_and_of_another_file(tmp_path):
-    saved = [load(save(tmp_path, i, {"ema": {"w": torch.tensor([i + 2j * i], dtype=torch.complex64)}}, {})) for i in (1, 2)]
+    saved = [
+        load(save(tmp_path, i, {"ema": {"w": torch.tensor([i + 2j * i], dtype=torch.complex64)}}, {}))
+        for i in (1, 2)
+    ]
     assert torch.equal(average(saved, "ema")["w"], torch.tensor([1.5 + 3j], dtype=torch.complex64))
 
 
-@pytest.mark.parametrize("other", [{}, {"w": torch.zeros(3)}, {"w": torch.zeros(2).double()}, {"w": torch.zeros(2), "v": torch.zeros(2)}])
+@pytest.mark.parametrize(
+    "other",
+    [{}, {"w": torch.zeros(3)}, {"w": torch.zeros(2).double()}, {"w": torch.zeros(2), "v": torch.zeros(2)}],
+)
 def test_only_like_checkpoints_are_averaged(tmp_path, other):
     saved = [load(save(tmp_path, i, {"model": t}, {})) for i, t in enumerate([{"w": torch.zeros(2)}, other])]
     with pytest.raises(ValueError, match=r"step-00000001: tensor '[vw]' is not as in .*step-00000000"):
@@ -456,10 +516,16 @@ def in_a_child_dying_at(call, work):
     try:
         real_write = os.write
         for name in CALLS:
-            half = (lambda handle, data: real_write(handle, bytes(data)[: len(data) // 2])) if name == "write" else lambda *args: None
+            half = (
+                (lambda handle, data: real_write(handle, bytes(data)[: len(data) // 2]))
+                if name == "write"
+                else lambda *args: None
+            )
             setattr(os, name, counted(getattr(os, name), half))
         fcntl.flock = counted(fcntl.flock, lambda *args: None)
-        checkpoint.save_file = counted(checkpoint.save_file, lambda tensors, path, *rest: Path(path).write_bytes(b"\7" * 99))
+        checkpoint.save_file = counted(
+            checkpoint.save_file, lambda tensors, path, *rest: Path(path).write_bytes(b"\7" * 99)
+        )
         work()
         os._exit(0)
     except BaseException as error:
@@ -487,12 +553,19 @@ def test_a_kill_at_any_call_leaves_a_whole_checkpoint(tmp_path, case):
         if found is None:
             assert case == "first" and died
         else:
-            assert holds(found, found.step, 20) and found.step in {"first": (20,), "later": (10, 20), "damaged": (10, 20)}[case]
+            assert (
+                holds(found, found.step, 20)
+                and found.step in {"first": (20,), "later": (10, 20), "damaged": (10, 20)}[case]
+            )
         assert died or found.step == 20
         if case == "later":
-            assert not [fault for entry in folder.glob("step-*") for fault in verify(entry)], "a half-deleted checkpoint keeps its name"
+            assert not [fault for entry in folder.glob("step-*") for fault in verify(entry)], (
+                "a half-deleted checkpoint keeps its name"
+            )
         save(folder, 30, files(30, 20), facts(30))
-        assert not [name for name in os.listdir(folder) if not name.startswith("step-")], "the next save sweeps what the dead one left"
+        assert not [name for name in os.listdir(folder) if not name.startswith("step-")], (
+            "the next save sweeps what the dead one left"
+        )
         assert holds(newest(folder, never), 30, 20)
         if not died:
             break
@@ -534,7 +607,12 @@ def disk(tmp_path):
     place.mkdir()
 
     def mount(options):
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", place], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "none", place],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             pytest.skip(f"mounting is not permitted here: {done.stderr.strip()}")
         return place
@@ -549,7 +627,12 @@ def disk(tmp_path):
 def check_refusal(folder, caught, needed):
     """The message says how much is needed, nothing half-done is left, and the previous checkpoint is whole."""
     message = str(caught.value)
-    assert "step-00000020" in message and f"needs {needed:,} bytes" in message and "are free" in message and "\n" not in message
+    assert (
+        "step-00000020" in message
+        and f"needs {needed:,} bytes" in message
+        and "are free" in message
+        and "\n" not in message
+    )
     assert not [name for name in os.listdir(folder) if not name.startswith("step-")]
     found = newest(folder, never)
     assert holds(found, found.step, MANY)
@@ -585,7 +668,9 @@ def test_size_and_room_agree_with_the_disk(tmp_path, disk):
     folder = disk(f"size={taken(path) * 12 // 10}")
     assert room_for(folder / "to" / "come", size(files(10, MANY))) is None
     assert holds(load(save(folder, 10, files(10, MANY), facts(10))), 10, MANY)
-    assert f"needs {110:,} bytes" not in (room_for(folder, 100) or "") and "needs 110,000,000 bytes" in room_for(folder, 100_000_000)
+    assert f"needs {110:,} bytes" not in (
+        room_for(folder, 100) or ""
+    ) and "needs 110,000,000 bytes" in room_for(folder, 100_000_000)
 
 
 def test_a_read_only_disk_is_said_to_be_one(disk):
@@ -597,7 +682,9 @@ def test_a_read_only_disk_is_said_to_be_one(disk):
     assert check_refusal(folder, caught, bytes_needed(20)) == 10
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT, errno.EROFS, errno.ENOSPC, errno.EACCES], ids=errno.errorcode.get)
+@pytest.mark.parametrize(
+    "number", [errno.EIO, errno.EDQUOT, errno.EROFS, errno.ENOSPC, errno.EACCES], ids=errno.errorcode.get
+)
 def test_an_error_at_any_call_costs_nothing_but_the_new_save(tmp_path, monkeypatch, number):
     save(tmp_path / "clean", 10, files(10, MANY), facts(10))
     points = 0
@@ -611,7 +698,9 @@ def test_an_error_at_any_call_costs_nothing_but_the_new_save(tmp_path, monkeypat
                 if left[0] != -1:
                     return real(*args, **options)
                 if name == "save_file":  # the library's own way to say it
-                    raise SafetensorError(f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})")
+                    raise SafetensorError(
+                        f"Error while serializing: I/O error: {os.strerror(number)} (os error {number})"
+                    )
                 raise OSError(number, os.strerror(number))
 
             return call

@@ -23,7 +23,16 @@ FAMILIES = {
 def curves(arguments: list[str], place: Path) -> list[list[dict]]:
     """What one process and two tell of the same training."""
     shared = ["-m", "seqloom", "train", *arguments, "--threads", "1", "--out"]
-    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *shared, str(place / "two")]
+    two = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        *shared,
+        str(place / "two"),
+    ]
     for line in ([sys.executable, *shared, str(place / "one")], two):
         finished = subprocess.run(line, capture_output=True, text=True, timeout=250)
         assert finished.returncode == 0, finished.stderr
@@ -31,7 +40,9 @@ def curves(arguments: list[str], place: Path) -> list[list[dict]]:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_two_processes_follow_the_loss_curve_of_one(name: str, tmp_path: Path, text: Path, parallel: list[Path]) -> None:
+def test_two_processes_follow_the_loss_curve_of_one(
+    name: str, tmp_path: Path, text: Path, parallel: list[Path]
+) -> None:
     files = [str(text)] if name != "transformer" else [str(path) for path in parallel]
     one, other = curves([name, *FAMILIES[name], *STILL, "--data", *files], tmp_path)
     assert [line["step"] for line in one] == [line["step"] for line in other] and len(one) == 33
@@ -47,5 +58,7 @@ def test_a_budget_is_as_many_steps_for_two_processes(tmp_path: Path, parallel: l
     """Their batches differ in tokens, and processes that go different ways wait for each other for ever."""
     options = [*FAMILIES["transformer"], "train.tokens=7000", "train.log=1"]
     one, other = curves(["transformer", *options, "--data", *map(str, parallel)], tmp_path)
-    assert [(line["step"], "valid" in line) for line in one] == [(line["step"], "valid" in line) for line in other]
+    assert [(line["step"], "valid" in line) for line in one] == [
+        (line["step"], "valid" in line) for line in other
+    ]
     assert sum("valid" in line for line in one) >= 10

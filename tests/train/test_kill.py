@@ -14,10 +14,36 @@ from seqloom.train.checkpoint import newest
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(3000)]
 FAMILIES = {
-    "gpt": ["model.dim=64", "model.stack.layers=2", "model.stack.dropout=0.1", "data.batch=4", "train.steps=120"],
-    "lstm-lm": ["model.dim=48", "model.stack.dim=64", "data.width=20", "data.batch=5", "model.dropout=0.1", "train.steps=160"],
-    "transformer": ["tokenizer.size=300", "model.dim=32", "data.tokens=200", "data.pool=64", "train.steps=80"],
-    "rnnsearch": ["tokenizer.size=300", "model.dim=32", "model.encoder.dim=32", "model.decoder.dim=32", "data.tokens=150", "train.steps=60"],
+    "gpt": [
+        "model.dim=64",
+        "model.stack.layers=2",
+        "model.stack.dropout=0.1",
+        "data.batch=4",
+        "train.steps=120",
+    ],
+    "lstm-lm": [
+        "model.dim=48",
+        "model.stack.dim=64",
+        "data.width=20",
+        "data.batch=5",
+        "model.dropout=0.1",
+        "train.steps=160",
+    ],
+    "transformer": [
+        "tokenizer.size=300",
+        "model.dim=32",
+        "data.tokens=200",
+        "data.pool=64",
+        "train.steps=80",
+    ],
+    "rnnsearch": [
+        "tokenizer.size=300",
+        "model.dim=32",
+        "model.encoder.dim=32",
+        "model.decoder.dim=32",
+        "data.tokens=150",
+        "train.steps=60",
+    ],
 }
 OFTEN = ["train.every=20", "train.save=5", "train.log=3", "train.average=2"]
 KILLS = 30
@@ -31,7 +57,11 @@ def command(name: str, folder: Path, data: list[Path]) -> list[str]:
 
 def bits(folder: Path) -> dict[str, str]:
     last = newest(folder / "checkpoints", print).path
-    paths = [folder / "model.safetensors", folder / "metrics.jsonl", *(last / f"{name}.safetensors" for name in ("model", "optim", "rank-0"))]
+    paths = [
+        folder / "model.safetensors",
+        folder / "metrics.jsonl",
+        *(last / f"{name}.safetensors" for name in ("model", "optim", "rank-0")),
+    ]
     return {str(path.relative_to(folder)): sha256(path) for path in paths}
 
 
@@ -78,7 +108,9 @@ def test_thirty_killed_runs_end_with_the_same_bits(tmp_path: Path, text: Path, p
         assert finished.returncode == 0, finished.stderr
         same += bits(folder) == whole[name]
         assert not torn(folder)
-    print(f"{KILLS} killed, {inside} of them inside a save, {unfinished} before the end; {same} ended with the same bits")
+    print(
+        f"{KILLS} killed, {inside} of them inside a save, {unfinished} before the end; {same} ended with the same bits"
+    )
     assert same == KILLS
     assert inside >= KILLS // 3
     assert unfinished >= KILLS * 3 // 4

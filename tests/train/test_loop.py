@@ -15,13 +15,23 @@ from seqloom.train import start
 from seqloom.train.checkpoint import newest
 from seqloom.train.loop import Diverged, Fit, Stopped, read_metrics
 
-GPT = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "data.width=16", "model.stack.position.length=16", "model.stack.dropout=0.1"]
+GPT = [
+    "model.dim=16",
+    "model.stack.layers=1",
+    "model.stack.heads=2",
+    "data.width=16",
+    "model.stack.position.length=16",
+    "model.stack.dropout=0.1",
+]
 LSTM = ["model.dim=12", "model.stack.dim=16", "data.width=9", "data.batch=5", "model.dropout=0.1"]
 PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=120", "data.pool=64"]
 FAMILIES = {
     "gpt": GPT,
     "lstm-lm": LSTM,
-    "transformer": [*PAIRS, *(f"model.{side}.{part}" for side in ("encoder", "decoder") for part in ("layers=1", "heads=2"))],
+    "transformer": [
+        *PAIRS,
+        *(f"model.{side}.{part}" for side in ("encoder", "decoder") for part in ("layers=1", "heads=2")),
+    ],
     "rnnsearch": [*PAIRS, "model.encoder.dim=8", "model.decoder.dim=16", "model.decoder.attention.dim=8"],
 }
 SHORT = ["train.steps=24", "train.every=8", "train.save=5", "train.log=3", "train.average=0"]
@@ -44,12 +54,19 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(name: str, tmp_path: Path, text: Path, parallel: list[Path], monkeypatch) -> None:
+def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(
+    name: str, tmp_path: Path, text: Path, parallel: list[Path], monkeypatch
+) -> None:
     options, data = [*FAMILIES[name], *SHORT], files(name, text, parallel)
     seqloom.fit(name, *options, data=data, out=tmp_path / "whole", quiet=True)
     whole = fingerprint(tmp_path / "whole")
     advance = Fit.advance
-    for cuts in ([3], [5, 6], [17], [23, 2]):  # steps after which the power goes off, each counted from the last start
+    for cuts in (
+        [3],
+        [5, 6],
+        [17],
+        [23, 2],
+    ):  # steps after which the power goes off, each counted from the last start
         folder = tmp_path / f"cut-{cuts}"
         for cut in cuts:
             steps = iter(range(cut))
@@ -77,9 +94,19 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(tmp_path: Path, 
 
 def test_accumulating_small_batches_is_one_big_batch(tmp_path: Path, text: Path) -> None:
     still = ["model.stack.dropout=0", "train.optimizer={type: SGD, rate: 0.1}", "train.clip=NoClip"]
-    big = seqloom.fit("gpt", *GPT, *SHORT, *still, "data.batch=6", data=[str(text)], out=tmp_path / "big", quiet=True)
+    big = seqloom.fit(
+        "gpt", *GPT, *SHORT, *still, "data.batch=6", data=[str(text)], out=tmp_path / "big", quiet=True
+    )
     small = seqloom.fit(
-        "gpt", *GPT, *SHORT, *still, "data.batch=2", "train.accumulate=3", data=[str(text)], out=tmp_path / "small", quiet=True
+        "gpt",
+        *GPT,
+        *SHORT,
+        *still,
+        "data.batch=2",
+        "train.accumulate=3",
+        data=[str(text)],
+        out=tmp_path / "small",
+        quiet=True,
     )
     for ours, theirs in zip(big.model.parameters(), small.model.parameters(), strict=True):
         assert torch.allclose(ours, theirs, atol=1e-6)
@@ -101,14 +128,18 @@ def poison(monkeypatch, when, value: float) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_a_gradient_that_is_not_finite_is_skipped_and_said(value: float, tmp_path: Path, text: Path, monkeypatch) -> None:
+def test_a_gradient_that_is_not_finite_is_skipped_and_said(
+    value: float, tmp_path: Path, text: Path, monkeypatch
+) -> None:
     poison(monkeypatch, {2, 3, 9}, value)
     run = seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
     assert [line["step"] for line in read_metrics(tmp_path / "run") if "skipped" in line] == [3, 4, 10]
     assert all(parameter.isfinite().all() for parameter in run.model.parameters())
 
 
-def test_five_bad_steps_in_a_row_end_the_run_with_its_healthy_checkpoint(tmp_path: Path, text: Path, monkeypatch) -> None:
+def test_five_bad_steps_in_a_row_end_the_run_with_its_healthy_checkpoint(
+    tmp_path: Path, text: Path, monkeypatch
+) -> None:
     poison(monkeypatch, range(12, 100), math.nan)
     with pytest.raises(Diverged, match=r"rate"):
         seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
@@ -117,7 +148,13 @@ def test_five_bad_steps_in_a_row_end_the_run_with_its_healthy_checkpoint(tmp_pat
 
 
 def test_early_stopping_keeps_the_best(tmp_path: Path, text: Path) -> None:
-    options = ["train.optimizer={type: SGD, rate: 0.5}", "train.clip=NoClip", "train.patience=2", "train.steps=4000", "train.every=4"]
+    options = [
+        "train.optimizer={type: SGD, rate: 0.5}",
+        "train.clip=NoClip",
+        "train.patience=2",
+        "train.steps=4000",
+        "train.every=4",
+    ]
     seqloom.fit("gpt", *GPT, *options, data=[str(text)], out=tmp_path / "run", quiet=True)
     valid = [(line["valid"], line["step"]) for line in read_metrics(tmp_path / "run") if "valid" in line]
     results = json.loads((tmp_path / "run" / "results.json").read_text())
@@ -131,13 +168,18 @@ def test_averaging_is_the_mean_of_the_newest_checkpoints(tmp_path: Path, text: P
     run = seqloom.fit("gpt", *GPT, *options, data=[str(text)], out=tmp_path / "run", quiet=True)
     from safetensors.torch import load_file
 
-    kept = [load_file(tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "model.safetensors") for step in (24, 20, 15)]
+    kept = [
+        load_file(tmp_path / "run" / "checkpoints" / f"step-{step:08d}" / "model.safetensors")
+        for step in (24, 20, 15)
+    ]
     for name, parameter in run.model.named_parameters():
         assert torch.allclose(parameter, torch.stack([one[name] for one in kept]).mean(0), atol=1e-6)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(number: int, tmp_path: Path, text: Path, monkeypatch) -> None:
+def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(
+    number: int, tmp_path: Path, text: Path, monkeypatch
+) -> None:
     seqloom.fit("lstm-lm", *LSTM, *SHORT, data=[str(text)], out=tmp_path / "whole", quiet=True)
     advance = Fit.advance
 
@@ -173,7 +215,9 @@ def test_a_damaged_final_weight_is_named(tmp_path: Path, text: Path) -> None:
         load(tmp_path / "run")
 
 
-def test_a_damaged_checkpoint_falls_back_and_the_bits_are_the_same(tmp_path: Path, text: Path, monkeypatch, capsys) -> None:
+def test_a_damaged_checkpoint_falls_back_and_the_bits_are_the_same(
+    tmp_path: Path, text: Path, monkeypatch, capsys
+) -> None:
     seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "whole", quiet=True)
     advance = Fit.advance
 
@@ -209,17 +253,31 @@ def test_another_config_or_other_data_is_refused_by_name(tmp_path: Path, text: P
 def test_tokens_and_flops_become_steps(tmp_path: Path, text: Path, budget: str, steps: int) -> None:
     """A step predicts 20 windows of 10 tokens; a token's FLOPs are those that the promise counts."""
     options = [*GPT, "data.width=10", "data.batch=20", "train.every=1000"]
-    first = seqloom.fit("gpt", *options, "train.steps=1", data=[str(text)], out=tmp_path / "one", quiet=True).results()
+    first = seqloom.fit(
+        "gpt", *options, "train.steps=1", data=[str(text)], out=tmp_path / "one", quiet=True
+    ).results()
     asked = budget.format(steps * 200.0 * first["FLOPs per token"] * 1.01)
-    results = seqloom.fit("gpt", *options, asked, data=[str(text)], out=tmp_path / "run", quiet=True).results()
+    results = seqloom.fit(
+        "gpt", *options, asked, data=[str(text)], out=tmp_path / "run", quiet=True
+    ).results()
     assert first["tokens"] == 200 and results["steps"] == steps and results["tokens"] == 200 * steps
     shown = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [one["step"] for one in shown if "valid" in one] == list(range(1, steps + 1))  # few steps, looked at often: a curve has ten points
+    assert [one["step"] for one in shown if "valid" in one] == list(
+        range(1, steps + 1)
+    )  # few steps, looked at often: a curve has ten points
 
 
 def test_two_budgets_are_one_too_many(tmp_path: Path, text: Path) -> None:
     with pytest.raises(ValueError, match=r"one budget above 0, not minutes=1, tokens=5"):
-        seqloom.fit("gpt", *GPT, "train.minutes=1", "train.tokens=5", data=[str(text)], out=tmp_path / "run", quiet=True)
+        seqloom.fit(
+            "gpt",
+            *GPT,
+            "train.minutes=1",
+            "train.tokens=5",
+            data=[str(text)],
+            out=tmp_path / "run",
+            quiet=True,
+        )
 
 
 def test_minutes_become_steps_by_the_probe(tmp_path: Path, text: Path, monkeypatch) -> None:
@@ -228,7 +286,9 @@ def test_minutes_become_steps_by_the_probe(tmp_path: Path, text: Path, monkeypat
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.1)
     options = [*GPT, "train.minutes=0.05", "train.every=1000"]
     seqloom.fit("gpt", *options, data=[str(text)], out=tmp_path / "run", quiet=True)
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 24  # of 0.1 s, and one evaluation of six batches: 3 s
+    assert (
+        json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 24
+    )  # of 0.1 s, and one evaluation of six batches: 3 s
 
 
 def test_the_promise_counts_parameters_and_flops(tmp_path: Path, text: Path) -> None:
@@ -237,7 +297,9 @@ def test_the_promise_counts_parameters_and_flops(tmp_path: Path, text: Path) -> 
     recipe = Recipe.of(str(tmp_path / "run"))
     model = recipe.model(start.tokenizer.load(tmp_path / "run" / "tokenizer.json").get_vocab_size())
     assert sum(results["parameters"].values()) == sum(p.numel() for p in model.parameters())
-    matrices = sum(p.numel() for name, p in model.named_parameters() if p.dim() == 2 and "position" not in name)
+    matrices = sum(
+        p.numel() for name, p in model.named_parameters() if p.dim() == 2 and "position" not in name
+    )
     scores = 2 * 16 * 16  # q·k and α·v: width × dim multiply-adds each, for one layer
     assert results["FLOPs per token"] == pytest.approx(3 * 2 * (matrices + scores), rel=0.01)
     assert results["promised"]["seconds"] > 0 and results["actual"]["memory"] > 0

@@ -47,7 +47,9 @@ def test_x18_global_norm_is_torchs(limit: float) -> None:
     for own, parameter in zip(ours, parameters, strict=True):
         assert torch.allclose(own, parameter.grad, atol=1e-6)
     if limit == 100.0:
-        assert all(a.equal(b) for a, b in zip(ours, gradients(), strict=True))  # below the limit nothing changes
+        assert all(
+            a.equal(b) for a, b in zip(ours, gradients(), strict=True)
+        )  # below the limit nothing changes
 
 
 def test_per_tensor_clips_each_alone() -> None:
@@ -76,7 +78,9 @@ def test_adamw_is_torchs_and_decays_matrices_only() -> None:
     theirs = copy.deepcopy(ours)
     optimizer = AdamW(ours.parameters(), rate=0.01, decay=0.5)
     reference = torch.optim.AdamW(
-        [{"params": [theirs.weight], "weight_decay": 0.5}, {"params": [theirs.bias], "weight_decay": 0.0}], lr=0.01, betas=(0.9, 0.99)
+        [{"params": [theirs.weight], "weight_decay": 0.5}, {"params": [theirs.bias], "weight_decay": 0.0}],
+        lr=0.01,
+        betas=(0.9, 0.99),
     )
     for _ in range(5):
         x = torch.randn(8, 4)
@@ -84,7 +88,9 @@ def test_adamw_is_torchs_and_decays_matrices_only() -> None:
             optim.zero_grad()
             model(x).square().sum().backward()
             optim.step()
-    assert torch.allclose(ours.weight, theirs.weight, atol=1e-6) and torch.allclose(ours.bias, theirs.bias, atol=1e-6)
+    assert torch.allclose(ours.weight, theirs.weight, atol=1e-6) and torch.allclose(
+        ours.bias, theirs.bias, atol=1e-6
+    )
 
 
 def test_sgd_is_its_formula() -> None:

@@ -16,7 +16,14 @@ from seqloom.words import formats
 from seqloom.words.vectors import Vectors
 
 KNOWN = ["The", "king", "queen", "river", "sees", "elsewhere", "<pad>"]
-SMALL = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "train.every=2", "tokenizer={type: Words}", "corpus={type: Lines}"]
+SMALL = [
+    "model.dim=16",
+    "model.stack.layers=1",
+    "model.stack.heads=2",
+    "train.every=2",
+    "tokenizer={type: Words}",
+    "corpus={type: Lines}",
+]
 
 
 @pytest.fixture
@@ -32,15 +39,25 @@ def embedding(vectors: Path, more: str = "") -> str:
 
 @pytest.mark.parametrize("scale", [False, True])
 def test_known_words_start_from_their_vectors_and_others_at_random(scale: bool, text: Path, vectors: Path):
-    plain = prepare(Recipe.of("gpt", [*SMALL, f"model.embedding={{type: Embedding, scale: {str(scale).lower()}}}"], [str(text)]))
-    asked = prepare(Recipe.of("gpt", [*SMALL, embedding(vectors, f", scale: {str(scale).lower()}")], [str(text)]))
+    plain = prepare(
+        Recipe.of(
+            "gpt", [*SMALL, f"model.embedding={{type: Embedding, scale: {str(scale).lower()}}}"], [str(text)]
+        )
+    )
+    asked = prepare(
+        Recipe.of("gpt", [*SMALL, embedding(vectors, f", scale: {str(scale).lower()}")], [str(text)])
+    )
     stored, table = formats.load(vectors), asked.model.embedding.table.detach()
     for word, number in asked.tokenizer.get_vocab().items():
         given = stored[word] if word in ("king", "queen", "river", "sees") else None
         if given is None:
-            torch.testing.assert_close(table[number], plain.model.embedding.table[number].detach(), rtol=0, atol=0)
+            torch.testing.assert_close(
+                table[number], plain.model.embedding.table[number].detach(), rtol=0, atol=0
+            )
         else:
-            torch.testing.assert_close(asked.model.embedding(torch.tensor(number)).detach(), torch.from_numpy(given))
+            torch.testing.assert_close(
+                asked.model.embedding(torch.tensor(number)).detach(), torch.from_numpy(given)
+            )
     assert asked.model.output.table is asked.model.embedding.table
 
 
@@ -49,7 +66,9 @@ def test_frozen_vectors_stay_and_others_learn(frozen: bool, text: Path, vectors:
     options = [*SMALL, "train.steps=4", embedding(vectors, f", frozen: {str(frozen).lower()}")]
     run = fit("gpt", *options, data=[str(text)], out=tmp_path / "run", quiet=True)
     row = run.tokenizer.token_to_id("king")
-    same = torch.equal(run.model.embedding.table[row].detach(), torch.from_numpy(formats.load(vectors)["king"]))
+    same = torch.equal(
+        run.model.embedding.table[row].detach(), torch.from_numpy(formats.load(vectors)["king"])
+    )
     assert same is frozen
     shutil.rmtree(vectors)
     again = seqloom.load(tmp_path / "run")  # a finished run needs the vectors no more
@@ -67,7 +86,9 @@ def test_a_run_that_goes_on_does_not_read_them_again(text: Path, vectors: Path, 
         shutil.rmtree(tmp_path / "part" / "checkpoints" / f"step-{step:08d}")
     shutil.rmtree(vectors)
     part = fit("gpt", *options, data=[str(text)], out=tmp_path / "part", quiet=True)
-    for (name, one), (_, other) in zip(whole.model.named_parameters(), part.model.named_parameters(), strict=True):
+    for (name, one), (_, other) in zip(
+        whole.model.named_parameters(), part.model.named_parameters(), strict=True
+    ):
         assert torch.equal(one, other), name
 
 
@@ -79,7 +100,10 @@ def test_coverage_is_said(text: Path, vectors: Path, capsys: pytest.CaptureFixtu
 
 def test_byte_pairs_are_matched_as_the_words_they_begin(tmp_path: Path):
     tokenizer = BPE(["the king sees the naïve queen " * 50], 400)
-    found = {tokenizer.id_to_token(token) for token, _ in rows(Vectors(["king", "naïve", "s"], np.eye(3, dtype=np.float32)), tokenizer)}
+    found = {
+        tokenizer.id_to_token(token)
+        for token, _ in rows(Vectors(["king", "naïve", "s"], np.eye(3, dtype=np.float32)), tokenizer)
+    }
     assert {"Ġking", "s"} <= found and any("na" in token for token in found)
 
 

@@ -30,7 +30,11 @@ class Scripted:
         self.size, self.word, self.order = size, word, order
 
     def prompt(self, ids, mask, first):
-        return torch.full((len(ids), 1), first), (ids, mask.sum(1), torch.zeros(len(ids), dtype=torch.long)), None
+        return (
+            torch.full((len(ids), 1), first),
+            (ids, mask.sum(1), torch.zeros(len(ids), dtype=torch.long)),
+            None,
+        )
 
     def look(self, ids, state, mask=None):
         source, lengths, seen = state
@@ -53,8 +57,13 @@ class Scripted:
         return h
 
 
-def scripted(tokenizer, word=lambda token: token, order=lambda count: list(range(count)), folder=Path("runs/x")) -> Run:
-    parts = {"corpus": SimpleNamespace(func=SimpleNamespace(ends=True)), "model": SimpleNamespace(keywords={})}
+def scripted(
+    tokenizer, word=lambda token: token, order=lambda count: list(range(count)), folder=Path("runs/x")
+) -> Run:
+    parts = {
+        "corpus": SimpleNamespace(func=SimpleNamespace(ends=True)),
+        "model": SimpleNamespace(keywords={}),
+    }
     recipe = SimpleNamespace(parts=parts)
     return Run(folder, recipe, tokenizer, Scripted(tokenizer.get_vocab_size(), word, order))
 
@@ -76,11 +85,19 @@ def test_words_and_tokens_are_aligned_as_they_were_looked_at(german: Run) -> Non
     assert found.text == "fluss das sieht hund das"
     assert found.aligned.words() == [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)] == found.aligned.tokens()
     report = found.aligned.json()
-    assert report["words"] == "4-0 3-1 2-2 1-3 0-4" and report["source tokens"] == ["the", "dog", "sees", "the", "river"]
+    assert report["words"] == "4-0 3-1 2-2 1-3 0-4" and report["source tokens"] == [
+        "the",
+        "dog",
+        "sees",
+        "the",
+        "river",
+    ]
     assert [word.strip() for word in report["target tokens"]] == ["fluss", "das", "sieht", "hund", "das"]
 
 
-@pytest.mark.parametrize("make", [lambda texts: BPE(texts, 270), lambda texts: WordPiece(texts, 60), Characters])
+@pytest.mark.parametrize(
+    "make", [lambda texts: BPE(texts, 270), lambda texts: WordPiece(texts, 60), Characters]
+)
 def test_words_of_several_tokens_are_aligned_as_a_whole(make) -> None:
     """A copy has every word from itself, however many tokens it has; letters of two bytes included."""
     texts = [ENGLISH, "süße flüsse hören"]
@@ -98,18 +115,29 @@ def test_the_pieces_of_a_line_join(german: Run) -> None:
     [[found]] = translate(german, ["the dog {name} sees the river <b>cat</b> 12"], align=True)
     assert found.text == "hund das {name} fluss das sieht <b>katze</b> 12"
     assert found.aligned.words() == [(1, 0), (0, 1), (2, 2), (5, 3), (4, 4), (3, 5), (6, 6), (7, 7)]
-    assert (found.aligned.source, found.aligned.target) == ("the dog {name} sees the river <b>cat</b> 12", found.text)
+    assert (found.aligned.source, found.aligned.target) == (
+        "the dog {name} sees the river <b>cat</b> 12",
+        found.text,
+    )
     long = " ".join(["the dog sees"] * 100)
     [[found]] = translate(german, [long], align=True)
     assert {(s // 60, t // 60) for s, t in found.aligned.words()} == {(n, n) for n in range(5)}
     assert all(GERMAN[long.split()[s]] == found.text.split()[t] for s, t in found.aligned.words())
     [[empty], [marks]] = translate(german, ["", "12 %"], align=True)
-    assert empty.text == "" and empty.aligned.words() == [] and marks.text == "12 %" and marks.aligned.words() == [(0, 0), (1, 1)]
+    assert (
+        empty.text == ""
+        and empty.aligned.words() == []
+        and marks.text == "12 %"
+        and marks.aligned.words() == [(0, 0), (1, 1)]
+    )
 
 
 def test_an_unknown_word_becomes_the_source_word_or_the_lexicons(german: Run) -> None:
     texts = ["the small dog sees Rex", "the dog sees"]
-    assert [found[0].text for found in translate(german, texts, lexicon={})] == ["Rex sieht hund small das", "sieht hund das"]
+    assert [found[0].text for found in translate(german, texts, lexicon={})] == [
+        "Rex sieht hund small das",
+        "sieht hund das",
+    ]
     assert translate(german, texts, lexicon={"small": "kleiner"})[0][0].text == "Rex sieht hund kleiner das"
     [[found]] = translate(german, ["Small <i>dog</i> rex"], lexicon={"small": "kleiner"}, align=True)
     assert found.text == "kleiner <i>hund</i> rex" and found.aligned.words() == [(0, 0), (1, 1), (2, 2)]
@@ -129,7 +157,14 @@ def test_a_lexicon_is_learnt_from_pairs_and_read_back(german: Run, tmp_path: Pat
     pairs = [("the dog sees rex", "rex sieht hund das"), ("the cat hears rex", "rex hört katze das")]
     pairs += [("the cat", "kater das"), ("the cat", "katze das")]
     found = learn_lexicon(german, pairs)
-    assert found == {"the": "das", "dog": "hund", "sees": "sieht", "rex": "rex", "cat": "katze", "hears": "hört"}
+    assert found == {
+        "the": "das",
+        "dog": "hund",
+        "sees": "sieht",
+        "rex": "rex",
+        "cat": "katze",
+        "hears": "hört",
+    }
     path = tmp_path / "lexicon.tsv"
     path.write_text("the\tdas\n\ndog hund\nice cream\tEis\nthe\tder\n", "utf-8")
     assert read_lexicon(path) == {"the": "das", "dog": "hund", "ice cream": "Eis"}
@@ -165,7 +200,11 @@ def test_runs_of_one_tokenizer_translate_together(german: Run) -> None:
 def command(german: Run, monkeypatch, tmp_path: Path):
     """The commands, with the scripted run behind every folder."""
     monkeypatch.setattr("seqloom.cli.translate.opened", lambda run, threads, quantize=None: german)
-    for name, text in (("en", "the small dog\n\nthe cat\n"), ("de", "hund klein das\n\nkatze das\n"), ("lexicon", "small\tkleiner\n")):
+    for name, text in (
+        ("en", "the small dog\n\nthe cat\n"),
+        ("de", "hund klein das\n\nkatze das\n"),
+        ("lexicon", "small\tkleiner\n"),
+    ):
         (tmp_path / name).write_text(text, "utf-8")
 
     def run(*arguments: str) -> None:
@@ -176,8 +215,26 @@ def command(german: Run, monkeypatch, tmp_path: Path):
 
 def test_the_command_aligns_and_replaces(command, capsys, tmp_path: Path) -> None:
     command("translate", "run", "@en", "--align", "--unk", "replace")
-    assert capsys.readouterr().out.split("\n") == ["hund small das ||| 2-0 1-1 0-2", " ||| ", "katze das ||| 1-0 0-1", ""]
-    command("translate", "run", "@en", "--lexicon", "@lexicon", "--json", "--align", "--coverage", "0.2", "--ensemble", "b", "c")
+    assert capsys.readouterr().out.split("\n") == [
+        "hund small das ||| 2-0 1-1 0-2",
+        " ||| ",
+        "katze das ||| 1-0 0-1",
+        "",
+    ]
+    command(
+        "translate",
+        "run",
+        "@en",
+        "--lexicon",
+        "@lexicon",
+        "--json",
+        "--align",
+        "--coverage",
+        "0.2",
+        "--ensemble",
+        "b",
+        "c",
+    )
     first = json.loads(capsys.readouterr().out.split("\n")[0])["translations"][0]
     assert first["text"] == "hund kleiner das" and first["alignment"]["words"] == "2-0 1-1 0-2"
     command("align", "run", "@en", "@de")

@@ -15,7 +15,13 @@ from seqloom.run import PRESETS, Recipe, find
 # Preset, source and target vocabulary of the paper, parameters reported, how far off we may be, and who reports it.
 REPORTED = [
     ("seq2seq-paper", 160_000, 80_000, 384e6, 0.005),  # Sutskever et al. 2014, section 3.4
-    ("gnmt-paper", 32_000, 32_000, 278e6, 0.09),  # Shazeer et al. 2017, Table 2; the preset says what is left out
+    (
+        "gnmt-paper",
+        32_000,
+        32_000,
+        278e6,
+        0.09,
+    ),  # Shazeer et al. 2017, Table 2; the preset says what is left out
     ("moe-paper", 32_000, 32_000, 8.7e9, 0.01),  # Shazeer et al. 2017, Table 2
     ("transformer-base", 37_000, 37_000, 65e6, 0.035),  # Vaswani et al. 2017, Table 3
     ("transformer-big", 37_000, 37_000, 213e6, 0.01),
@@ -32,14 +38,18 @@ def count(model: torch.nn.Module) -> int:
 
 
 @pytest.mark.parametrize("name, source, target, reported, off", REPORTED, ids=[row[0] for row in REPORTED])
-def test_as_many_parameters_as_reported(name: str, source: int, target: int, reported: float, off: float) -> None:
+def test_as_many_parameters_as_reported(
+    name: str, source: int, target: int, reported: float, off: float
+) -> None:
     assert count(built(name, source, target)) == pytest.approx(reported, rel=off)
 
 
 def test_the_recurrent_half_of_sutskevers_is_64_million() -> None:
     """The paper's own split: 32 million in the encoder, 32 in the decoder, the rest words."""
     model = built("seq2seq-paper", 160_000, 80_000)
-    assert count(model.encoder) == pytest.approx(32e6, rel=0.005) and count(model.decoder) == pytest.approx(32e6, rel=0.005)
+    assert count(model.encoder) == pytest.approx(32e6, rel=0.005) and count(model.decoder) == pytest.approx(
+        32e6, rel=0.005
+    )
 
 
 # Where no total is reported: matrices written out from the papers' sizes; biases, gains and what a preset adds are the rest.
@@ -96,11 +106,15 @@ def test_every_system_of_the_table_has_its_papers_size() -> None:
     assert {f"{name}-paper" for name in TABLE2 if name not in ("encdec", "transformer")} <= names
     for name in names:
         if name.endswith(("-paper", "-base", "-big")):
-            assert "et al." in (PRESETS / f"{name}.yaml").read_text("utf-8").split("corpus:")[0], f"{name} cites nobody"
+            assert "et al." in (PRESETS / f"{name}.yaml").read_text("utf-8").split("corpus:")[0], (
+                f"{name} cites nobody"
+            )
 
 
 def test_the_second_stage_is_the_same_model() -> None:
-    first, second = (yaml.safe_load((PRESETS / f"{name}.yaml").read_text("utf-8")) for name in ("gnmt", "gnmt-rl"))
+    first, second = (
+        yaml.safe_load((PRESETS / f"{name}.yaml").read_text("utf-8")) for name in ("gnmt", "gnmt-rl")
+    )
     assert all(first[key] == second[key] for key in ("model", "corpus", "tokenizer", "data"))
     assert second["objective"]["type"] == "mixed"
 
@@ -111,10 +125,14 @@ def variants() -> Iterator[list[str]]:
             yield [f"model.decoder.attention.score={score}", f"model.decoder.query={query}"]
 
 
-@pytest.mark.parametrize("options", variants(), ids=lambda options: "-".join(option.split("=")[1] for option in options))
+@pytest.mark.parametrize(
+    "options", variants(), ids=lambda options: "-".join(option.split("=")[1] for option in options)
+)
 def test_rnnsearch_learns_with_every_score_and_every_query(options: list[str]) -> None:
     """A few steps on one batch: the loss falls by a quarter at least, and the attention itself learns."""
-    small = [f"{place}.dim=16" for place in ("model", "model.encoder", "model.decoder", "model.decoder.attention")]
+    small = [
+        f"{place}.dim=16" for place in ("model", "model.encoder", "model.decoder", "model.decoder.attention")
+    ]
     small += ["model.dropout=0", "model.decoder.dropout=0"]
     recipe = Recipe.of("rnnsearch", [*small, *options])
     model = recipe.model(20).train()
@@ -122,7 +140,13 @@ def test_rnnsearch_learns_with_every_score_and_every_query(options: list[str]) -
     source = torch.randint(5, 20, (16, 6), generator=chance)
     targets = torch.cat([source.flip(1), torch.full((16, 1), 3)], 1)
     ids = torch.cat([torch.full((16, 1), 2), targets[:, :-1]], 1)
-    batch = Pair(source, torch.ones_like(source, dtype=torch.bool), ids, targets, torch.ones_like(targets, dtype=torch.bool))
+    batch = Pair(
+        source,
+        torch.ones_like(source, dtype=torch.bool),
+        ids,
+        targets,
+        torch.ones_like(targets, dtype=torch.bool),
+    )
     optimizer = torch.optim.Adam(model.parameters(), 0.03)
     before = {name: weight.clone() for name, weight in model.decoder.attention.named_parameters()}
     losses = []
@@ -133,4 +157,6 @@ def test_rnnsearch_learns_with_every_score_and_every_query(options: list[str]) -
         loss.backward()
         optimizer.step()
     assert losses[-1] < 0.75 * losses[0]
-    assert all(not torch.equal(weight, before[name]) for name, weight in model.decoder.attention.named_parameters())
+    assert all(
+        not torch.equal(weight, before[name]) for name, weight in model.decoder.attention.named_parameters()
+    )

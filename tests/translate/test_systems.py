@@ -27,7 +27,12 @@ def shrunk(tree):
 
 def tiny(system: str, seed: int = 0) -> torch.nn.Module:
     tree, _ = find(system)
-    model = Recipe({**tree, "model": shrunk(copy.deepcopy(tree["model"])), "seed": seed}).model(VOCABULARY).double().eval()
+    model = (
+        Recipe({**tree, "model": shrunk(copy.deepcopy(tree["model"])), "seed": seed})
+        .model(VOCABULARY)
+        .double()
+        .eval()
+    )
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -76,7 +81,9 @@ def test_the_whole_is_the_steps(model):
 def test_a_beam_of_one_is_greedy(model):
     for stop in ((EOS,), ()):
         greedy = complete(model, *opened(model), length=9, stop=stop)
-        assert texts(beam(model, *opened(model), width=1, length=9, stop=stop, penalty=0.0)) == texts([[one] for one in greedy])
+        assert texts(beam(model, *opened(model), width=1, length=9, stop=stop, penalty=0.0)) == texts(
+            [[one] for one in greedy]
+        )
     assert len({tuple(one.ids) for one in greedy}) > 1
 
 
@@ -89,10 +96,14 @@ def test_company_changes_nothing(model):
 
 
 def test_an_ensemble_of_one_is_the_model(model):
-    alone, one = (beam(either, *opened(either), width=3, length=8, nbest=3) for either in (model, Ensemble([model])))
+    alone, one = (
+        beam(either, *opened(either), width=3, length=8, nbest=3) for either in (model, Ensemble([model]))
+    )
     assert texts(one) == texts(alone)
     for row, same in zip(one, alone, strict=True):
-        assert [found.log_probability for found in row] == pytest.approx([found.log_probability for found in same])
+        assert [found.log_probability for found in row] == pytest.approx(
+            [found.log_probability for found in same]
+        )
 
 
 def test_the_forced_score_of_an_output_is_its_own(model):
@@ -140,7 +151,9 @@ def literal(model, row: int, target: list[int], weight: float) -> float:
             _, weights, state = model.look(torch.tensor([[token]]), state)
         assert torch.allclose(weights.sum(-1), torch.ones((), dtype=torch.float64))
         for j in range(size):
-            sums[j] += sum(float(weights[0, head, 0, j]) for head in range(weights.shape[1])) / weights.shape[1]
+            sums[j] += (
+                sum(float(weights[0, head, 0, j]) for head in range(weights.shape[1])) / weights.shape[1]
+            )
     return weight * sum(math.log(min(max(total, 1e-9), 1.0)) for total in sums)
 
 
@@ -164,7 +177,9 @@ def test_the_coverage_in_a_score_is_the_sum_over_its_steps(seeing, weight):
             target = [*one.ids, *[EOS] * one.finished]
             plain = one.log_probability / ((5 + len(target)) / 6) ** 0.6
             assert one.score == pytest.approx(plain + literal(seeing, row, target, weight))
-    alone = beam(seeing, *opened(seeing, [2]), width=4, length=8, nbest=4, coverage=Coverage(weight, REAL[2:3, :4]))
+    alone = beam(
+        seeing, *opened(seeing, [2]), width=4, length=8, nbest=4, coverage=Coverage(weight, REAL[2:3, :4])
+    )
     assert texts(alone) == texts([together[2]])
 
 
@@ -174,7 +189,9 @@ def test_an_exhaustive_beam_with_coverage_finds_the_best_score_of_all(seeing):
     options = {"width": 40, "length": 3, "ban": ban, "coverage": Coverage(2.0, REAL[:1])}
     [every] = beam(seeing, *opened(seeing, [0]), nbest=40, **options)
     [[best]] = beam(seeing, *opened(seeing, [0]), nbest=1, **options)
-    assert (best.ids, best.finished) == (every[0].ids, every[0].finished) and best.score == pytest.approx(every[0].score)
+    assert (best.ids, best.finished) == (every[0].ids, every[0].finished) and best.score == pytest.approx(
+        every[0].score
+    )
 
 
 def test_weights_of_a_given_text_are_those_of_its_steps(seeing):
@@ -205,4 +222,7 @@ def test_without_attention_there_is_no_coverage(name):
 def test_wrong_weights_are_named():
     with pytest.raises(ValueError, match="coverage penalty is -1"):
         Coverage(-1, REAL)
-    assert select(Coverage(1, REAL).over(tiny("rnnsearch"), None)[1], torch.tensor([2])).real.tolist() == REAL[2:3].tolist()
+    assert (
+        select(Coverage(1, REAL).over(tiny("rnnsearch"), None)[1], torch.tensor([2])).real.tolist()
+        == REAL[2:3].tolist()
+    )

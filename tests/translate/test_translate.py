@@ -53,7 +53,9 @@ def test_long_texts_go_by_sentences_and_by_words() -> None:
     assert len(asked) == 200 and all(part.endswith("many.") for part in asked)
     endless = "word " * 5000
     asked = [part for part, yes in pieces(endless) if yes]
-    assert max(len(part.split()) for part in asked) == MOST and sum(len(part.split()) for part in asked) == 5000
+    assert (
+        max(len(part.split()) for part in asked) == MOST and sum(len(part.split()) for part in asked) == 5000
+    )
 
 
 def test_the_pieces_of_all_texts_are_worked_on_in_one_call() -> None:
@@ -95,7 +97,9 @@ def test_a_catalogue_is_filled_in_and_nothing_else_changes(tmp_path: Path) -> No
     written = tmp_path / "b.po"
     written.write_text(po(path, lambda texts: [f"<{text}>" for text in texts]), "utf-8")
     found = {entry.msgid: entry for entry in polib.pofile(str(written))}
-    assert found["Open {file}"].msgstr == "<Open {file}>" and found["Open {file}"].occurrences == [("main.c", "1")]
+    assert found["Open {file}"].msgstr == "<Open {file}>" and found["Open {file}"].occurrences == [
+        ("main.c", "1")
+    ]
     assert found["Done"].msgstr == "Fertig" and not found["Done"].fuzzy
     assert found["Old"].msgstr == "<Old>" and found["Open {file}"].fuzzy
     assert found["%d line"].msgstr_plural == {0: "<%d line>", 1: "<%d lines>"}
@@ -113,10 +117,19 @@ TMX = """<?xml version="1.0"?><tmx version="1.4"><header srclang="en-US"/><body>
 def test_a_memory_gets_the_missing_language(tmp_path: Path) -> None:
     path = tmp_path / "a.tmx"
     path.write_text(TMX, "utf-8")
-    root = ElementTree.fromstring(tmx(path, lambda texts: [text.upper() for text in texts], None, "de").encode())
-    german = [one.find("seg").text for one in root.iter("tuv") if one.get("{http://www.w3.org/XML/1998/namespace}lang") == "de"]
+    root = ElementTree.fromstring(
+        tmx(path, lambda texts: [text.upper() for text in texts], None, "de").encode()
+    )
+    german = [
+        one.find("seg").text
+        for one in root.iter("tuv")
+        if one.get("{http://www.w3.org/XML/1998/namespace}lang") == "de"
+    ]
     assert german == ["ONE TWO", "Drei"]
-    path.write_text(TMX.replace("<?xml version=\"1.0\"?>", '<!DOCTYPE a [<!ENTITY b "c">]>').replace("Three", "&b;"), "utf-8")
+    path.write_text(
+        TMX.replace('<?xml version="1.0"?>', '<!DOCTYPE a [<!ENTITY b "c">]>').replace("Three", "&b;"),
+        "utf-8",
+    )
     with pytest.raises(ValueError, match="not a TMX file"):
         tmx(path, list, None, "de")
 
@@ -126,9 +139,19 @@ def run(tmp_path_factory) -> Run:
     """A translator of the world that has only begun to learn."""
     folder = tmp_path_factory.mktemp("translate")
     world.write(folder / "world", train=400, valid=20, test=20)
-    sides = [[str(folder / "world" / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid")]
-    options = ["model.dim=16", "tokenizer.size=300", "train.steps=20", "model.encoder.layers=1", "model.decoder.layers=1"]
-    return seqloom.fit("world", *options, data=sides[0], valid=sides[1], out=folder / "run", quiet=True, threads=1)
+    sides = [
+        [str(folder / "world" / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid")
+    ]
+    options = [
+        "model.dim=16",
+        "tokenizer.size=300",
+        "train.steps=20",
+        "model.encoder.layers=1",
+        "model.decoder.layers=1",
+    ]
+    return seqloom.fit(
+        "world", *options, data=sides[0], valid=sides[1], out=folder / "run", quiet=True, threads=1
+    )
 
 
 LINES = ["The cat sleeps.", "", "   ", "§§ 12 €", "The dog {name} sees the <b>cat</b>.", "The old bank " * 60]
@@ -147,7 +170,9 @@ def test_lines_keep_their_order_and_a_batch_is_each_alone(run: Run) -> None:
     assert [line for line, _ in stream(run, (f"{line}\n" for line in LINES), Search(width=2))] == LINES
 
 
-def test_the_command_reads_files_and_stdin_and_explains_itself(run: Run, tmp_path: Path, capsys, monkeypatch) -> None:
+def test_the_command_reads_files_and_stdin_and_explains_itself(
+    run: Run, tmp_path: Path, capsys, monkeypatch
+) -> None:
     text = tmp_path / "text.en"
     text.write_text("The cat sleeps.\n\nThe dog sleeps.\n", "utf-8")
     main(["translate", str(run.folder), str(text), "--beam", "2"])
@@ -183,6 +208,12 @@ def test_mistakes_are_one_line(run: Run, tmp_path: Path, capsys, arguments: list
     (tmp_path / "a.bin").write_bytes(b"a\0b")
     names = {"{tmx}": "a.tmx", "{text}": "a.txt", "{binary}": "a.bin"}
     with pytest.raises(SystemExit) as end:
-        main(["translate", str(run.folder), *(str(tmp_path / names[one]) if one in names else one for one in arguments)])
+        main(
+            [
+                "translate",
+                str(run.folder),
+                *(str(tmp_path / names[one]) if one in names else one for one in arguments),
+            ]
+        )
     said = capsys.readouterr().err.strip().split("\n")
     assert end.value.code == 2 and len(said) == 1 and sentence in said[0]

@@ -13,7 +13,23 @@ from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from seqloom.words import classify, features, labelled
 from seqloom.words.vectors import Vectors
 
-WORDS = ["good", "fine", "bad", "dull", "odd", "plain", "film", "plot", "the", "a", "n't", "so", "so-so", ",", "."]
+WORDS = [
+    "good",
+    "fine",
+    "bad",
+    "dull",
+    "odd",
+    "plain",
+    "film",
+    "plot",
+    "the",
+    "a",
+    "n't",
+    "so",
+    "so-so",
+    ",",
+    ".",
+]
 
 
 def some(count: int, labels: int, seed: int = 0) -> tuple[list[str], list[str]]:
@@ -23,7 +39,10 @@ def some(count: int, labels: int, seed: int = 0) -> tuple[list[str], list[str]]:
     lean = np.ones((labels, len(WORDS)))
     for label in range(labels):
         lean[label, 2 * label : 2 * label + 2] = 3
-    texts = [" ".join(chance.choice(WORDS, chance.integers(2, 12), p=lean[label] / lean[label].sum())) for label in found]
+    texts = [
+        " ".join(chance.choice(WORDS, chance.integers(2, 12), p=lean[label] / lean[label].sum()))
+        for label in found
+    ]
     return texts, [f"label {label}" for label in found]
 
 
@@ -36,7 +55,16 @@ def split(text: str) -> list[str]:
 
 
 def test_words_and_marks_are_told_apart():
-    assert features.tokens("Don't stop-gap it... naïve, ÉTÉ!") == ["don't", "stop-gap", "it", "...", "naïve", ",", "été", "!"]
+    assert features.tokens("Don't stop-gap it... naïve, ÉTÉ!") == [
+        "don't",
+        "stop-gap",
+        "it",
+        "...",
+        "naïve",
+        ",",
+        "été",
+        "!",
+    ]
     assert features.tokens("a b c", 3) == ["a", "b", "c", "a b", "b c", "a b c"]
 
 
@@ -45,7 +73,9 @@ def test_counts_and_tf_idf_equal_scikit_learn(ngrams: int):
     texts, new = some(50, 2)[0], [*some(20, 2, 1)[0], "", "nothing known here"]
     bag = features.bag(texts, 1, ngrams)
     for ours, theirs in ((bag, CountVectorizer), (features.weighed(bag, texts), TfidfVectorizer)):
-        peer = theirs(tokenizer=split, token_pattern=None, lowercase=False, ngram_range=(1, ngrams)).fit(texts)
+        peer = theirs(tokenizer=split, token_pattern=None, lowercase=False, ngram_range=(1, ngrams)).fit(
+            texts
+        )
         columns = [peer.vocabulary_[word] for word in bag.words]
         np.testing.assert_allclose(ours(new).toarray(), peer.transform(new).toarray()[:, columns], atol=1e-12)
 
@@ -54,7 +84,10 @@ def test_vectors_are_averaged_and_latent_features_keep_the_products():
     texts = some(40, 2)[0]
     known = vectors()
     ours = features.averaged(known, texts, "mine")
-    rows = [np.mean([known[word] for word in split(text) if word in known] or [np.zeros(6)], axis=0) for text in texts]
+    rows = [
+        np.mean([known[word] for word in split(text) if word in known] or [np.zeros(6)], axis=0)
+        for text in texts
+    ]
     scale = ours(texts)[0][0] / rows[0][0]
     np.testing.assert_allclose(ours(texts), np.array(rows) * scale, rtol=1e-4, atol=1e-6)
     assert np.mean(ours(texts) ** 2) == pytest.approx(1, rel=1e-4)
@@ -63,7 +96,9 @@ def test_vectors_are_averaged_and_latent_features_keep_the_products():
     _, _, directions = np.linalg.svd(x, full_matrices=False)
     wanted = x @ directions[: full.shape[1]].T
     products = full @ full.T
-    np.testing.assert_allclose(products / products[0, 0], (wanted @ wanted.T) / (wanted @ wanted.T)[0, 0], atol=1e-4)
+    np.testing.assert_allclose(
+        products / products[0, 0], (wanted @ wanted.T) / (wanted @ wanted.T)[0, 0], atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("labels", [2, 3])
@@ -138,7 +173,10 @@ def test_the_table_counts_what_is_right():
         ("a.tsv", "sentence\tid\tlabel\na fine, film\t1\tyes\na dull film\t2\tno\nfine\t3\tyes\n"),
         ("a.csv", 'label,text\nyes,"a fine, film"\nno,a dull film\nyes,fine\n'),
         ("a.csv", '"a fine, film",yes\na dull film,no\nfine,yes\n'),
-        ("a.jsonl", '{"label": "yes", "text": "a fine, film"}\n{"text": "a dull film", "label": "no"}\n{"text": "fine", "label": "yes"}\n'),
+        (
+            "a.jsonl",
+            '{"label": "yes", "text": "a fine, film"}\n{"text": "a dull film", "label": "no"}\n{"text": "fine", "label": "yes"}\n',
+        ),
         ("a.txt", "yes a fine, film\nno a dull film\n\nyes fine\n"),
         ("a.txt", "__label__yes a fine, film\n__label__no a dull film\n__label__yes fine\n"),
     ],
@@ -182,7 +220,9 @@ def test_wrong_classifiers_are_sentences(tmp_path: Path):
 
 @pytest.mark.data
 def test_the_best_on_real_sentences_is_right_four_times_of_five(real_data: Path):
-    train, test = (labelled.read(real_data / "sentiment" / f"stsa.binary.{part}.gz") for part in ("train", "test"))
+    train, test = (
+        labelled.read(real_data / "sentiment" / f"stsa.binary.{part}.gz") for part in ("train", "test")
+    )
     assert (len(train[0]), len(test[0])) == (6920, 1821)
     cells = classify.compare([features.bag(train[0])], train, test, {})
     assert max(cell.score.number.value for cell in cells) >= 0.8

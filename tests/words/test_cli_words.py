@@ -16,7 +16,25 @@ from seqloom.words import formats, word2vec
 from seqloom.words.learn import Lowered, learn
 from seqloom.words.vectors import Vectors
 
-WORDS = ["the", "a", "old", "young", "king", "queen", "dog", "cat", "river", "street", "sees", "hears", "finds", "and", "but", "then", "never"]
+WORDS = [
+    "the",
+    "a",
+    "old",
+    "young",
+    "king",
+    "queen",
+    "dog",
+    "cat",
+    "river",
+    "street",
+    "sees",
+    "hears",
+    "finds",
+    "and",
+    "but",
+    "then",
+    "never",
+]
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
@@ -27,26 +45,69 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     words = ["man", "king", "woman", "queen", "river", "bank"]
-    rows = np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1], [-1, 0.2, 0.1], [-1, 0, 0.3]], dtype=np.float32)
+    rows = np.array(
+        [[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1], [-1, 0.2, 0.1], [-1, 0, 0.3]], dtype=np.float32
+    )
     formats.save(Vectors(words, rows, {"kind": "by hand"}), tmp_path / "saved")
     return tmp_path / "saved"
 
 
 @pytest.mark.parametrize("kind", ["skip-gram", "cbow", "glove", "ppmi-svd"])
-def test_each_kind_trains_from_a_file_into_a_folder(kind: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
-    main(["vectors", "train", str(text), "--kind", kind, "--dim", "8", "--epochs", "2", "--threads", "1", "--out", str(tmp_path / "v"), "--json"])
+def test_each_kind_trains_from_a_file_into_a_folder(
+    kind: str, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+):
+    main(
+        [
+            "vectors",
+            "train",
+            str(text),
+            "--kind",
+            kind,
+            "--dim",
+            "8",
+            "--epochs",
+            "2",
+            "--threads",
+            "1",
+            "--out",
+            str(tmp_path / "v"),
+            "--json",
+        ]
+    )
     out, err = capsys.readouterr()
     report, found = json.loads(out), formats.load(tmp_path / "v")
-    assert report["kind"] == kind == found.meta["kind"] and report["source"] == "text" and len(found) == 17 and found.dim == 8
+    assert (
+        report["kind"] == kind == found.meta["kind"]
+        and report["source"] == "text"
+        and len(found) == 17
+        and found.dim == 8
+    )
     assert np.isfinite(found.matrix).all() and "%" in err
-    assert len(report.get("losses", [1, 2])) == 2 and report["corpus words"] == len(text.read_text("utf-8").split())
+    assert len(report.get("losses", [1, 2])) == 2 and report["corpus words"] == len(
+        text.read_text("utf-8").split()
+    )
     main(["vectors", "nearest", str(tmp_path / "v"), "king", "--count", "3"])
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 def test_training_is_word2vecs_own_and_the_same_for_a_seed(text: Path, tmp_path: Path):
     for name in ("one", "two"):
-        main(["vectors", "train", str(text), "--dim", "8", "--epochs", "2", "--reproducible", "--seed", "3", "--out", str(tmp_path / name)])
+        main(
+            [
+                "vectors",
+                "train",
+                str(text),
+                "--dim",
+                "8",
+                "--epochs",
+                "2",
+                "--reproducible",
+                "--seed",
+                "3",
+                "--out",
+                str(tmp_path / name),
+            ]
+        )
     one, two = (formats.load(tmp_path / name) for name in ("one", "two"))
     np.testing.assert_array_equal(one.matrix, two.matrix)
     own = word2vec.train(text, dim=8, epochs=2, reproducible=True, seed=3)
@@ -68,7 +129,9 @@ def test_bank_has_one_vector_between_its_two_meanings(tmp_path: Path, capsys: py
         assert found.similarity("bank", other) > found.similarity("cat", other)
 
 
-def test_subwords_give_an_unseen_word_a_vector_also_from_the_disk(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_subwords_give_an_unseen_word_a_vector_also_from_the_disk(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     import seqloom.words.learn as module
 
     monkeypatch.setattr(module, "Subwords", lambda: module_subwords(buckets=2000))
@@ -93,13 +156,26 @@ def test_questions_are_answered(saved: Path, tmp_path: Path, capsys: pytest.Capt
     main(["vectors", "analogy", str(saved), "man", "king", "woman", "--count", "1"])
     assert capsys.readouterr().out.split()[1] == "queen"
     main(["vectors", "nearest", str(saved), "bank", "king", "--count", "1"])
-    assert capsys.readouterr().out.split() == ["bank", f"{1.03 / (1.05 * 1.09) ** 0.5:.4f}", "river", "king", f"{2 / 6**0.5:.4f}", "queen"]
-    (tmp_path / "pairs.tsv").write_text("man\twoman\t8\nking\tqueen\t9\nriver\tking\t1\nman\tbank\t2\nman\tnobody\t2\n", "utf-8")
+    assert capsys.readouterr().out.split() == [
+        "bank",
+        f"{1.03 / (1.05 * 1.09) ** 0.5:.4f}",
+        "river",
+        "king",
+        f"{2 / 6**0.5:.4f}",
+        "queen",
+    ]
+    (tmp_path / "pairs.tsv").write_text(
+        "man\twoman\t8\nking\tqueen\t9\nriver\tking\t1\nman\tbank\t2\nman\tnobody\t2\n", "utf-8"
+    )
     (tmp_path / "questions.txt").write_text(": royal\nman king woman queen\n: unknown\na b c d\n", "utf-8")
     main(["vectors", "evaluate", str(saved), str(tmp_path / "pairs.tsv"), str(tmp_path / "questions.txt")])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("Spearman pairs") and lines[0].endswith("4 of 5")
-    assert lines[1].split()[:2] == ["royal", "1.0000"] and lines[2].split()[:2] == ["unknown", "–"] and lines[3].endswith("1 of 2")
+    assert (
+        lines[1].split()[:2] == ["royal", "1.0000"]
+        and lines[2].split()[:2] == ["unknown", "–"]
+        and lines[3].endswith("1 of 2")
+    )
     assert any(line.startswith("spearman|cosine|pairs:4/5") and "kind:by hand" in line for line in lines)
     main(["vectors", "map", str(saved), str(tmp_path / "map.html"), "--json"])
     assert json.loads(capsys.readouterr().out)["words"] == 6 and (tmp_path / "map.html").exists()
@@ -112,16 +188,23 @@ def test_questions_are_answered(saved: Path, tmp_path: Path, capsys: pytest.Capt
 def labelled(tmp_path: Path) -> list[str]:
     paths = []
     for name, seed in (("train", 0), ("test", 1)):
-        lines = [("royal " if "king" in line or "queen" in line else "common ") + line for line in sentences(250, seed)]
+        lines = [
+            ("royal " if "king" in line or "queen" in line else "common ") + line
+            for line in sentences(250, seed)
+        ]
         (tmp_path / name).write_text("\n".join(lines) + "\n", "utf-8")
         paths.append(str(tmp_path / name))
     return paths
 
 
-def test_the_table_has_every_classifier_over_every_feature_set(labelled: list[str], tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_the_table_has_every_classifier_over_every_feature_set(
+    labelled: list[str], tmp_path: Path, capsys: pytest.CaptureFixture
+):
     main(["classify", *labelled, "--dim", "6", "--out", str(tmp_path / "kept"), "--json"])
     report = json.loads(capsys.readouterr().out)
-    assert len(report["numbers"]) == 3 * 7 and len({number["signature"] for number in report["numbers"]}) == 21
+    assert (
+        len(report["numbers"]) == 3 * 7 and len({number["signature"] for number in report["numbers"]}) == 21
+    )
     best = next(number for number in report["numbers"] if number["name"] == report["best"])
     assert best["value"] > 0.9 and best["held"] == max(number["held"] for number in report["numbers"])
     main(["classify", "predict", str(tmp_path / "kept"), "the queen sees a cat", "a dog and a cat"])
@@ -129,7 +212,11 @@ def test_the_table_has_every_classifier_over_every_feature_set(labelled: list[st
 
 
 def test_the_table_is_readable(labelled: list[str], tmp_path: Path, capsys: pytest.CaptureFixture):
-    formats.save(Vectors(["king", "queen", "dog"], np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)), tmp_path / "v.vec", "word2vec")
+    formats.save(
+        Vectors(["king", "queen", "dog"], np.array([[1, 0], [1, 0], [0, 1]], dtype=np.float32)),
+        tmp_path / "v.vec",
+        "word2vec",
+    )
     main(["classify", *labelled, "--quick", "--vectors", str(tmp_path / "v.vec")])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines[1:4]] == ["bag of words", "TF-IDF", "v.vec averaged"]
@@ -151,41 +238,82 @@ def small(p: Path) -> str:
 
 WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
     "no files": (lambda p: ["vectors", "train"], ["FILE"]),
-    "missing file": (lambda p: ["vectors", "train", str(p / "none"), "--out", str(p / "o")], ["none", "no such file"]),
+    "missing file": (
+        lambda p: ["vectors", "train", str(p / "none"), "--out", str(p / "o")],
+        ["none", "no such file"],
+    ),
     "empty corpus": (lambda p: ["vectors", "train", write(p / "a", ""), "--out", str(p / "o")], ["empty"]),
-    "blank corpus": (lambda p: ["vectors", "train", write(p / "a", " \n\n"), "--out", str(p / "o")], ["no words"]),
-    "one-word corpus": (lambda p: ["vectors", "train", write(p / "a", "hum " * 50), "--out", str(p / "o")], ["one word", "'hum'"]),
+    "blank corpus": (
+        lambda p: ["vectors", "train", write(p / "a", " \n\n"), "--out", str(p / "o")],
+        ["no words"],
+    ),
+    "one-word corpus": (
+        lambda p: ["vectors", "train", write(p / "a", "hum " * 50), "--out", str(p / "o")],
+        ["one word", "'hum'"],
+    ),
     "one-word corpus, glove": (
-        lambda p: ["vectors", "train", write(p / "a", "hum " * 50), "--kind", "glove", "--out", str(p / "o")], ["one word"]),
-    "a word a line": (lambda p: ["vectors", "train", write(p / "a", "hum\nho\n" * 50), "--out", str(p / "o")], ["neighbour"]),
+        lambda p: ["vectors", "train", write(p / "a", "hum " * 50), "--kind", "glove", "--out", str(p / "o")],
+        ["one word"],
+    ),
+    "a word a line": (
+        lambda p: ["vectors", "train", write(p / "a", "hum\nho\n" * 50), "--out", str(p / "o")],
+        ["neighbour"],
+    ),
     "no word above the minimum": (
-        lambda p: ["vectors", "train", good(p), "--minimum", "5000", "--out", str(p / "o")], ["5000 times", "--minimum"]),
-    "binary file": (lambda p: ["vectors", "train", write(p / "a", bytes(range(256)) * 9), "--out", str(p / "o")], ["a:1", "NUL"]),
+        lambda p: ["vectors", "train", good(p), "--minimum", "5000", "--out", str(p / "o")],
+        ["5000 times", "--minimum"],
+    ),
+    "binary file": (
+        lambda p: ["vectors", "train", write(p / "a", bytes(range(256)) * 9), "--out", str(p / "o")],
+        ["a:1", "NUL"],
+    ),
     "a folder as text": (lambda p: ["vectors", "train", str(p), "--out", str(p / "o")], ["folder"]),
     "existing out": (lambda p: ["vectors", "train", good(p), "--out", str(p)], ["exists", "--out"]),
-    "out in a file": (lambda p: ["vectors", "train", good(p), "--out", good(p) + "/o"], ["good.txt/o", "cannot be written"]),
+    "out in a file": (
+        lambda p: ["vectors", "train", good(p), "--out", good(p) + "/o"],
+        ["good.txt/o", "cannot be written"],
+    ),
     "dim 0": (lambda p: ["vectors", "train", good(p), "--dim", "0", "--out", str(p / "o")], ["--dim"]),
     "more singular vectors than words": (
-        lambda p: ["vectors", "train", good(p), "--kind", "ppmi-svd", "--dim", "90", "--out", str(p / "o")], ["90", "16"]),
+        lambda p: ["vectors", "train", good(p), "--kind", "ppmi-svd", "--dim", "90", "--out", str(p / "o")],
+        ["90", "16"],
+    ),
     "unknown kind": (lambda p: ["vectors", "train", good(p), "--kind", "elmo"], ["elmo", "skip-gram"]),
-    "subwords of glove": (lambda p: ["vectors", "train", good(p), "--kind", "glove", "--subwords", "--out", str(p / "o")], ["glove", "subwords"]),
+    "subwords of glove": (
+        lambda p: ["vectors", "train", good(p), "--kind", "glove", "--subwords", "--out", str(p / "o")],
+        ["glove", "subwords"],
+    ),
     "unknown word": (lambda p: ["vectors", "nearest", small(p), "rivre"], ["'rivre'", "river"]),
-    "unknown word of an analogy": (lambda p: ["vectors", "analogy", small(p), "river", "bank", "bnak"], ["'bnak'", "bank"]),
+    "unknown word of an analogy": (
+        lambda p: ["vectors", "analogy", small(p), "river", "bank", "bnak"],
+        ["'bnak'", "bank"],
+    ),
     "no word": (lambda p: ["vectors", "nearest", small(p)], ["no word"]),
     "missing vectors": (lambda p: ["vectors", "nearest", str(p / "none"), "a"], ["none", "no such file"]),
     "no vectors in a file": (lambda p: ["vectors", "nearest", good(p), "a"], ["good.txt:1", "neither"]),
-    "cut vectors": (lambda p: ["vectors", "nearest", write(p / "v", "3 2\na 1 2\nb 3 4\n"), "a"], ["v:3", "3 words"]),
+    "cut vectors": (
+        lambda p: ["vectors", "nearest", write(p / "v", "3 2\na 1 2\nb 3 4\n"), "a"],
+        ["v:3", "3 words"],
+    ),
     "existing map": (lambda p: ["vectors", "map", small(p), good(p)], ["good.txt", "exists"]),
     "existing target": (lambda p: ["vectors", "convert", small(p), good(p)], ["good.txt", "exists"]),
     "nothing to measure on": (lambda p: ["vectors", "evaluate", small(p)], ["file"]),
-    "one label": (lambda p: ["classify", write(p / "a", "x one\nx two\n"), write(p / "b", "x one\n")], ["one label"]),
-    "existing classifier": (lambda p: ["classify", write(p / "a", "x one\ny two\n"), write(p / "b", "x one\n"), "--out", str(p)], ["exists"]),
+    "one label": (
+        lambda p: ["classify", write(p / "a", "x one\nx two\n"), write(p / "b", "x one\n")],
+        ["one label"],
+    ),
+    "existing classifier": (
+        lambda p: ["classify", write(p / "a", "x one\ny two\n"), write(p / "b", "x one\n"), "--out", str(p)],
+        ["exists"],
+    ),
     "no classifier": (lambda p: ["classify", "predict", str(p), "a text"], ["no classifier"]),
 }
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_wrong_input_is_one_line_and_nothing_is_lost(name: str, tmp_path: Path, capsys: pytest.CaptureFixture):
+def test_wrong_input_is_one_line_and_nothing_is_lost(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture
+):
     make, parts = WRONG[name]
     arguments = make(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

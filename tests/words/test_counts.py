@@ -45,7 +45,9 @@ def test_x26_hello_in_one_hot_vectors():
     index = {letter: row for row, letter in enumerate("helo")}
     np.testing.assert_array_equal(one_hot(np.arange(4), 4).toarray(), np.eye(4))
     hello = one_hot(np.array([index[letter] for letter in "hello"]), 4).toarray()
-    np.testing.assert_array_equal(hello, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    np.testing.assert_array_equal(
+        hello, [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    )
     table = np.random.default_rng(0).random((4, 3))
     np.testing.assert_array_equal(hello @ table, table[[0, 1, 2, 2, 3]])  # [A2]
     with pytest.raises(ValueError, match="ids from 0 to 4 do not fit 4 words"):
@@ -72,7 +74,9 @@ def test_tf_idf_equals_its_formula():
 def test_a_window_of_the_lecture_is_clipped_at_the_sentence():
     """[A8] a b c | d: with a window of 1, b sees a and c, and nobody sees d."""
     cells = cooccurrences(corpus([[0, 1, 2], [3]]), 4, window=1, weight=flat)
-    np.testing.assert_array_equal(cells.matrix().toarray(), [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(
+        cells.matrix().toarray(), [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    )
 
 
 @pytest.mark.parametrize("side", ["both", "left", "right"])
@@ -83,7 +87,9 @@ def test_equals_counting_by_hand_whatever_the_memory(side: str, weight, longest:
     expected = by_hand(text, 70, 4, weight, side)
     for memory, threads in ((1 << 30, 1), (56_000, 1), (80_000, 3)):
         cells = cooccurrences(text, 70, 4, weight, side, memory, threads, tmp_path / f"{memory}")
-        np.testing.assert_allclose(cells.matrix().toarray(), expected, rtol=0 if weight is flat else 1e-12, atol=0)
+        np.testing.assert_allclose(
+            cells.matrix().toarray(), expected, rtol=0 if weight is flat else 1e-12, atol=0
+        )
         for row in range(70):
             assert (np.diff(cells.columns[cells.starts[row] : cells.starts[row + 1]]) > 0).all()
         assert (cells.values > 0).all()
@@ -94,16 +100,26 @@ def test_equals_counting_by_hand_whatever_the_memory(side: str, weight, longest:
 def test_small_memory_really_cuts_the_corpus(monkeypatch: pytest.MonkeyPatch):
     pieces = []
     count = counts._count
-    monkeypatch.setattr(counts, "_count", lambda corpus, begin, end, *rest: pieces.append(end - begin) or count(corpus, begin, end, *rest))
+    monkeypatch.setattr(
+        counts,
+        "_count",
+        lambda corpus, begin, end, *rest: pieces.append(end - begin) or count(corpus, begin, end, *rest),
+    )
     cooccurrences(draw(9000, 70, 7), 70, 4, memory=56_000, threads=1)
     assert len(pieces) > 1 and sum(pieces) == 9000 and max(pieces) * 12 < 56_000
 
 
-@given(st.lists(st.lists(st.integers(0, 4), max_size=8), max_size=12), st.integers(1, 10), st.sampled_from(["both", "left", "right"]))
+@given(
+    st.lists(st.lists(st.integers(0, 4), max_size=8), max_size=12),
+    st.integers(1, 10),
+    st.sampled_from(["both", "left", "right"]),
+)
 @settings(max_examples=60, deadline=None)
 def test_any_small_corpus(sentences: list[list[int]], window: int, side: str):
     text = corpus(sentences)
-    np.testing.assert_array_equal(cooccurrences(text, 5, window, flat, side).matrix().toarray(), by_hand(text, 5, window, flat, side))
+    np.testing.assert_array_equal(
+        cooccurrences(text, 5, window, flat, side).matrix().toarray(), by_hand(text, 5, window, flat, side)
+    )
 
 
 def test_a_large_vocabulary_keeps_its_columns_apart():
@@ -115,19 +131,31 @@ def test_a_large_vocabulary_keeps_its_columns_apart():
         for i, word in enumerate(sentence):
             expected.update((word, other) for other in sentence[max(0, i - 3) : i] + sentence[i + 1 : i + 4])
     found = cooccurrences(text, 9000, 3, flat, memory=1_500_000).matrix().tocoo()
-    assert dict(zip(zip(found.row.tolist(), found.col.tolist(), strict=True), found.data.tolist(), strict=True)) == expected
+    assert (
+        dict(zip(zip(found.row.tolist(), found.col.tolist(), strict=True), found.data.tolist(), strict=True))
+        == expected
+    )
 
 
 def test_the_matrix_is_no_copy():
     cells = cooccurrences(draw(500, 70, 7), 70)
-    assert np.shares_memory(cells.matrix().indices, cells.columns) and np.shares_memory(cells.matrix().data, cells.values)
+    assert np.shares_memory(cells.matrix().indices, cells.columns) and np.shares_memory(
+        cells.matrix().data, cells.values
+    )
 
 
 def test_from_text(text: Path):
     vocabulary = Vocabulary.learn(text, minimum=1)
     counted = cooccurrences(encode(text, vocabulary), len(vocabulary), 2, flat).matrix().toarray()
     lines = [line.split() for line in text.read_text("utf-8").splitlines()]
-    near = sum(1 for line in lines for i, word in enumerate(line) if word == "king" for other in line[max(0, i - 2) : i + 3] if other == "queen")
+    near = sum(
+        1
+        for line in lines
+        for i, word in enumerate(line)
+        if word == "king"
+        for other in line[max(0, i - 2) : i + 3]
+        if other == "queen"
+    )
     assert counted[vocabulary.index["king"], vocabulary.index["queen"]] == near > 0
 
 
@@ -152,10 +180,16 @@ def test_the_least_memory_it_asks_for_suffices():
     with pytest.raises(ValueError, match="give at least") as error:
         cooccurrences(text, 70, 4, memory=1)
     least = int(str(error.value).split()[-1].replace(",", ""))
-    np.testing.assert_allclose(cooccurrences(text, 70, 4, memory=least).matrix().toarray(), by_hand(text, 70, 4, harmonic, "both"), rtol=1e-12)
+    np.testing.assert_allclose(
+        cooccurrences(text, 70, 4, memory=least).matrix().toarray(),
+        by_hand(text, 70, 4, harmonic, "both"),
+        rtol=1e-12,
+    )
 
 
-def test_a_full_disk_is_a_sentence_and_leaves_no_finished_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_is_a_sentence_and_leaves_no_finished_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     cooccurrences(draw(500, 70, 7), 70, folder=tmp_path)
 
     def full(*_: object) -> None:

@@ -17,8 +17,17 @@ def world(copies: int = 60, noise: float = 0.35) -> Vectors:
     chance = np.random.default_rng(3)
     base, shift = chance.normal(size=(copies, 10)), chance.normal(size=10)
     other = base + shift + noise * chance.normal(size=base.shape)
-    words = [name for number in range(copies) for name in (f"a{number}", f"B{number}" if number % 7 == 0 else f"b{number}")]
-    return Vectors([*words, "b7", "A1"], np.concatenate([np.stack([base, other], 1).reshape(-1, 10), chance.normal(size=(2, 10))]).astype(np.float32))
+    words = [
+        name
+        for number in range(copies)
+        for name in (f"a{number}", f"B{number}" if number % 7 == 0 else f"b{number}")
+    ]
+    return Vectors(
+        [*words, "b7", "A1"],
+        np.concatenate([np.stack([base, other], 1).reshape(-1, 10), chance.normal(size=(2, 10))]).astype(
+            np.float32
+        ),
+    )
 
 
 def peer(vectors: Vectors) -> KeyedVectors:
@@ -54,14 +63,18 @@ def test_analogies_equal_gensim(fold: bool, tmp_path: Path):
 
 @pytest.mark.parametrize("method", ["add", "mul"])
 @pytest.mark.parametrize("block, width", [(1 << 22, 512), (300, 7)])
-def test_answers_are_those_of_single_questions(method: str, block: int, width: int, monkeypatch: pytest.MonkeyPatch):
+def test_answers_are_those_of_single_questions(
+    method: str, block: int, width: int, monkeypatch: pytest.MonkeyPatch
+):
     vectors = world()
     monkeypatch.setattr(module, "BLOCK", block)
     monkeypatch.setattr(evaluate, "WIDTH", width)
     asked = np.random.default_rng(0).integers(0, len(vectors), (50, 3))
     ours = evaluate.answers(vectors, asked, np.arange(len(vectors)), method)
     for row, question in zip(ours, asked, strict=True):
-        assert vectors.words[row] == vectors.analogy(*(vectors.words[one] for one in question), 1, method)[0][0]
+        assert (
+            vectors.words[row] == vectors.analogy(*(vectors.words[one] for one in question), 1, method)[0][0]
+        )
 
 
 def test_only_the_first_words_count_where_asked(tmp_path: Path):
@@ -81,7 +94,8 @@ PAIRS = [(f"a{i}", f"a{i + 1}", (i * 37 % 19) / 2) for i in range(30)] + [("a1",
         "Word 1,Word 2,Human (mean)\n" + "".join(f"{a},{b},{s}\n" for a, b, s in PAIRS),
         "word1;word2;score\r\n" + "".join(f"{a};{b};{s}\r\n" for a, b, s in PAIRS),
         "# a comment\n" + "".join(f"{a} {b} {s}\n" for a, b, s in PAIRS),
-        "word1\tword2\tPOS\tSimLex999\tconc(w1)\n" + "".join(f"{a.upper()}\t{b}\tN\t{s}\t9.9\n" for a, b, s in PAIRS),
+        "word1\tword2\tPOS\tSimLex999\tconc(w1)\n"
+        + "".join(f"{a.upper()}\t{b}\tN\t{s}\t9.9\n" for a, b, s in PAIRS),
     ],
     ids=["tabs", "commas and header", "semicolons and CRLF", "spaces", "SimLex"],
 )
@@ -94,7 +108,9 @@ def test_similarities_equal_scipy_and_gensim_in_every_shape(text: str, tmp_path:
     assert score.number.value == pytest.approx(wanted, abs=1e-9) and (score.known, score.asked) == (30, 31)
     assert "pairs:30/31" in score.number.signature and "case:folded" in score.number.signature
     (tmp_path / "plain").write_text("".join(f"{a}\t{b}\t{s}\n" for a, b, s in PAIRS), "utf-8")
-    assert score.number.value == pytest.approx(peer(vectors).evaluate_word_pairs(tmp_path / "plain")[1].statistic, abs=1e-9)
+    assert score.number.value == pytest.approx(
+        peer(vectors).evaluate_word_pairs(tmp_path / "plain")[1].statistic, abs=1e-9
+    )
 
 
 def test_the_interval_of_a_correlation_holds_the_truth_as_often_as_it_says():
@@ -145,7 +161,9 @@ def test_real_vectors_score_as_gensim_says(real_data: Path):
     theirs = peer(vectors)
     for name in ("EN-WS-353-ALL.txt", "EN-SIMLEX-999.txt"):
         path = real_data / "wordsim" / name
-        assert evaluate.evaluate(vectors, path)[0].number.value == pytest.approx(theirs.evaluate_word_pairs(path)[1].statistic, abs=1e-9)
+        assert evaluate.evaluate(vectors, path)[0].number.value == pytest.approx(
+            theirs.evaluate_word_pairs(path)[1].statistic, abs=1e-9
+        )
     path = real_data / "wordsim" / "questions-words.txt"
     total, sections = theirs.evaluate_word_analogies(path)
     score = evaluate.evaluate(vectors, path)[-1]

@@ -17,7 +17,21 @@ from seqloom.words import formats, parse
 from seqloom.words.vectors import Vectors
 
 # Non-ASCII words, and words that hold white space of Unicode other than a plain space.
-WORDS = ["the", "naïve", "日本", "a\u00a0b", "x\u2028y", "\u3000", "tab\tbed", "emoji😀", "5", "0.5", "-", "e\u0301", "1e3"]
+WORDS = [
+    "the",
+    "naïve",
+    "日本",
+    "a\u00a0b",
+    "x\u2028y",
+    "\u3000",
+    "tab\tbed",
+    "emoji😀",
+    "5",
+    "0.5",
+    "-",
+    "e\u0301",
+    "1e3",
+]
 FORMS = ["word2vec", "binary", "glove"]
 
 
@@ -82,7 +96,9 @@ def test_packed_files_and_windows_lines_and_trailing_spaces_are_read(tmp_path: P
     (tmp_path / "crlf").write_bytes(text.replace(b"\n", b"\r\n"))
     (tmp_path / "spaces").write_bytes(text.replace(b"\n", b" \n"))
     (tmp_path / "open").write_bytes(text.removesuffix(b"\n"))
-    (tmp_path / "bare").write_bytes((tmp_path / "b").read_bytes().replace(b"\n", b"").replace(b"13 7", b"13 7\n"))
+    (tmp_path / "bare").write_bytes(
+        (tmp_path / "b").read_bytes().replace(b"\n", b"").replace(b"13 7", b"13 7\n")
+    )
     for name in ("crlf", "spaces", "open"):
         equal(formats.load(tmp_path / name), some())
 
@@ -90,11 +106,17 @@ def test_packed_files_and_windows_lines_and_trailing_spaces_are_read(tmp_path: P
 def test_words_with_spaces_of_glove_files_are_read(tmp_path: Path):
     (tmp_path / "a").write_text("the 1 2 3\n. . . 4 5 6\nat name@domain.com 7 8 9\n", "utf-8")
     found = formats.load(tmp_path / "a")
-    assert found.words == ["the", ". . .", "at name@domain.com"] and found.matrix.tolist() == [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    assert found.words == ["the", ". . .", "at name@domain.com"] and found.matrix.tolist() == [
+        [1, 2, 3],
+        [4, 5, 6],
+        [7, 8, 9],
+    ]
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_converting_needs_no_memory_for_the_whole_matrix(form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_converting_needs_no_memory_for_the_whole_matrix(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """8 MB of numbers pass through blocks of 0.1 MB in under 3 MB."""
     formats.save(some([f"w{number}" for number in range(2000)], 1000), tmp_path / "v", form)
     monkeypatch.setattr(parse, "BLOCK", 100_000)
@@ -128,7 +150,10 @@ def test_a_packed_number_that_reads_like_text_is_no_text(tmp_path: Path):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=12), st.sampled_from(FORMS))
+@given(
+    st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=12),
+    st.sampled_from(FORMS),
+)
 def test_every_float_comes_back(tmp_path_factory: pytest.TempPathFactory, numbers: list[float], form: str):
     folder = tmp_path_factory.mktemp("v")
     wanted = Vectors(["w", "x"], np.array([numbers, numbers[::-1]], dtype=np.float32))
@@ -137,7 +162,9 @@ def test_every_float_comes_back(tmp_path_factory: pytest.TempPathFactory, number
 
 
 GOOD = b"2 3\nab 1 2 3\ncd 4 5 6\n"
-PACKED = b"2 3\nab " + np.arange(3, dtype="<f4").tobytes() + b"\ncd " + np.arange(3, dtype="<f4").tobytes() + b"\n"
+PACKED = (
+    b"2 3\nab " + np.arange(3, dtype="<f4").tobytes() + b"\ncd " + np.arange(3, dtype="<f4").tobytes() + b"\n"
+)
 DAMAGED = {
     "empty": (b"", ["empty"]),
     "too few words": (GOOD.replace(b"2 3\n", b"5 3\n", 1), ["file:3", "5 words", "has 2"]),
@@ -153,7 +180,10 @@ DAMAGED = {
     "short binary": (PACKED[:-6], ["word 2", "ends within"]),
     "binary with one word of two": (PACKED[:19], ["word 2", "ends within"]),
     "binary with bytes to spare": (PACKED + b"more", ["4 bytes or more"]),
-    "binary with NaN": (PACKED.replace(np.float32(2).tobytes(), np.float32(np.nan).tobytes()), ["word 1", "not finite"]),
+    "binary with NaN": (
+        PACKED.replace(np.float32(2).tobytes(), np.float32(np.nan).tobytes()),
+        ["word 1", "not finite"],
+    ),
     "binary with a word not UTF-8": (PACKED.replace(b"cd", b"c\xe9"), ["word 2", "UTF-8"]),
     "no vectors at all": (b"Once upon a time\nthere was\n", ["file:1", "neither"]),
     "fastText's model": ((793712314).to_bytes(4, "little") + bytes(90), [".vec"]),
@@ -213,7 +243,9 @@ def test_opening_a_folder_reads_no_matrix(tmp_path: Path):
     words, dim = 3, 500_000_000
     formats.save(some(["a", "b", "c"], 4), tmp_path / "v")
     with open(tmp_path / "v" / "vectors.npy", "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": (words, dim)})
+        np.lib.format.write_array_header_1_0(
+            file, {"descr": "<f4", "fortran_order": False, "shape": (words, dim)}
+        )
         start = file.tell()
         file.truncate(start + 4 * words * dim)
         file.seek(start + 4 * dim)
@@ -253,10 +285,25 @@ def test_numbers_are_read_as_python_reads_them():
     def digits(most: int) -> str:
         return "".join(chance.choices("0123456789", k=chance.randint(1, most)))
 
-    written = ["0", "-0", "+1.", ".5", "9007199254740993", "1e22", "1e-22", "1e23", "3e38", "1e-45", "16777217", "0.3000000119"]
+    written = [
+        "0",
+        "-0",
+        "+1.",
+        ".5",
+        "9007199254740993",
+        "1e22",
+        "1e-22",
+        "1e23",
+        "3e38",
+        "1e-45",
+        "16777217",
+        "0.3000000119",
+    ]
     for _ in range(4000):
         most = chance.choice([3, 9, 25])
-        number = chance.choice([digits(most), digits(most) + ".", "." + digits(most), f"{digits(most)}.{digits(most)}"])
+        number = chance.choice(
+            [digits(most), digits(most) + ".", "." + digits(most), f"{digits(most)}.{digits(most)}"]
+        )
         power = chance.choice("eE") + chance.choice(["", "+", "-"]) + digits(2)
         written.append(chance.choice(["", "-", "+"]) + number + chance.choice(["", "", power]))
     with np.errstate(over="ignore"):
@@ -265,7 +312,9 @@ def test_numbers_are_read_as_python_reads_them():
     np.testing.assert_array_equal(ours, wanted)
 
 
-@pytest.mark.parametrize("field", ["", ".", "-", "1e", "1e+", "e5", "1.2.3", "0x10", "1,5", "--1", "1_000_", "five"])
+@pytest.mark.parametrize(
+    "field", ["", ".", "-", "1e", "1e+", "e5", "1.2.3", "0x10", "1,5", "--1", "1_000_", "five"]
+)
 def test_what_is_no_number_is_refused(field: str):
     with pytest.raises(ValueError, match=r"file:1: .* is no number"):
         parse._numbers("file", f"1 {field} 2".encode(), 1, 3, 1)

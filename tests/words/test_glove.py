@@ -32,9 +32,15 @@ def test_x3_ratios_of_ice_and_steam():
     ice, steam = np.array([1.9e-4, 6.6e-5, 3.0e-3, 1.7e-5]), np.array([2.2e-5, 7.8e-4, 2.2e-3, 1.8e-5])
     ratios, printed = ice / steam, np.array([8.9, 8.5e-2, 1.36, 0.96])
     np.testing.assert_allclose(ratios, printed, rtol=0.04)
-    np.testing.assert_array_equal(abs(ratios - printed) <= [0.05, 0.05e-2, 0.005, 0.005], [False, True, True, False])
+    np.testing.assert_array_equal(
+        abs(ratios - printed) <= [0.05, 0.05e-2, 0.005, 0.005], [False, True, True, False]
+    )
     # with w·u + b = log P, the ratio is a function of w_ice − w_steam: the biases of the contexts cancel
-    w, u, c = np.array([[1.0, 2.0], [0.5, -1.0]]), np.random.default_rng(0).normal(size=(4, 2)), np.arange(4.0)
+    w, u, c = (
+        np.array([[1.0, 2.0], [0.5, -1.0]]),
+        np.random.default_rng(0).normal(size=(4, 2)),
+        np.arange(4.0),
+    )
     log_p = w @ u.T + c
     np.testing.assert_allclose(np.exp((w[0] - w[1]) @ u.T), np.exp(log_p[0]) / np.exp(log_p[1]))
 
@@ -62,7 +68,9 @@ def test_one_step_is_adagrad_on_the_gradient_of_autograd():
             squares = slice(half, half + dim) if isinstance(where, slice) else 2 * half - 1
             expected[row, squares] += gradient**2
             expected[row, where] -= rate * gradient / np.sqrt(expected[row, squares])
-        np.testing.assert_allclose(table, expected, rtol=1e-5, atol=1e-6)  # all other rows and the padding are as they were
+        np.testing.assert_allclose(
+            table, expected, rtol=1e-5, atol=1e-6
+        )  # all other rows and the padding are as they were
 
 
 def in_numpy(matrix: np.ndarray, found: glove.Glove, x_max: float, alpha: float) -> float:
@@ -70,7 +78,9 @@ def in_numpy(matrix: np.ndarray, found: glove.Glove, x_max: float, alpha: float)
     total, number = 0.0, 0
     for i, j in zip(*np.nonzero(matrix), strict=True):
         x = matrix[i, j]
-        error = found.words[i] @ found.contexts[j] + found.word_biases[i] + found.context_biases[j] - math.log(x)
+        error = (
+            found.words[i] @ found.contexts[j] + found.word_biases[i] + found.context_biases[j] - math.log(x)
+        )
         total += (x / x_max if x < x_max else 1) ** alpha * error**2
         number += 1
     return total / number
@@ -96,7 +106,11 @@ def test_what_is_returned_is_what_was_learnt():
 def test_counts_of_low_rank_are_recovered():
     """log X = W Uᵀ + b + c exactly, of rank 3: the loss goes to nothing, and the products are those logarithms."""
     random = np.random.default_rng(0)
-    logs = random.normal(size=(40, 3)) @ random.normal(size=(3, 40)) * 0.5 + random.normal(size=40)[:, None] + random.normal(size=40)
+    logs = (
+        random.normal(size=(40, 3)) @ random.normal(size=(3, 40)) * 0.5
+        + random.normal(size=40)[:, None]
+        + random.normal(size=40)
+    )
     found = glove.train(cells(np.exp(logs)), dim=10, iterations=300, x_max=1e-9, rate=0.2)
     assert found.losses[-1] < 1e-4 * found.losses[0]
     products = found.words @ found.contexts.T + found.word_biases[:, None] + found.context_biases
@@ -106,7 +120,10 @@ def test_counts_of_low_rank_are_recovered():
 @pytest.mark.parametrize("memory", [1 << 30, 40_000])
 def test_the_same_bits_for_any_number_of_threads(memory: int):
     counts = text()
-    runs = [glove.train(counts, dim=9, iterations=3, threads=threads, seed=5, memory=memory) for threads in (1, 2, 5)]
+    runs = [
+        glove.train(counts, dim=9, iterations=3, threads=threads, seed=5, memory=memory)
+        for threads in (1, 2, 5)
+    ]
     for run in runs[1:]:
         for ours, theirs in zip(run, runs[0], strict=True):
             np.testing.assert_array_equal(ours, theirs)
@@ -119,7 +136,9 @@ def test_every_cell_once_in_an_iteration(size: int, monkeypatch: pytest.MonkeyPa
     """Whatever the number of words and the memory, the tiles together hold each cell once, under its word's place."""
     matrix = np.random.default_rng(size).poisson(1.0, (size, size)) + np.eye(size)
     seen = []
-    monkeypatch.setattr(glove, "learn", lambda ids, numbers, *rest: seen.append((ids.copy(), numbers.copy())) or 0.0)
+    monkeypatch.setattr(
+        glove, "learn", lambda ids, numbers, *rest: seen.append((ids.copy(), numbers.copy())) or 0.0
+    )
     glove.train(cells(matrix), dim=2, iterations=2, x_max=2.0, memory=3000)
     blocks = glove._blocks(size, 16, np.count_nonzero(matrix), 3000)
     height = -(-size // blocks)
@@ -149,7 +168,9 @@ def test_iterations_see_other_orders(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(glove, "learn", lambda ids, *rest: orders.append(ids[:, :2].tolist()) or 0.0)
     glove.train(text(), dim=2, iterations=2, threads=1)
     half = len(orders) // 2
-    first, second = ({tuple(map(tuple, sorted(tile))): tile for tile in part} for part in (orders[:half], orders[half:]))
+    first, second = (
+        {tuple(map(tuple, sorted(tile))): tile for tile in part} for part in (orders[:half], orders[half:])
+    )
     assert first.keys() == second.keys() and all(first[key] != second[key] for key in first if len(key) > 9)
     assert orders[:half] != [first[tuple(map(tuple, sorted(tile)))] for tile in orders[half:]]
 
@@ -169,7 +190,9 @@ def test_what_cannot_be_learnt_is_a_sentence(options: dict, sentence: str):
         glove.train(text(), **options)
 
 
-@pytest.mark.parametrize("column, value", [(3, 1.0), (-1, 1.0), (1, 0.0), (1, -2.0), (1, math.inf), (1, math.nan)])
+@pytest.mark.parametrize(
+    "column, value", [(3, 1.0), (-1, 1.0), (1, 0.0), (1, -2.0), (1, math.inf), (1, math.nan)]
+)
 def test_a_matrix_that_is_no_count_is_refused_before_it_does_harm(column: int, value: float):
     with pytest.raises(ValueError, match="columns beyond its 3 rows, or counts that have no logarithm"):
         glove.train(Cells(np.array([0, 1, 2, 2]), np.array([0, column], np.int32), np.array([1.0, value])))

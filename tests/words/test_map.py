@@ -16,7 +16,9 @@ def some(count: int = 60) -> Vectors:
     """Three groups of words, each about a direction of its own."""
     chance = np.random.default_rng(0)
     centres = np.eye(8)[:3] * 3
-    matrix = np.concatenate([centre + 0.3 * chance.normal(size=(count // 3, 8)) for centre in centres]).astype(np.float32)
+    matrix = np.concatenate(
+        [centre + 0.3 * chance.normal(size=(count // 3, 8)) for centre in centres]
+    ).astype(np.float32)
     words = [f"word{number}" for number in range(count)]
     words[1] = "</script><b>&é\u2028"
     return Vectors(words, matrix)
@@ -48,11 +50,23 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(tsne: bool, tmp_path
     vectors = some()
     report = write_map(vectors, tmp_path / "map.html", most=45, tsne=tsne, clusters=3)
     text, data = (tmp_path / "map.html").read_text("utf-8"), content(tmp_path / "map.html")
-    assert text.count("</script>") == 1 and "http" not in text and "src=" not in text and "/*DATA*/" not in text and len(text) < 100_000
+    assert (
+        text.count("</script>") == 1
+        and "http" not in text
+        and "src=" not in text
+        and "/*DATA*/" not in text
+        and len(text) < 100_000
+    )
     assert data["words"] == list(vectors.words[:45]) and report["words"] == 45 and report["of"] == 60
-    assert list(data["layouts"]) == ["principal components", *(["t-SNE"] if tsne else [])] == report["layouts"]
+    assert (
+        list(data["layouts"]) == ["principal components", *(["t-SNE"] if tsne else [])] == report["layouts"]
+    )
     for places in data["layouts"].values():
-        assert np.array(places).shape == (45, 2) and np.array(places).min() >= 0 and np.array(places).max() <= 10_000
+        assert (
+            np.array(places).shape == (45, 2)
+            and np.array(places).min() >= 0
+            and np.array(places).max() <= 10_000
+        )
     near = vectors.first(45).nearest("word7", 10)
     assert [data["words"][row] for row in data["near"][7]] == [word for word, _ in near]
     assert data["cosines"][7] == [round(score * 100) for _, score in near]

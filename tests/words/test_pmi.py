@@ -15,7 +15,9 @@ from seqloom.words.vocabulary import Vocabulary, encode
 @pytest.fixture
 def counts(text: Path) -> csr_array:
     vocabulary = Vocabulary.learn(text, minimum=1)
-    return cooccurrences(encode(text, vocabulary), len(vocabulary), 1, flat, side="left").matrix()  # directed: rows differ from columns
+    return cooccurrences(
+        encode(text, vocabulary), len(vocabulary), 1, flat, side="left"
+    ).matrix()  # directed: rows differ from columns
 
 
 def by_hand(counts: np.ndarray, smoothing: float) -> np.ndarray:
@@ -26,7 +28,9 @@ def by_hand(counts: np.ndarray, smoothing: float) -> np.ndarray:
     for w in range(len(counts)):
         for c in range(len(counts)):
             if counts[w, c]:
-                found[w, c] = math.log((counts[w, c] / n) / ((counts[w].sum() / n) * (contexts[c] / sum(contexts))))
+                found[w, c] = math.log(
+                    (counts[w, c] / n) / ((counts[w].sum() / n) * (contexts[c] / sum(contexts)))
+                )
     return found
 
 
@@ -35,14 +39,18 @@ def test_pmi(counts: csr_array, smoothing: float):
     dense = counts.toarray()
     assert not np.array_equal(dense, dense.T)
     expected = by_hand(dense, smoothing)
-    np.testing.assert_allclose(pmi(counts, smoothing).toarray(), np.where(np.isinf(expected), 0, expected), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        pmi(counts, smoothing).toarray(), np.where(np.isinf(expected), 0, expected), rtol=1e-10, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("shift, smoothing", [(1.0, 1.0), (2.0, 0.75), (0.5, 1.0)])
 def test_positive_pmi_cuts_at_zero(counts: csr_array, shift: float, smoothing: float):
     before = counts.toarray()
     found = ppmi(counts, shift, smoothing)
-    np.testing.assert_allclose(found.toarray(), np.maximum(by_hand(before, smoothing) - math.log(shift), 0), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        found.toarray(), np.maximum(by_hand(before, smoothing) - math.log(shift), 0), rtol=1e-10, atol=1e-12
+    )
     assert (found.data > 0).all() and 0 < found.nnz < counts.nnz + (shift <= 1)
     np.testing.assert_array_equal(counts.toarray(), before)
 
@@ -58,7 +66,9 @@ def test_svd(counts: csr_array, power: float):
     vectors, values = svd(matrix, 6, power)
     left, expected, _ = np.linalg.svd(matrix.toarray())
     np.testing.assert_allclose(values, expected[:6], rtol=1e-9)
-    np.testing.assert_allclose(abs(vectors), abs(left[:, :6] * expected[:6] ** power), atol=1e-8)  # up to signs
+    np.testing.assert_allclose(
+        abs(vectors), abs(left[:, :6] * expected[:6] ** power), atol=1e-8
+    )  # up to signs
     assert (vectors[abs(vectors).argmax(0), np.arange(6)] > 0).all()
     np.testing.assert_allclose(svd(matrix, 6, power, seed=1)[0], vectors, atol=1e-8)
 

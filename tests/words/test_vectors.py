@@ -12,7 +12,10 @@ from seqloom.words.vectors import Vectors, spellings
 
 def some(count: int = 300, dim: int = 12, seed: int = 0) -> Vectors:
     chance = np.random.default_rng(seed)
-    return Vectors([f"word{number}" for number in range(count)], (chance.normal(size=(count, dim)) + 0.4).astype(np.float32))
+    return Vectors(
+        [f"word{number}" for number in range(count)],
+        (chance.normal(size=(count, dim)) + 0.4).astype(np.float32),
+    )
 
 
 def peer(vectors: Vectors) -> KeyedVectors:
@@ -23,7 +26,9 @@ def peer(vectors: Vectors) -> KeyedVectors:
 
 def same(ours: list[tuple[str, float]], theirs: list[tuple[str, float]]) -> None:
     assert [word for word, _ in ours] == [word for word, _ in theirs]
-    np.testing.assert_allclose([score for _, score in ours], [score for _, score in theirs], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        [score for _, score in ours], [score for _, score in theirs], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_neighbours_and_similarity_equal_gensim():
@@ -33,7 +38,9 @@ def test_neighbours_and_similarity_equal_gensim():
         same(vectors.nearest(word, 9), theirs.most_similar(word, topn=9))
     wanted = np.random.default_rng(5).normal(size=12).astype(np.float32)
     same(vectors.nearest(wanted, 9), theirs.similar_by_vector(wanted, topn=9))
-    assert vectors.similarity("word3", "word9") == pytest.approx(float(theirs.similarity("word3", "word9")), abs=1e-6)
+    assert vectors.similarity("word3", "word9") == pytest.approx(
+        float(theirs.similarity("word3", "word9")), abs=1e-6
+    )
 
 
 def test_analogies_and_the_odd_one_out_equal_gensim():
@@ -41,7 +48,10 @@ def test_analogies_and_the_odd_one_out_equal_gensim():
     theirs = peer(vectors)
     for a, b, c in (("word1", "word2", "word3"), ("word40", "word5", "word299")):
         same(vectors.analogy(a, b, c, 6), theirs.most_similar(positive=[b, c], negative=[a], topn=6))
-        same(vectors.analogy(a, b, c, 6, "mul"), theirs.most_similar_cosmul(positive=[b, c], negative=[a], topn=6))
+        same(
+            vectors.analogy(a, b, c, 6, "mul"),
+            theirs.most_similar_cosmul(positive=[b, c], negative=[a], topn=6),
+        )
     for first in range(0, 40, 5):
         words = [f"word{number}" for number in range(first, first + 5)]
         assert vectors.odd_one_out(words) == theirs.doesnt_match(words)
@@ -49,7 +59,9 @@ def test_analogies_and_the_odd_one_out_equal_gensim():
 
 def test_the_dot_product_is_a_similarity_too():
     """A long vector is nearer by the dot product than by the cosine; both orders are those of a plain loop."""
-    vectors = Vectors(["a", "long", "alike", "away"], np.array([[1, 0], [5, 5], [2, 0.1], [-1, 0]], dtype=np.float32))
+    vectors = Vectors(
+        ["a", "long", "alike", "away"], np.array([[1, 0], [5, 5], [2, 0.1], [-1, 0]], dtype=np.float32)
+    )
     assert [word for word, _ in vectors.nearest("a", by="dot")] == ["long", "alike", "away"]
     assert [word for word, _ in vectors.nearest("a")] == ["alike", "long", "away"]
     assert dict(vectors.nearest("a", by="dot"))["long"] == 5
@@ -72,7 +84,10 @@ def test_blocks_and_many_queries_change_nothing(block: int, monkeypatch: pytest.
     np.testing.assert_array_equal(rows, np.argsort(-every, axis=1)[:, :8])
     np.testing.assert_allclose(scores, np.sort(every, axis=1)[:, ::-1][:, :8], atol=1e-6)
     for method in ("add", "mul"):
-        same(mapped.analogy("word1", "word2", "word3", 5, method), vectors.analogy("word1", "word2", "word3", 5, method))
+        same(
+            mapped.analogy("word1", "word2", "word3", 5, method),
+            vectors.analogy("word1", "word2", "word3", 5, method),
+        )
 
 
 def test_fewer_words_than_asked_for_come_all():

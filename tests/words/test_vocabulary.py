@@ -32,7 +32,9 @@ def test_minimum_and_most_cut_the_rare_words():
 
 @given(st.lists(st.lists(st.sampled_from("abcdefg"), max_size=6), min_size=1, max_size=40), st.integers(1, 4))
 def test_ids_are_the_kept_words_of_each_sentence(corpus: list[list[str]], minimum: int):
-    kept = {word for word, count in Counter(word for one in corpus for word in one).items() if count >= minimum}
+    kept = {
+        word for word, count in Counter(word for one in corpus for word in one).items() if count >= minimum
+    }
     if not kept:
         return
     vocab = Vocabulary.learn(corpus, minimum)
@@ -68,7 +70,11 @@ def test_a_line_without_end_is_read_in_pieces(tmp_path: Path):
     path = tmp_path / "long.txt"
     path.write_text("word " * 500_000, encoding="utf-8")
     pieces = list(sentences(path))
-    assert 1 < len(pieces) < 5 and sum(map(len, pieces)) == 500_000 and {word for one in pieces for word in one} == {"word"}
+    assert (
+        1 < len(pieces) < 5
+        and sum(map(len, pieces)) == 500_000
+        and {word for one in pieces for word in one} == {"word"}
+    )
 
 
 @pytest.mark.parametrize("corpus", [[], ["", "  "], [[]]])
@@ -78,7 +84,9 @@ def test_no_words_is_one_sentence(corpus: list):
 
 
 def test_a_minimum_too_high_says_so():
-    with pytest.raises(ValueError, match=r"no word occurs 4 times \(the most frequent, 'the', has 3\); lower --minimum"):
+    with pytest.raises(
+        ValueError, match=r"no word occurs 4 times \(the most frequent, 'the', has 3\); lower --minimum"
+    ):
         Vocabulary.learn(TEXT, minimum=4)
     with pytest.raises(ValueError, match="give at least 1"):
         Vocabulary.learn(TEXT, minimum=0)

@@ -48,7 +48,10 @@ def weights(words: int, dim: int, seed: int = 0) -> kernels.Weights:
 
 
 def matrices(made: kernels.Weights, words: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    rows = (torch.from_numpy(flat.reshape(-1, made.stride)[:words, :dim].copy()).double() for flat in (made.inputs, made.outputs))
+    rows = (
+        torch.from_numpy(flat.reshape(-1, made.stride)[:words, :dim].copy()).double()
+        for flat in (made.inputs, made.outputs)
+    )
     return tuple(rows)
 
 
@@ -80,21 +83,32 @@ def follow(inputs, outputs, sentence, negative, cbow, average, rate):
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("cbow", [False, True])
 @pytest.mark.parametrize("negative", [4, None])
-def test_a_sentence_moves_the_weights_as_autograd_says(cbow: bool, average: bool, negative: int | None, dim: int):
+def test_a_sentence_moves_the_weights_as_autograd_says(
+    cbow: bool, average: bool, negative: int | None, dim: int
+):
     words, sentence, rate = 5, [0, 1, 2, 3], 0.1
     made = weights(words, dim, seed=dim)
     inputs, outputs = matrices(made, words, dim)
     only = np.zeros(words)
     only[4] = 1  # every negative is word 4
-    text = kernels.Text(np.array(sentence, np.int32), np.array([0, 4]), keep(np.ones(words), 0), alias(only), np.empty(0, np.int64),
-                        np.zeros(words + 1, np.int64))
+    text = kernels.Text(
+        np.array(sentence, np.int32),
+        np.array([0, 4]),
+        keep(np.ones(words), 0),
+        alias(only),
+        np.empty(0, np.int64),
+        np.zeros(words + 1, np.int64),
+    )
     method = kernels.Method(cbow, average, 1, 0 if negative is None else 1)
     loss, targets = kernels.learn(text, made, method, 0, 1, rate, rate, np.uint64(7))
     expected = follow(inputs, outputs, sentence, negative, cbow, average, rate)
     assert targets == (4 if cbow else 6) and loss == pytest.approx(expected, rel=1e-5)
     for ours, theirs in zip(matrices(made, words, dim), (inputs, outputs), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert not made.inputs.reshape(words, -1)[:, dim:].any() and not made.outputs.reshape(-1, made.stride)[words:].any()
+    assert (
+        not made.inputs.reshape(words, -1)[:, dim:].any()
+        and not made.outputs.reshape(-1, made.stride)[words:].any()
+    )
 
 
 def test_five_negatives_at_once_are_autograds():
@@ -112,7 +126,9 @@ def test_five_negatives_at_once_are_autograds():
     product, exponents = np.ones(8, np.float32), np.zeros(8, np.int32)
     sign, real = np.array([1, *[-1] * 7], np.float32), np.array([*[1] * 6, 0, 0], np.float32)
     rows = np.array([*chosen, 9, 9]) * made.stride
-    kernels.block(hidden, step, made.outputs, made.width, rows, 0, sign, real, np.float32(rate), product, exponents)
+    kernels.block(
+        hidden, step, made.outputs, made.width, rows, 0, sign, real, np.float32(rate), product, exponents
+    )
     assert kernels.log_read(product, exponents) == pytest.approx(loss.item(), rel=1e-6)
     np.testing.assert_allclose(step[:dim], -rate * dh, rtol=1e-4, atol=1e-6)
     torch.testing.assert_close(matrices(made, 9, dim)[1], outputs - rate * du, rtol=1e-5, atol=1e-6)
@@ -121,13 +137,24 @@ def test_five_negatives_at_once_are_autograds():
 @pytest.mark.parametrize("negatives, cost", [(1, 2), (5, 6), (6, 7), (17, 18)])
 def test_untrained_outputs_cost_log_two_each(negatives: int, cost: int):
     """With U = 0 every σ is ½; a rate of next to nothing keeps it so. Places that hold no negative cost nothing."""
-    result = train(["a b c d e f"] * 40, window=1, dim=8, negatives=negatives, epochs=2, rate=1e-30, last_rate=1e-30, **QUIET)
+    result = train(
+        ["a b c d e f"] * 40,
+        window=1,
+        dim=8,
+        negatives=negatives,
+        epochs=2,
+        rate=1e-30,
+        last_rate=1e-30,
+        **QUIET,
+    )
     assert result.targets == [40 * 10] * 2
     assert result.losses == pytest.approx([cost * math.log(2)] * 2, rel=1e-6)
 
 
 def test_the_softmax_begins_at_the_log_of_the_vocabulary():
-    result = train(["a b c d e f g"] * 10, window=1, dim=8, negatives=0, epochs=1, rate=1e-30, last_rate=1e-30, **QUIET)
+    result = train(
+        ["a b c d e f g"] * 10, window=1, dim=8, negatives=0, epochs=1, rate=1e-30, last_rate=1e-30, **QUIET
+    )
     assert result.targets == [120] and result.losses == pytest.approx([math.log(7)], rel=1e-6)
 
 
@@ -187,7 +214,9 @@ def test_reproducible_gives_the_same_bits_for_any_number_of_threads(kind: str, n
         for threads, seed in ((1, 3), (2, 3), (4, 3), (2, 4))
     ]
     for other in runs[1:3]:
-        assert np.array_equal(runs[0].vectors, other.vectors) and np.array_equal(runs[0].outputs, other.outputs)
+        assert np.array_equal(runs[0].vectors, other.vectors) and np.array_equal(
+            runs[0].outputs, other.outputs
+        )
         assert runs[0].losses == other.losses and runs[0].targets == other.targets
     assert not np.array_equal(runs[0].vectors, runs[3].vectors)
     assert runs[0].losses[1] < runs[0].losses[0]
@@ -226,11 +255,18 @@ def nearness(result) -> float:
     return float((classes[near.argmax(1)] == classes).mean() - share.mean())
 
 
-@pytest.mark.parametrize("options", [
-    {"kind": "skipgram"}, {"kind": "cbow", "rate": 0.1}, {"kind": "skipgram", "reproducible": True},
-    {"kind": "skipgram", "average": True, "rate": 0.1}, {"kind": "skipgram", "negatives": 0},
-    {"kind": "skipgram", "subwords": Subwords(buckets=5000)},
-], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kind": "skipgram"},
+        {"kind": "cbow", "rate": 0.1},
+        {"kind": "skipgram", "reproducible": True},
+        {"kind": "skipgram", "average": True, "rate": 0.1},
+        {"kind": "skipgram", "negatives": 0},
+        {"kind": "skipgram", "subwords": Subwords(buckets=5000)},
+    ],
+    ids=str,
+)
 def test_words_of_one_class_end_up_near_and_the_loss_falls(options: dict):
     """The distributional hypothesis [A13]: a word is known by its company."""
     corpus = [list(one.words) for one in scenes(2000)]
@@ -259,7 +295,11 @@ def test_an_unseen_word_has_the_mean_of_its_ngrams():
     result = train(corpus, dim=24, epochs=5, sample=0.01, subwords=parts)
     flat, bounds = parts.table(["x", "where"])
     assert bounds.tolist() == [0, 1, 1 + len(parts.ngrams("where"))] and flat[0] == fnv1a(b"<x>") % 20_000 + 2
-    np.testing.assert_allclose(result.vector("kinglet"), np.mean([result.buckets[row] for row in parts.rows("kinglet")], 0), rtol=1e-5)
+    np.testing.assert_allclose(
+        result.vector("kinglet"),
+        np.mean([result.buckets[row] for row in parts.rows("kinglet")], 0),
+        rtol=1e-5,
+    )
     assert np.array_equal(result.vector("king"), result.vectors[result.vocabulary.index["king"]])
 
     def cosine(a: str, b: str) -> float:
@@ -284,18 +324,25 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
     assert shorter(np.array([0, 3, 13, 14, 22]), 4).tolist() == [0, 3, 7, 11, 13, 14, 18, 22]
 
 
-@pytest.mark.parametrize("corpus, options, sentence", [
-    (["alone"] * 9, {}, "no word has a neighbour"),
-    (["a a a"] * 9, {}, "the vocabulary is one word, 'a'"),
-    (["a b"] * 2, {"minimum": 5}, "lower --minimum"),
-    ([], {}, "the corpus has no words"),
-    (["a b"] * 9, {"kind": "glove"}, "neither skipgram nor cbow"),
-    (["a b"] * 9, {"dim": 0}, "dim 0"),
-    (["a b"] * 9, {"rate": float("nan")}, "rate nan"),
-    ((line for line in ["a b"]), {}, "a generator can be read only once"),
-    (encode(["a b"], Vocabulary.learn(["a b"], 1)), {}, "give its vocabulary too"),
-    (["a b c d", "b d a c"] * 50, {"rate": 1e38, "last_rate": 1e38}, "not finite after epoch 1: the steps are too long; lower --rate"),
-])
+@pytest.mark.parametrize(
+    "corpus, options, sentence",
+    [
+        (["alone"] * 9, {}, "no word has a neighbour"),
+        (["a a a"] * 9, {}, "the vocabulary is one word, 'a'"),
+        (["a b"] * 2, {"minimum": 5}, "lower --minimum"),
+        ([], {}, "the corpus has no words"),
+        (["a b"] * 9, {"kind": "glove"}, "neither skipgram nor cbow"),
+        (["a b"] * 9, {"dim": 0}, "dim 0"),
+        (["a b"] * 9, {"rate": float("nan")}, "rate nan"),
+        ((line for line in ["a b"]), {}, "a generator can be read only once"),
+        (encode(["a b"], Vocabulary.learn(["a b"], 1)), {}, "give its vocabulary too"),
+        (
+            ["a b c d", "b d a c"] * 50,
+            {"rate": 1e38, "last_rate": 1e38},
+            "not finite after epoch 1: the steps are too long; lower --rate",
+        ),
+    ],
+)
 def test_mistakes_are_one_sentence(corpus: list | Corpus, options: dict, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         train(corpus, **{"dim": 8, **QUIET, **options})

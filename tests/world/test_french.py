@@ -9,6 +9,8 @@ from seqloom.world import SHOWCASE, scenes, translate
 from seqloom.world.lexicon import agreeing, french_plural, vowel
 
 SAMPLE = list(scenes(6000, seed=21))
+
+
 def bag(text: str) -> set[str]:
     return set(text.split())
 
@@ -98,11 +100,34 @@ animal chien chat cheval oiseau loup homme garçon roi oncle enfant professeur m
 ruisseau canal gâteau œuf livre sac parapluie magasin hôpital musée château jardin parc arbre banc compte
 """)
 SINGULAR = {
-    "le": "m", "la": "f", "l'": "mf", "un": "m", "une": "f", "ce": "m", "cet": "m", "cette": "f", "du": "m", "au": "m",
-    "mon": "mf", "ma": "f",
+    "le": "m",
+    "la": "f",
+    "l'": "mf",
+    "un": "m",
+    "une": "f",
+    "ce": "m",
+    "cet": "m",
+    "cette": "f",
+    "du": "m",
+    "au": "m",
+    "mon": "mf",
+    "ma": "f",
 }
 FRONT = {
-    "petit", "petite", "grand", "grande", "vieux", "vieil", "vieille", "jeune", "beau", "bel", "belle", "nouveau", "nouvel", "nouvelle",
+    "petit",
+    "petite",
+    "grand",
+    "grande",
+    "vieux",
+    "vieil",
+    "vieille",
+    "jeune",
+    "beau",
+    "bel",
+    "belle",
+    "nouveau",
+    "nouvel",
+    "nouvelle",
 }
 BEFORE_VOWEL = "aeiouâêéèîôœh"
 
@@ -140,13 +165,17 @@ def test_every_singular_noun_has_an_article_of_its_gender():
                 if found[before + 1][0] in BEFORE_VOWEL:
                     assert determiner in ("l'", "un", "une", "cet", "cette", "mon"), one.french
                 else:
-                    assert determiner not in ("l'", "cet") and not (determiner == "mon" and word in FEMININE), one.french
+                    assert determiner not in ("l'", "cet") and not (
+                        determiner == "mon" and word in FEMININE
+                    ), one.french
     assert len(seen) > 70
 
 
 def test_every_elision_and_contraction_is_made():
     for one in SAMPLE:
-        assert not re.search(rf"\b(le|la|de|ne|que|ce) [{BEFORE_VOWEL}]", one.french, re.IGNORECASE), one.french
+        assert not re.search(rf"\b(le|la|de|ne|que|ce) [{BEFORE_VOWEL}]", one.french, re.IGNORECASE), (
+            one.french
+        )
         assert not re.search(r"\b(de|à) les?\b", one.french), one.french
         assert not re.search(rf"\b(l|d|n|qu)'[^{BEFORE_VOWEL}AEO]", one.french, re.IGNORECASE), one.french
         assert not re.search(r"\b(près|pas) (de )?des? des?\b|  | \.", one.french), one.french
@@ -156,12 +185,28 @@ def test_every_elision_and_contraction_is_made():
 
 
 def test_pronoun_and_adjective_agree_with_the_antecedent():
-    marked = {"fatigué": "il", "fatiguée": "elle", "étroit": "il", "étroite": "elle", "profond": "il", "profonde": "elle", "long": "il",
-               "longue": "elle", "frais": "il", "fraîche": "elle", "vieux": "il", "vieille": "elle", "léger": "il", "légère": "elle"}
+    marked = {
+        "fatigué": "il",
+        "fatiguée": "elle",
+        "étroit": "il",
+        "étroite": "elle",
+        "profond": "il",
+        "profonde": "elle",
+        "long": "il",
+        "longue": "elle",
+        "frais": "il",
+        "fraîche": "elle",
+        "vieux": "il",
+        "vieille": "elle",
+        "léger": "il",
+        "légère": "elle",
+    }
     checked = set()
     for one in SAMPLE:
         if one.antecedent:
-            pronoun, adjective = re.search(r"(?:parce qu'|car )(\w+) (?:est|était) (?:trop|très) (\w+)\.$", one.french).groups()
+            pronoun, adjective = re.search(
+                r"(?:parce qu'|car )(\w+) (?:est|était) (?:trop|très) (\w+)\.$", one.french
+            ).groups()
             means_object = one.antecedent[0] - one.antecedent[1] == 2
             nouns = [word for word in tokens(one.french) if word.lower() in FEMININE | MASCULINE]
             noun = nouns[-1 if means_object else 0].lower()
@@ -177,7 +222,13 @@ def test_spelling_rules():
     assert agreeing("heureux", "") == ("heureux", "heureuse", "heureux", "heureuses")
     assert agreeing("cher", "") == ("cher", "chère", "chers", "chères")
     assert agreeing("beau", "belle") == ("beau", "belle", "beaux", "belles")
-    assert [vowel(word) for word in ("homme", "île", "œuf", "Anna", "chat")] == [True, True, True, True, False]
+    assert [vowel(word) for word in ("homme", "île", "œuf", "Anna", "chat")] == [
+        True,
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_the_best_single_translation_reaches_a_high_bleu():

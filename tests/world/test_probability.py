@@ -6,7 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from seqloom.world import describe, entropy, log_probability, scenes, translation_log_probability, translations
+from seqloom.world import (
+    describe,
+    entropy,
+    log_probability,
+    scenes,
+    translation_log_probability,
+    translations,
+)
 from seqloom.world.grammar import GRAMMAR
 from seqloom.world.lexicon import FRAMES
 from seqloom.world.parse import derivations, parse
@@ -38,7 +45,9 @@ def enumerate_words(symbol: str, longest: int) -> list[tuple[float, tuple[str, .
     shortest = dict.fromkeys(GRAMMAR.rules, math.inf)
     for _ in range(30):
         for rule in GRAMMAR:
-            shortest[rule.left] = min(shortest[rule.left], sum(1 if isinstance(i, Terminal) else shortest[i] for i in rule.right))
+            shortest[rule.left] = min(
+                shortest[rule.left], sum(1 if isinstance(i, Terminal) else shortest[i] for i in rule.right)
+            )
 
     def expand(symbol: str, room: int) -> list[tuple[float, tuple[str, ...]]]:
         found = []
@@ -52,7 +61,11 @@ def enumerate_words(symbol: str, longest: int) -> list[tuple[float, tuple[str, .
                 if isinstance(item, Terminal):
                     front = [(p, (*words, item.word)) for p, words in front]
                 else:
-                    front = [(p * q, words + more) for p, words in front for q, more in expand(item, room - rest - len(words))]
+                    front = [
+                        (p * q, words + more)
+                        for p, words in front
+                        for q, more in expand(item, room - rest - len(words))
+                    ]
             found += front
         return found
 
@@ -81,20 +94,38 @@ def test_short_sentences_enumerated_one_by_one():
     assert len(set(strings)) == len(strings), "two derivations write the same sentence"
     assert math.fsum(p for p, _ in every) == pytest.approx(mass.sum(), rel=1e-9)
     three = [" ".join(words[:-1]) + "." for _, words in every if len(words) == 3]
-    assert math.fsum(math.exp(log_probability(text[0].upper() + text[1:])) for text in three) == pytest.approx(mass[3], rel=1e-9)
+    assert math.fsum(
+        math.exp(log_probability(text[0].upper() + text[1:])) for text in three
+    ) == pytest.approx(mass[3], rel=1e-9)
 
 
-@pytest.mark.parametrize("symbol", ["NP:boat:s", "NP:height:p", "WHY:0:it:s:no1", "HOW:road", "DO:sleep:p", "SEES:s"])
+@pytest.mark.parametrize(
+    "symbol", ["NP:boat:s", "NP:height:p", "WHY:0:it:s:no1", "HOW:road", "DO:sleep:p", "SEES:s"]
+)
 def test_a_symbols_strings_sum_to_one_under_the_parser(symbol):
     strings = {words for _, words in enumerate_words(symbol, 12)}
-    total = [math.exp(sum(rule.logp for rule in one)) for words in strings for one in derivations(list(words), GRAMMAR, symbol)]
+    total = [
+        math.exp(sum(rule.logp for rule in one))
+        for words in strings
+        for one in derivations(list(words), GRAMMAR, symbol)
+    ]
     assert math.fsum(total) == pytest.approx(1, abs=1e-12)
 
 
 def test_the_parser_counts_every_derivation_of_an_ambiguous_grammar():
-    toy = Grammar([Rule("S", 1, "@A @B", None), Rule("A", 1, "x/X", None), Rule("A", 1, "x/X x/X", None),
-                   Rule("B", 1, "x/X", None), Rule("B", 3, "x/X x/X", None)])
-    found = {length: sum(math.exp(sum(rule.logp for rule in one)) for one in derivations(["x"] * length, toy)) for length in range(1, 6)}
+    toy = Grammar(
+        [
+            Rule("S", 1, "@A @B", None),
+            Rule("A", 1, "x/X", None),
+            Rule("A", 1, "x/X x/X", None),
+            Rule("B", 1, "x/X", None),
+            Rule("B", 3, "x/X x/X", None),
+        ]
+    )
+    found = {
+        length: sum(math.exp(sum(rule.logp for rule in one)) for one in derivations(["x"] * length, toy))
+        for length in range(1, 6)
+    }
     assert found == pytest.approx({1: 0, 2: 1 / 8, 3: 3 / 8 + 1 / 8, 4: 3 / 8, 5: 0})
 
 
@@ -107,8 +138,11 @@ def test_recursion_without_end_is_refused():
 
 def test_the_sample_agrees_with_the_exact_entropy():
     exact = entropy()
-    for value, logs in ((exact.english, [one.english_logp for one in SAMPLE]), (exact.french, [one.french_logp for one in SAMPLE]),
-                        (exact.words, [-len(one.words) for one in SAMPLE])):
+    for value, logs in (
+        (exact.english, [one.english_logp for one in SAMPLE]),
+        (exact.french, [one.french_logp for one in SAMPLE]),
+        (exact.words, [-len(one.words) for one in SAMPLE]),
+    ):
         logs = -np.array(logs)
         assert abs(logs.mean() - value) < 4 * logs.std() / len(logs) ** 0.5
 
@@ -116,19 +150,37 @@ def test_the_sample_agrees_with_the_exact_entropy():
 def test_words_are_as_frequent_as_the_grammar_says():
     expected = {word: sum(tags.values()) for word, tags in GRAMMAR.vocabulary().items()}
     seen = Counter("a" if word == "an" else word for one in SAMPLE for word in one.words)
-    scores = [(seen[word] - len(SAMPLE) * mean) / (len(SAMPLE) * mean) ** 0.5 for word, mean in expected.items()]
+    scores = [
+        (seen[word] - len(SAMPLE) * mean) / (len(SAMPLE) * mean) ** 0.5 for word, mean in expected.items()
+    ]
     assert set(seen) <= set(expected)
     assert max(map(abs, scores)) < 5
     assert np.std(scores) < 1.2
 
 
-@pytest.mark.parametrize("text", [
-    "", ".", "The animal didn't cross the street because it was too.", "the animal was tired.", "The animal was tired",
-    "The animals crosses the street.", "The dog that the girls sees is tired.", "A animal was tired.", "An dog was tired.",
-    "The animal  was tired.", "A.",
-    "A  dog was tired.", "The animal was wide.", "The dog did n't sleep.", "The animal was tired .", "The anna was tired.",
-    "The animal didn't cross the street because it were too tired.", "The animal didn't cross the street because he was too tired.",
-])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ".",
+        "The animal didn't cross the street because it was too.",
+        "the animal was tired.",
+        "The animal was tired",
+        "The animals crosses the street.",
+        "The dog that the girls sees is tired.",
+        "A animal was tired.",
+        "An dog was tired.",
+        "The animal  was tired.",
+        "A.",
+        "A  dog was tired.",
+        "The animal was wide.",
+        "The dog did n't sleep.",
+        "The animal was tired .",
+        "The anna was tired.",
+        "The animal didn't cross the street because it were too tired.",
+        "The animal didn't cross the street because he was too tired.",
+    ],
+)
 def test_what_is_outside_the_language_has_probability_zero(text):
     assert log_probability(text) == -math.inf
     with pytest.raises(ValueError, match="not a sentence"):
@@ -141,7 +193,9 @@ def test_translations_form_a_distribution():
         choices = math.prod(len(rule.styles) for rule in parse(one.english)[0] if rule.styles)
         assert len(found) == choices, "two styles write the same French"
         assert math.fsum(map(math.exp, found.values())) == pytest.approx(1)
-        assert translation_log_probability(one.english, one.french) == pytest.approx(one.french_logp, abs=1e-12)
+        assert translation_log_probability(one.english, one.french) == pytest.approx(
+            one.french_logp, abs=1e-12
+        )
         assert translation_log_probability(one.english, one.french + " ") == -math.inf
         assert describe(one.english).french_logp == max(found.values())
 

@@ -18,7 +18,22 @@ def bag(text: str) -> set[str]:
 
 SAMPLE = list(scenes(5000, seed=3))
 PLURALS = {"men", "women", "children", "mice", "wolves"}
-UPOS = {"ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "NOUN", "NUM", "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "VERB"}
+UPOS = {
+    "ADJ",
+    "ADP",
+    "ADV",
+    "AUX",
+    "CCONJ",
+    "DET",
+    "NOUN",
+    "NUM",
+    "PART",
+    "PRON",
+    "PROPN",
+    "PUNCT",
+    "SCONJ",
+    "VERB",
+}
 BE = {"is": {"s"}, "was": {"s"}, "are": {"p"}, "were": {"p"}, "does": {"s"}, "do": {"p"}, "did": {"s", "p"}}
 PAST = bag("""
 saw watched found heard followed loved chased ate tasted stole carried pushed pulled hid crossed reached left bought sold cleaned
@@ -49,7 +64,12 @@ class Reader:
         while self.tag in ("DET", "NUM", "ADJ") or self.word == "my":
             self.at += 1
         assert self.tag in ("NOUN", "PROPN", "PRON"), (self.words, self.at)
-        number = "p" if self.word in PLURALS | {"they"} or (self.word.endswith("s") and self.word != "bus" and self.tag == "NOUN") else "s"
+        number = (
+            "p"
+            if self.word in PLURALS | {"they"}
+            or (self.word.endswith("s") and self.word != "bus" and self.tag == "NOUN")
+            else "s"
+        )
         self.at += 1
         if self.word == "and":
             self.at += 1
@@ -113,10 +133,22 @@ def test_tags_are_universal_and_one_per_word():
     assert all(len(one.words) == len(one.tags) for one in SAMPLE)
     table = dict(zip(describe(SHOWCASE[0]).words, describe(SHOWCASE[0]).tags, strict=True))
     assert table == {
-        "the": "DET", "animal": "NOUN", "did": "AUX", "n't": "PART", "cross": "VERB", "street": "NOUN", "because": "SCONJ", "it": "PRON",
-        "was": "AUX", "too": "ADV", "tired": "ADJ", ".": "PUNCT",
+        "the": "DET",
+        "animal": "NOUN",
+        "did": "AUX",
+        "n't": "PART",
+        "cross": "VERB",
+        "street": "NOUN",
+        "because": "SCONJ",
+        "it": "PRON",
+        "was": "AUX",
+        "too": "ADV",
+        "tired": "ADJ",
+        ".": "PUNCT",
     }
-    assert sum(len(tags) > 1 for tags in GRAMMAR.vocabulary().values()) >= 2, "no word has two tags: tagging would be a dictionary"
+    assert sum(len(tags) > 1 for tags in GRAMMAR.vocabulary().values()) >= 2, (
+        "no word has two tags: tagging would be a dictionary"
+    )
 
 
 def test_it_means_the_one_its_adjective_suits():
@@ -147,8 +179,15 @@ def test_a_bank_has_the_sense_its_context_gives():
     assert {one.bank for one in SAMPLE} == {None, "money", "river"}
 
 
-@pytest.mark.parametrize("text, antecedent, bank", zip(SHOWCASE, [(8, 1), (8, 6), (8, 1), (8, 6)] + [None] * 6,
-                         [None] * 4 + ["money", "river", "money", "river", None, None], strict=True))
+@pytest.mark.parametrize(
+    "text, antecedent, bank",
+    zip(
+        SHOWCASE,
+        [(8, 1), (8, 6), (8, 1), (8, 6)] + [None] * 6,
+        [None] * 4 + ["money", "river", "money", "river", None, None],
+        strict=True,
+    ),
+)
 def test_the_showcase_is_understood(text, antecedent, bank):
     one = describe(text)
     assert (one.english, one.antecedent, one.bank) == (text, antecedent, bank)
@@ -160,7 +199,9 @@ def test_a_scene_depends_on_its_seed_and_index_alone():
     assert [one.english for one in scenes(50, seed=1)] != [one.english for one in scenes(50, seed=2)]
     code = "from seqloom.world import scenes; print([one.english for one in scenes(40, seed=8)])"
     environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "77"}
-    other = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    other = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
     assert other.stdout.strip() == str([one.english for one in scenes(40, seed=8)])
 
 
@@ -182,6 +223,11 @@ def test_the_sampler_draws_with_splitmix():
 def test_the_page_lists_the_vocabulary_and_the_exact_figures():
     page = (Path(__file__).parents[2] / "docs" / "world.md").read_text("utf-8")
     for tag, words in vocabulary().items():
-        assert f"| {tag} | {' '.join(words)} |" in page, "run python -m seqloom.world and paste its tables into docs/world.md"
+        assert f"| {tag} | {' '.join(words)} |" in page, (
+            "run python -m seqloom.world and paste its tables into docs/world.md"
+        )
     exact = entropy()
-    assert f"nats per sentence | {exact.english:.4f} |" in page and f"given English, nats per sentence | {exact.french:.4f} |" in page
+    assert (
+        f"nats per sentence | {exact.english:.4f} |" in page
+        and f"given English, nats per sentence | {exact.french:.4f} |" in page
+    )

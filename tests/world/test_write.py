@@ -9,7 +9,9 @@ import pytest
 from seqloom.world import Scene, scenes, write
 from seqloom.world.write import splits
 
-FILES = {f"{split}.{kind}" for split in ("train", "valid", "test") for kind in ("en", "fr", "tags")} | {"scenes.jsonl"}
+FILES = {f"{split}.{kind}" for split in ("train", "valid", "test") for kind in ("en", "fr", "tags")} | {
+    "scenes.jsonl"
+}
 
 
 def test_files_are_aligned(tmp_path):
@@ -18,7 +20,9 @@ def test_files_are_aligned(tmp_path):
     records = [json.loads(line) for line in (tmp_path / "w" / "scenes.jsonl").read_text("utf-8").splitlines()]
     for split, size in (("train", 120), ("valid", 30), ("test", 20)):
         mine = [record for record in records if record["split"] == split]
-        english, french = ((tmp_path / "w" / f"{split}.{kind}").read_text("utf-8").splitlines() for kind in ("en", "fr"))
+        english, french = (
+            (tmp_path / "w" / f"{split}.{kind}").read_text("utf-8").splitlines() for kind in ("en", "fr")
+        )
         assert [record["english"] for record in mine] == english
         assert [record["french"] for record in mine] == french
         tagged = conllu.parse((tmp_path / "w" / f"{split}.tags").read_text("utf-8"))
@@ -26,7 +30,10 @@ def test_files_are_aligned(tmp_path):
         for text, sentence, record in zip(english, tagged, mine, strict=True):
             assert sentence.metadata["text"] == text
             assert [token["upos"] for token in sentence] == record["tags"]
-            spaced = "".join(token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ") for token in sentence)
+            spaced = "".join(
+                token["form"] + ("" if (token["misc"] or {}).get("SpaceAfter") == "No" else " ")
+                for token in sentence
+            )
             assert spaced.strip() == text
 
 

@@ -30,13 +30,24 @@ OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 
 
 def recipe(
-    what: str, overrides: Sequence[str], data: list[str] | None, valid: list[str] | None, seed: int | None, base: Path | None = None
+    what: str,
+    overrides: Sequence[str],
+    data: list[str] | None,
+    valid: list[str] | None,
+    seed: int | None,
+    base: Path | None = None,
 ) -> Any:
     """The checked config that the command line means; in `--data a b model.dim=64` what reads as an override is one."""
     from seqloom.run import Recipe
 
-    changes = [item for item in [*(data or []), *(valid or [])] if OVERRIDE.fullmatch(item) and not Path(item).exists()]
-    sides = [None if side is None else [item for item in side if item not in changes] for side in (data, valid)]
+    changes = [
+        item
+        for item in [*(data or []), *(valid or [])]
+        if OVERRIDE.fullmatch(item) and not Path(item).exists()
+    ]
+    sides = [
+        None if side is None else [item for item in side if item not in changes] for side in (data, valid)
+    ]
     made = Recipe.of(what, [*overrides, *changes], *sides, seed)
     if base is None:
         return made
@@ -71,7 +82,9 @@ def typed() -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise ValueError(f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8; convert the text to UTF-8") from None
+            raise ValueError(
+                f"stdin:{number}: byte {error.start + 1} of the line is not UTF-8; convert the text to UTF-8"
+            ) from None
 
 
 def need_text(texts: Sequence[str], what: str) -> None:
@@ -94,7 +107,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; end with 0, or 2 for the user's mistakes, 1 for a run gone wrong, 128 + n for signal n."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        app([Dash(word) if word == "-" else word for word in words], exit_on_error=False, print_error=False, result_action="return_value")
+        app(
+            [Dash(word) if word == "-" else word for word in words],
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
         print(end="", flush=True)
     except (CycloptsError, ValueError) as error:
         fail(str(error), 2)
@@ -124,6 +142,9 @@ def forget_output() -> None:
 
 def fail(sentence: str, code: int) -> None:
     """End with one line of at most some 1,000 characters, in which control characters, as a file may be named with, are shown and not obeyed."""
-    plain = "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in " ".join(sentence.split()))
+    plain = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in " ".join(sentence.split())
+    )
     print(f"seqloom: {plain if len(plain) <= 1000 else plain[:999] + '…'}", file=sys.stderr)
     sys.exit(code)

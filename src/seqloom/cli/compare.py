@@ -71,14 +71,20 @@ def compare(
     from seqloom.compare.show import lines, render, report
     from seqloom.compare.systems import TABLE2
 
-    chosen = [one for system in systems or ("table2",) for one in (TABLE2 if system == "table2" else [system])]
+    chosen = [
+        one for system in systems or ("table2",) for one in (TABLE2 if system == "table2" else [system])
+    ]
     budgets = {"minutes": minutes, "tokens": tokens, "flops": flops, "steps": steps}
     given = [(kind, float(value)) for kind, value in budgets.items() if value is not None]
     if len(given) > 1:
-        raise ValueError(f"several budgets ({', '.join(kind for kind, _ in given)}): a fair comparison has one")
+        raise ValueError(
+            f"several budgets ({', '.join(kind for kind, _ in given)}): a fair comparison has one"
+        )
     sides = [data, valid, test]
     if any(sides) and not all(side and len(side) == 2 for side in sides):
-        raise ValueError("give --data, --valid and --test each a source and a target file, or none of them for the built-in world")
+        raise ValueError(
+            "give --data, --valid and --test each a source and a target file, or none of them for the built-in world"
+        )
     if not any(sides):
         sides = little_world(out)
     study = Study(out / "runs", tuple(chosen), *(tuple(str(Path(p).resolve()) for p in side) for side in sides), (given or [("minutes", 10.0)])[0],
@@ -89,7 +95,11 @@ def compare(
     place = out / "compare.html"
     if found:
         files.write_whole(place, render(study, found, failed))
-    show({**report(found), "failed": failed, "page": str(place)}, [*lines(found), *failed, f"page: {place}"], json)
+    show(
+        {**report(found), "failed": failed, "page": str(place)},
+        [*lines(found), *failed, f"page: {place}"],
+        json,
+    )
     if failed:
         sys.exit(1)
 
@@ -100,7 +110,9 @@ def little_world(out: Path) -> list[list[str]]:
     text = out / "world"
     if not text.exists():
         world.write(text, train=20_000, valid=500, test=500)
-    return [[str(text / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid", "test")]
+    return [
+        [str(text / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid", "test")
+    ]
 
 
 def say(sentence: str) -> None:

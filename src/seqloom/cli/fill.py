@@ -28,8 +28,13 @@ def fill(run: Path, /, *texts: str, top: Count = 5, threads: Threads = None, jso
     from seqloom.gaps import fill as guess
 
     loaded = opened(run, threads)
-    asked = asked_prompts(texts, False, "nothing to fill: give a text with [MASK] in it, or pipe lines into stdin")
+    asked = asked_prompts(
+        texts, False, "nothing to fill: give a text with [MASK] in it, or pipe lines into stdin"
+    )
     for text, filled in zip(asked, guess(loaded, asked, top), strict=True):
         gaps = [[one._asdict() for one in gap] for gap in filled.gaps]
-        lines = [filled.text, *("  " + ", ".join(f"{one.token} {one.probability:.3f}" for one in gap) for gap in filled.gaps)]
+        lines = [
+            filled.text,
+            *("  " + ", ".join(f"{one.token} {one.probability:.3f}" for one in gap) for gap in filled.gaps),
+        ]
         show({"text": text, "filled": filled.text, "gaps": gaps}, lines, json)

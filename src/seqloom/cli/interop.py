@@ -32,7 +32,11 @@ def bring(source: Path, /, *, out: Path, tokenizer: Path | None = None, json: bo
     run = read(source, out, tokenizer)
     found = run.results()
     kind, count = found["imported"]["kind"], found["parameters"]
-    show({"run": str(out), **found}, [f"{kind}: {count:,} parameters, {run.tokenizer.get_vocab_size():,} tokens", f"run: {out}"], json)
+    show(
+        {"run": str(out), **found},
+        [f"{kind}: {count:,} parameters, {run.tokenizer.get_vocab_size():,} tokens", f"run: {out}"],
+        json,
+    )
 
 
 @app.command
@@ -106,11 +110,18 @@ def embed(
     found = vectors(loaded, texts, length=length)
     if quantize and len(exact):
         near = (exact * found[:SAMPLE]).sum(1)
-        print(f"{quantize}: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over {len(near)} lines", file=sys.stderr)
+        print(
+            f"{quantize}: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over {len(near)} lines",
+            file=sys.stderr,
+        )
     if out is not None:
         np.save(out, found)
         print(f"{len(found)} vectors of {found.shape[1]}: {out}", file=sys.stderr)
         return
     for text, vector in zip(texts, found, strict=True):
         numbers = [round(float(value), 6) for value in vector]
-        print(jsons.dumps({"text": text, "vector": numbers}, ensure_ascii=False) if json else " ".join(f"{value:.6f}" for value in numbers))
+        print(
+            jsons.dumps({"text": text, "vector": numbers}, ensure_ascii=False)
+            if json
+            else " ".join(f"{value:.6f}" for value in numbers)
+        )

@@ -9,7 +9,15 @@ from seqloom.cli.app import OVERRIDE, Files, Threads, app, recipe, show
 
 
 @app.command
-def check(what: str, /, *overrides: str, data: Files = None, valid: Files = None, seed: int | None = None, json: bool = False) -> None:
+def check(
+    what: str,
+    /,
+    *overrides: str,
+    data: Files = None,
+    valid: Files = None,
+    seed: int | None = None,
+    json: bool = False,
+) -> None:
     """Build everything a config describes, read a little data, and report sizes without training.
 
     Parameters
@@ -30,7 +38,14 @@ def check(what: str, /, *overrides: str, data: Files = None, valid: Files = None
     from seqloom.check import check as look
 
     report = look(recipe(what, overrides, data, valid, seed))
-    show(report, [f"{name:24}{value:,}" if isinstance(value, int) else f"{name:24}{value}" for name, value in report.items()], json)
+    show(
+        report,
+        [
+            f"{name:24}{value:,}" if isinstance(value, int) else f"{name:24}{value}"
+            for name, value in report.items()
+        ],
+        json,
+    )
 
 
 @app.command
@@ -88,7 +103,10 @@ def explain(
 
 @app.command
 def data(
-    *files: str, form: Literal["Text", "Lines", "Parallel", "Table", "JSONLines"] = "Lines", show_first: int = 3, json: bool = False
+    *files: str,
+    form: Literal["Text", "Lines", "Parallel", "Table", "JSONLines"] = "Lines",
+    show_first: int = 3,
+    json: bool = False,
 ) -> None:
     """Read text files as training would, and say what is in them: records, characters, words, and the first few.
 
@@ -115,13 +133,23 @@ def data(
         if len(first) < show_first:
             first.append(list(record))
     report = {"records": records, "characters": characters, "words": words, "first": first}
-    lines = [f"{records:,} records, {characters:,} characters, {words:,} words", *(" | ".join(record).rstrip("\n") for record in first)]
+    lines = [
+        f"{records:,} records, {characters:,} characters, {words:,} words",
+        *(" | ".join(record).rstrip("\n") for record in first),
+    ]
     show(report, lines, json)
 
 
 @app.command
 def world(
-    out: Path | None = None, *, train: int = 20000, valid: int = 500, test: int = 1000, show_first: int = 5, seed: int = 0, json: bool = False
+    out: Path | None = None,
+    *,
+    train: int = 20000,
+    valid: int = 500,
+    test: int = 1000,
+    show_first: int = 5,
+    seed: int = 0,
+    json: bool = False,
 ) -> None:
     """The built-in world: show some scenes with their exact probabilities, or write a corpus of it to a folder.
 
@@ -149,7 +177,12 @@ def world(
         show({"folder": str(out)}, [f"written to {out}: train, valid and test, each .en and .fr"], json)
         return
     for scene in little.scenes(show_first, seed):
-        lines = [scene.english, scene.french, f"  log p(english) {scene.english_logp:.2f}, log p(french | english) {scene.french_logp:.2f} nats", ""]
+        lines = [
+            scene.english,
+            scene.french,
+            f"  log p(english) {scene.english_logp:.2f}, log p(french | english) {scene.french_logp:.2f} nats",
+            "",
+        ]
         show(scene._asdict(), lines, json)
 
 

@@ -65,8 +65,11 @@ def train(
         return
     results = finished.results()
     held = {number["name"]: number["value"] for number in results["held out"]}
-    lines = [f"held out: {held['nats per token']:.4f} nats per token, perplexity {held['perplexity']:.2f}" if "perplexity" in held
-             else "held out: " + ", ".join(f"{name} {value:.2f}" for name, value in held.items())]
+    lines = [
+        f"held out: {held['nats per token']:.4f} nats per token, perplexity {held['perplexity']:.2f}"
+        if "perplexity" in held
+        else "held out: " + ", ".join(f"{name} {value:.2f}" for name, value in held.items())
+    ]
     if "bits per byte" in held:
         lines[0] += f", {held['bits per byte']:.4f} bits per byte"
     if results["promised"]:
@@ -139,7 +142,10 @@ def evaluate(
         stays = put(loaded, quantize)
         again = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
         report |= {quantize: [number.json() for number in again], "not quantised": stays}
-        lines += ["", *(beside(number, other, quantize) for number, other in zip(numbers, again, strict=False))]
+        lines += [
+            "",
+            *(beside(number, other, quantize) for number, other in zip(numbers, again, strict=False)),
+        ]
         lines += [f"in single precision still: {', '.join(stays)}"] if stays else []
     if confusion:
         from seqloom.evaluate import confused
@@ -229,7 +235,9 @@ def generate(
         raise ValueError("--temperature 0 would be the most probable token at every step: say --greedy")
     drawn = Sample(temperature, top_k, top_p)
     if chosen and (greedy or beam > 1):
-        raise ValueError(f"{'--greedy' if greedy else f'--beam {beam}'} draws nothing: leave --temperature, --top-k, --top-p and --samples out")
+        raise ValueError(
+            f"{'--greedy' if greedy else f'--beam {beam}'} draws nothing: leave --temperature, --top-k, --top-p and --samples out"
+        )
     if nbest > beam:
         raise ValueError(f"--nbest {nbest} needs a beam at least as wide: say --beam {nbest}")
     if logprobs and beam > 1:
@@ -237,10 +245,19 @@ def generate(
     need_text(stops, "--stop")
     loaded = opened(run, threads, quantize)
     if loaded.model.continues is None:
-        raise ValueError(f"{run}: a {type(loaded.model).__name__} writes no text; let it answer: seqloom predict {run} FILE")
+        raise ValueError(
+            f"{run}: a {type(loaded.model).__name__} writes no text; let it answer: seqloom predict {run} FILE"
+        )
     texts = asked_prompts(prompts, loaded.model.continues)
     pick = drawn if not greedy and (loaded.model.continues or chosen) else Greedy()
-    if len(texts) == 1 and samples == 1 and beam == 1 and loaded.model.continues and not json and not logprobs:
+    if (
+        len(texts) == 1
+        and samples == 1
+        and beam == 1
+        and loaded.model.continues
+        and not json
+        and not logprobs
+    ):
         from seqloom.evaluate import stream
 
         pieces = stream(loaded, texts[0], pick, length, seed, repetition, stops)
@@ -249,21 +266,50 @@ def generate(
             print(piece, end="", flush=True)
         print()
         return
-    found = answer(loaded, texts, pick, beam, penalty, length, nbest, seed, repetition=repetition, stop=stops, workers=workers, samples=samples)
+    found = answer(
+        loaded,
+        texts,
+        pick,
+        beam,
+        penalty,
+        length,
+        nbest,
+        seed,
+        repetition=repetition,
+        stop=stops,
+        workers=workers,
+        samples=samples,
+    )
     if full := sum(one.ended == "context" for written in found for one in written):
-        print(f"{full:,} of the texts end where the model's context of {loaded.model.context:,} tokens is full", file=sys.stderr)
+        print(
+            f"{full:,} of the texts end where the model's context of {loaded.model.context:,} tokens is full",
+            file=sys.stderr,
+        )
     for text, written in zip(texts, found, strict=True):
         if json:
-            report = {"prompt": text, "texts": [one.text for one in written], "ended": [one.ended for one in written]}
+            report = {
+                "prompt": text,
+                "texts": [one.text for one in written],
+                "ended": [one.ended for one in written],
+            }
             report["log probabilities"] = [one.log_probability for one in written]
             if logprobs:
-                report["tokens"] = [[{"token": token, "log probability": value} for token, value in each(loaded, one)] for one in written]
+                report["tokens"] = [
+                    [{"token": token, "log probability": value} for token, value in each(loaded, one)]
+                    for one in written
+                ]
             print(jsons.dumps(report, ensure_ascii=False))
             continue
         for one in written:
             print(text + one.text if loaded.model.continues else one.text)
             if logprobs:
-                print("".join(f"{value:10.4f}  {jsons.dumps(token, ensure_ascii=False)}\n" for token, value in each(loaded, one)), end="")
+                print(
+                    "".join(
+                        f"{value:10.4f}  {jsons.dumps(token, ensure_ascii=False)}\n"
+                        for token, value in each(loaded, one)
+                    ),
+                    end="",
+                )
 
 
 def each(run: Any, one: Any) -> list[tuple[str, float]]:
@@ -273,7 +319,9 @@ def each(run: Any, one: Any) -> list[tuple[str, float]]:
 
 
 def asked_prompts(
-    prompts: Sequence[str], continues: bool, none: str = "nothing to translate: give a sentence, or pipe lines into stdin"
+    prompts: Sequence[str],
+    continues: bool,
+    none: str = "nothing to translate: give a sentence, or pipe lines into stdin",
 ) -> list[str]:
     """The prompts given, or the lines of stdin; a language model with none at all begins from nothing."""
     if prompts and list(prompts) != ["-"]:

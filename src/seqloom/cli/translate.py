@@ -98,7 +98,9 @@ def translate(
     if kind in (".po", ".tmx"):
 
         def whole(texts: list[str]) -> list[str]:
-            return [found[0].text for found in translated(loaded, texts, search._replace(nbest=1, align=False))]
+            return [
+                found[0].text for found in translated(loaded, texts, search._replace(nbest=1, align=False))
+            ]
 
         if kind == ".tmx" and not target:
             raise ValueError(f"{file}: say which language to add, as in --target de")
@@ -112,9 +114,14 @@ def translate(
     def shown() -> Iterator[str]:
         for line, found in stream(loaded, read(file), search):
             if json:
-                yield jsons.dumps({"source": line, "translations": [report_of(one) for one in found]}, ensure_ascii=False)
+                yield jsons.dumps(
+                    {"source": line, "translations": [report_of(one) for one in found]}, ensure_ascii=False
+                )
             else:
-                yield "\t".join(f"{one.text} ||| {pairs(one.aligned.words())}" if one.aligned else one.text for one in found)
+                yield "\t".join(
+                    f"{one.text} ||| {pairs(one.aligned.words())}" if one.aligned else one.text
+                    for one in found
+                )
 
     if out:
         files.write_whole(out, "".join(f"{line}\n" for line in shown()))
@@ -125,7 +132,15 @@ def translate(
 
 @app.command
 def align(
-    run: Path, source: Path, target: Path, /, *, lexicon: Path | None = None, ensemble: Runs = None, threads: Threads = None, json: bool = False
+    run: Path,
+    source: Path,
+    target: Path,
+    /,
+    *,
+    lexicon: Path | None = None,
+    ensemble: Runs = None,
+    threads: Threads = None,
+    json: bool = False,
 ) -> None:
     """Align two files of translations line by line, by a run's attention: source word-target word, as in 0-0 1-2.
 
@@ -153,7 +168,9 @@ def align(
 
     loaded = together([opened(one, threads) for one in (run, *(ensemble or []))])
     if loaded.model.continues:
-        raise ValueError(f"{run}: the run is a language model; align with a run of transformer, rnnsearch or the like")
+        raise ValueError(
+            f"{run}: the run is a language model; align with a run of transformer, rnnsearch or the like"
+        )
     records = Parallel([source, target])
     if lexicon:
         found = learn_lexicon(loaded, records)
@@ -161,7 +178,11 @@ def align(
         print(f"{len(found):,} words: {lexicon}", file=sys.stderr)
         return
     for one in align_all(loaded, records):
-        print(jsons.dumps({"source": one.source, "target": one.target, **one.json()}, ensure_ascii=False) if json else pairs(one.words()))
+        print(
+            jsons.dumps({"source": one.source, "target": one.target, **one.json()}, ensure_ascii=False)
+            if json
+            else pairs(one.words())
+        )
 
 
 @app.command
@@ -180,12 +201,21 @@ def dictionary(file: Path, /, *, out: Path = Path("data/g2p"), json: bool = Fals
     from seqloom.text.dictionary import split
 
     counts = split(file, out)
-    show({"folder": str(out), "words": counts}, [f"{count:8,} words: {out / name}.dict" for name, count in counts.items()], json)
+    show(
+        {"folder": str(out), "words": counts},
+        [f"{count:8,} words: {out / name}.dict" for name, count in counts.items()],
+        json,
+    )
 
 
 def report_of(one: Any) -> dict[str, Any]:
     """A translation as JSON."""
-    facts = {"text": one.text, "log_probability": one.log_probability, "score": one.score, "finished": one.finished}
+    facts = {
+        "text": one.text,
+        "log_probability": one.log_probability,
+        "score": one.score,
+        "finished": one.finished,
+    }
     return {**facts, "alignment": one.aligned.json()} if one.aligned else facts
 
 

@@ -106,12 +106,22 @@ def train(
     from seqloom.words.learn import Lowered, learn
 
     if not files:
-        raise ValueError("no text: say which files to learn from, as in: seqloom vectors train FILE, or: seqloom vectors train world")
-    if min(dim, minimum, threads, memory) < 1 or any(option is not None and option <= 0 for option in (window, epochs, most, rate)):
-        raise ValueError("--dim, --window, --epochs, --minimum, --most, --rate, --threads and --memory must be above 0; correct the one that is not")
+        raise ValueError(
+            "no text: say which files to learn from, as in: seqloom vectors train FILE, or: seqloom vectors train world"
+        )
+    if min(dim, minimum, threads, memory) < 1 or any(
+        option is not None and option <= 0 for option in (window, epochs, most, rate)
+    ):
+        raise ValueError(
+            "--dim, --window, --epochs, --minimum, --most, --rate, --threads and --memory must be above 0; correct the one that is not"
+        )
     if min(negatives, sample, seed) < 0:
         raise ValueError("--negatives, --sample and --seed must be 0 or more; correct the one that is not")
-    name = "world" if files == ("world",) else "+".join(Path(file).name.removesuffix(".gz").removesuffix(".txt") for file in files)
+    name = (
+        "world"
+        if files == ("world",)
+        else "+".join(Path(file).name.removesuffix(".gz").removesuffix(".txt") for file in files)
+    )
     folder = out or Path(f"vectors-{name}-{kind}")
     if files == ("world",) and not Path("world").is_file():
         from seqloom import world
@@ -122,7 +132,9 @@ def train(
 
         paths = [local(file) for file in files]
         source = Lowered(paths) if lowercase else paths
-    with formats.new_folder(folder) as draft:  # a place that cannot be written is found before the work, not after it
+    with formats.new_folder(
+        folder
+    ) as draft:  # a place that cannot be written is found before the work, not after it
         found = learn(
             source, kind, dim, window, epochs, minimum, most, negatives, sample, rate, subwords, average, threads, seed, reproducible,
             memory << 20, Speaker(),
@@ -131,14 +143,18 @@ def train(
         formats.fill(draft, found)
     took, losses = found.meta["took"], found.meta.get("losses")
     speed = next((f", {took[unit]:,.0f} {unit}" for unit in ("words/s", "cells/s") if unit in took), "")
-    lines = [f"{len(found):,} words of {found.meta['corpus words']:,} seen, size {dim}, {took['seconds']:.1f} s{speed}"]
+    lines = [
+        f"{len(found):,} words of {found.meta['corpus words']:,} seen, size {dim}, {took['seconds']:.1f} s{speed}"
+    ]
     if losses:
         lines.append("loss by epoch: " + " ".join(f"{loss:.4f}" for loss in losses))
     show({"folder": str(folder), "words": len(found), **found.meta}, [*lines, f"vectors: {folder}"], json)
 
 
 @vectors.command
-def nearest(path: Path, /, *words: str, count: int = 10, by: Literal["cosine", "dot"] = "cosine", json: bool = False) -> None:
+def nearest(
+    path: Path, /, *words: str, count: int = 10, by: Literal["cosine", "dot"] = "cosine", json: bool = False
+) -> None:
     """The words most like each of the given ones.
 
     Parameters
@@ -163,12 +179,24 @@ def nearest(path: Path, /, *words: str, count: int = 10, by: Literal["cosine", "
     lines = []
     for word, near in answers.items():
         lines += [*([""] if lines else []), *([word] if len(words) > 1 else []), *_ranked(near)]
-    show({word: [{"word": one, by: score} for one, score in near] for word, near in answers.items()}, lines, json)
+    show(
+        {word: [{"word": one, by: score} for one, score in near] for word, near in answers.items()},
+        lines,
+        json,
+    )
 
 
 @vectors.command
 def analogy(
-    path: Path, a: str, b: str, c: str, /, *, count: int = 5, method: Literal["add", "mul"] = "add", json: bool = False
+    path: Path,
+    a: str,
+    b: str,
+    c: str,
+    /,
+    *,
+    count: int = 5,
+    method: Literal["add", "mul"] = "add",
+    json: bool = False,
 ) -> None:
     """A is to B as C is to what?
 
@@ -192,7 +220,11 @@ def analogy(
     from seqloom.words.formats import load
 
     found = load(path).analogy(a, b, c, count, method)
-    show({"question": [a, b, c], "answers": [{"word": word, "score": score} for word, score in found]}, _ranked(found), json)
+    show(
+        {"question": [a, b, c], "answers": [{"word": word, "score": score} for word, score in found]},
+        _ranked(found),
+        json,
+    )
 
 
 def _ranked(near: list[tuple[str, float]]) -> list[str]:
@@ -201,7 +233,13 @@ def _ranked(near: list[tuple[str, float]]) -> list[str]:
 
 @vectors.command
 def evaluate(
-    path: Path, /, *files: str, method: Literal["add", "mul"] = "add", most: int | None = None, case: bool = False, json: bool = False
+    path: Path,
+    /,
+    *files: str,
+    method: Literal["add", "mul"] = "add",
+    most: int | None = None,
+    case: bool = False,
+    json: bool = False,
 ) -> None:
     """Measure vectors: analogy files give accuracies, word-similarity files Spearman's correlation.
 
@@ -229,15 +267,29 @@ def evaluate(
     scores = [score for file in files for score in measure(found, file, not case, most, method)]
     lines = []
     for score in scores:
-        value = f"{score.number.value:8.4f}  [{score.low:.4f}, {score.high:.4f}]" if score.known else f"{'–':>8}{'':20}"
+        value = (
+            f"{score.number.value:8.4f}  [{score.low:.4f}, {score.high:.4f}]"
+            if score.known
+            else f"{'–':>8}{'':20}"
+        )
         lines.append(f"{score.number.name:28}{value}  {score.known:,} of {score.asked:,}")
-    shown = dict.fromkeys(score.number.signature for score in scores if score.number.name.startswith(("total", "Spearman")))
+    shown = dict.fromkeys(
+        score.number.signature for score in scores if score.number.name.startswith(("total", "Spearman"))
+    )
     show({"vectors": str(path), "numbers": [score.json() for score in scores]}, [*lines, *shown], json)
 
 
 @vectors.command
 def map(
-    path: Path, out: Path = Path("map.html"), /, *, most: int = 2000, tsne: bool = False, clusters: int = 10, seed: int = 0, json: bool = False
+    path: Path,
+    out: Path = Path("map.html"),
+    /,
+    *,
+    most: int = 2000,
+    tsne: bool = False,
+    clusters: int = 10,
+    seed: int = 0,
+    json: bool = False,
 ) -> None:
     """Draw the most frequent words as a map: one HTML page with search and neighbours that needs no network.
 
@@ -264,12 +316,21 @@ def map(
     free(out)
     report = write_map(load(path), out, most, tsne, clusters, seed=seed)
     share = f"two principal components hold {report['variance']:.1%} of the variance"
-    show({"page": str(out), **report}, [f"{report['words']:,} of {report['of']:,} words; {share}", f"page: {out}"], json)
+    show(
+        {"page": str(out), **report},
+        [f"{report['words']:,} of {report['of']:,} words; {share}", f"page: {out}"],
+        json,
+    )
 
 
 @vectors.command
 def convert(
-    source: Path, target: Path, /, *, form: Literal["folder", "word2vec", "binary", "glove"] = "folder", json: bool = False
+    source: Path,
+    target: Path,
+    /,
+    *,
+    form: Literal["folder", "word2vec", "binary", "glove"] = "folder",
+    json: bool = False,
 ) -> None:
     """Write vectors in another form; the form of the source is recognised.
 
@@ -337,7 +398,9 @@ def compare(
     from seqloom.words.table import feature_sets, told
 
     if min(ngrams, minimum, dim) < 1 or seed < 0:
-        raise ValueError("--ngrams, --minimum and --dim must be 1 or more, --seed 0 or more; correct the one that is not")
+        raise ValueError(
+            "--ngrams, --minimum and --dim must be 1 or more, --seed 0 or more; correct the one that is not"
+        )
     if out is not None:
         free(out)
     known, new = read(train), read(test)
@@ -349,14 +412,22 @@ def compare(
     lines = [f"{'test accuracy':{width}}" + "".join(f"{name:>24}" for name in names)]
     for features in sets:
         row = {cell.classifier: cell.score for cell in cells if cell.features == features.name}
-        figures = (f"{row[name].number.value:.4f} [{row[name].low:.3f}, {row[name].high:.3f}]" for name in names)
+        figures = (
+            f"{row[name].number.value:.4f} [{row[name].low:.3f}, {row[name].high:.3f}]" for name in names
+        )
         lines.append(f"{features.name:{width}}" + "".join(f"{figure:>24}" for figure in figures))
-    lines += [f"{len(known[0]):,} training texts, {len(new[0]):,} test texts; intervals are Wilson's at 95 %",
-              f"best on held-out training texts: {best.features}, {best.classifier} ({best.held:.4f}); test {best.score.number.value:.4f}"]
+    lines += [
+        f"{len(known[0]):,} training texts, {len(new[0]):,} test texts; intervals are Wilson's at 95 %",
+        f"best on held-out training texts: {best.features}, {best.classifier} ({best.held:.4f}); test {best.score.number.value:.4f}",
+    ]
     if out is not None:
         classical.save(best.fitted, out, best.score.json())
         lines.append(f"classifier: {out}")
-    report = {"numbers": [{**cell.score.json(), "held": cell.held} for cell in cells], "best": best.score.number.name, "folder": out and str(out)}
+    report = {
+        "numbers": [{**cell.score.json(), "held": cell.held} for cell in cells],
+        "best": best.score.number.name,
+        "folder": out and str(out),
+    }
     show(report, lines, json)
 
 
@@ -381,4 +452,8 @@ def predict(folder: Path, /, *texts: str, json: bool = False) -> None:
     for text, row in zip(asked, classifier.probabilities(asked) if asked else (), strict=True):
         ranked = sorted(zip(classifier.labels, row.tolist(), strict=True), key=lambda pair: -pair[1])
         label, share = ranked[0]
-        show({"text": text, "label": label, "probabilities": dict(ranked)}, [f"{label}\t{share:.4f}\t{text}"], json)
+        show(
+            {"text": text, "label": label, "probabilities": dict(ranked)},
+            [f"{label}\t{share:.4f}\t{text}"],
+            json,
+        )

@@ -26,8 +26,18 @@ def lines(found: Sequence[Row]) -> list[str]:
     """Aligned columns."""
     grid = [list(HEAD), *map(cells, found)]
     widths = [max(len(line[column]) for line in grid) for column in range(len(HEAD))]
-    shown = ["  ".join(f"{cell:<{w}}" if n == 0 else f"{cell:>{w}}" for n, (cell, w) in enumerate(zip(line, widths, strict=True))) for line in grid]
-    return [*shown, f"measured here, seeds: {found[0].seeds}; {found[0].signature}"] if found else ["no finished run"]
+    shown = [
+        "  ".join(
+            f"{cell:<{w}}" if n == 0 else f"{cell:>{w}}"
+            for n, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in grid
+    ]
+    return (
+        [*shown, f"measured here, seeds: {found[0].seeds}; {found[0].signature}"]
+        if found
+        else ["no finished run"]
+    )
 
 
 def report(found: Sequence[Row]) -> dict[str, Any]:
@@ -43,7 +53,10 @@ def curves(study: Study, found: Sequence[Row]) -> dict[str, tuple[list[float], l
             continue
         text = (folders[row.system] / "metrics.jsonl").read_text("utf-8")
         points = [one for one in map(json.loads, text.splitlines()) if "valid" in one]
-        result[row.system] = ([row.flops * one["step"] / row.steps for one in points], [one["valid"] for one in points])
+        result[row.system] = (
+            [row.flops * one["step"] / row.steps for one in points],
+            [one["valid"] for one in points],
+        )
     return result
 
 
@@ -76,9 +89,17 @@ def render(study: Study, found: Sequence[Row], failed: Sequence[str], shown: int
     written = {row.system: outputs(study, *folders[row.system])[0] for row in found}
     parts.append("<h2>The same sentences</h2>")
     for i in chosen:
-        block = [["source", sources[i]], ["reference", targets[i]], *([system, texts[i]] for system, texts in written.items())]
+        block = [
+            ["source", sources[i]],
+            ["reference", targets[i]],
+            *([system, texts[i]] for system, texts in written.items()),
+        ]
         parts.append(table(("", ""), block, text=(1,)))
     reported = [[one.system, *("–" if x is None else f"{x:.4g}" for x in one[1:])] for one in REPORTED]
-    parts.append("<h2>Reported elsewhere</h2><p class=soft>Other data, other sizes, other scripts: not to be compared with the figures above.</p>")
-    parts.append(table(("system", "BLEU en-de", "BLEU en-fr", "FLOPs en-de", "FLOPs en-fr"), reported, SOURCE))
+    parts.append(
+        "<h2>Reported elsewhere</h2><p class=soft>Other data, other sizes, other scripts: not to be compared with the figures above.</p>"
+    )
+    parts.append(
+        table(("system", "BLEU en-de", "BLEU en-fr", "FLOPs en-de", "FLOPs en-fr"), reported, SOURCE)
+    )
     return page("Comparison", "\n".join(parts))

@@ -18,7 +18,9 @@ def widened(tree: Any, factor: float) -> Any:
     """A copy of the tree with each `dim` times the factor."""
     if isinstance(tree, dict):
         return {
-            key: max(STEP, STEP * round(value * factor / STEP)) if key == "dim" and isinstance(value, int) else widened(value, factor)
+            key: max(STEP, STEP * round(value * factor / STEP))
+            if key == "dim" and isinstance(value, int)
+            else widened(value, factor)
             for key, value in tree.items()
         }
     return [widened(value, factor) for value in tree] if isinstance(tree, list) else tree
@@ -39,7 +41,9 @@ def sized(tree: config.Tree, parameters: float) -> config.Tree:
 
     low, high = LEAST, MOST
     if not count(at(low)) <= parameters <= count(at(high)):
-        raise ValueError(f"parameters={parameters:g}: this system has from {count(at(low)):,} to {count(at(high)):,}; choose within")
+        raise ValueError(
+            f"parameters={parameters:g}: this system has from {count(at(low)):,} to {count(at(high)):,}; choose within"
+        )
     for _ in range(24):
         middle = (low * high) ** 0.5
         low, high = (middle, high) if count(at(middle)) < parameters else (low, middle)

@@ -42,8 +42,16 @@ class Study(NamedTuple):
 
     def facts(self) -> dict[str, Any]:
         """What all runs of a folder must share; systems and seeds may be added."""
-        content = {side: [files.sha256(Path(path))[:12] for path in getattr(self, side)] for side in ("train", "valid", "test")}
-        return {**content, "budget": list(self.budget), "search": [self.beam, self.penalty], "parameters": self.parameters}
+        content = {
+            side: [files.sha256(Path(path))[:12] for path in getattr(self, side)]
+            for side in ("train", "valid", "test")
+        }
+        return {
+            **content,
+            "budget": list(self.budget),
+            "search": [self.beam, self.penalty],
+            "parameters": self.parameters,
+        }
 
 
 def name(system: str) -> str:
@@ -55,7 +63,9 @@ def prepare(study: Study) -> None:
     """Check everything before anything is trained, and see that the folder's earlier runs were made under the same terms."""
     kind, value = study.budget
     if kind not in BUDGETS or value <= 0 or study.seeds < 1:
-        raise ValueError(f"a budget of {value} {kind} for {study.seeds} seeds: give one of {', '.join(BUDGETS)} above 0, and a seed at least")
+        raise ValueError(
+            f"a budget of {value} {kind} for {study.seeds} seeds: give one of {', '.join(BUDGETS)} above 0, and a seed at least"
+        )
     names = [name(system) for system in study.systems]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"the systems are {', '.join(names) or 'none'}: give at least one, each once")
@@ -72,7 +82,9 @@ def prepare(study: Study) -> None:
         before, now = json.loads(place.read_text("utf-8")), json.loads(json.dumps(study.facts()))
         for key, value in now.items():
             if before.get(key) != value:
-                raise ValueError(f"{study.folder}: its runs have another {key} ({before.get(key)}, not {value}); choose another --out")
+                raise ValueError(
+                    f"{study.folder}: its runs have another {key} ({before.get(key)}, not {value}); choose another --out"
+                )
         return
     if study.folder.exists() and (not study.folder.is_dir() or any(study.folder.iterdir())):
         raise ValueError(f"{study.folder}: exists and holds no study; choose another --out")
@@ -99,11 +111,33 @@ def run_all(study: Study, say: Callable[[str], None], threads: int | None = None
         kind, value = study.budget
         if study.parameters is not None:
             system = str(resized(study, system))
-        command = [sys.executable, "-m", "seqloom", "train", system, f"train.{kind}={value if kind != 'steps' else int(value)}"]
-        command += ["--data", *study.train, "--valid", *study.valid, "--out", str(folder), "--seed", str(seed)]
-        done = subprocess.run([*command, *(["--threads", str(threads)] if threads else [])], stdout=subprocess.DEVNULL, check=False)
+        command = [
+            sys.executable,
+            "-m",
+            "seqloom",
+            "train",
+            system,
+            f"train.{kind}={value if kind != 'steps' else int(value)}",
+        ]
+        command += [
+            "--data",
+            *study.train,
+            "--valid",
+            *study.valid,
+            "--out",
+            str(folder),
+            "--seed",
+            str(seed),
+        ]
+        done = subprocess.run(
+            [*command, *(["--threads", str(threads)] if threads else [])],
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
         if done.returncode in (130, 143, -signal.SIGINT, -signal.SIGTERM):
             raise KeyboardInterrupt
         if done.returncode:
-            failed.append(f"{name(system)}, seed {seed}: training ended with exit code {done.returncode}; the line above says why")
+            failed.append(
+                f"{name(system)}, seed {seed}: training ended with exit code {done.returncode}; the line above says why"
+            )
     return failed

@@ -57,7 +57,10 @@ class Entry(NamedTuple):
 
 def entries(study: Study) -> list[Entry]:
     """Every system; with `ensembles` the seeds of each joined as well [L6], and the first runs of all systems together."""
-    found = {name(system): tuple(study.folder / name(system) / f"seed-{seed}" for seed in range(study.seeds)) for system in study.systems}
+    found = {
+        name(system): tuple(study.folder / name(system) / f"seed-{seed}" for seed in range(study.seeds))
+        for system in study.systems
+    }
     result = [Entry(title, folders) for title, folders in found.items()]
     if study.ensembles and study.seeds > 1:
         result += [Entry(f"{title} × {study.seeds}", folders, True) for title, folders in found.items()]
@@ -70,7 +73,12 @@ def outputs(study: Study, *folders: Path) -> tuple[list[str], list[Number]]:
     """The translations of the test text by a run, or by several as one, and their scores; made once and kept in the first one's folder."""
     kept_name = f"test-{files.sha256(Path(study.test[0]))[:12]}-beam{study.beam}-{study.penalty}"
     if len(folders) > 1:
-        members = json.dumps([[str(folder.relative_to(study.folder)), files.sha256(folder / "model.safetensors")] for folder in folders])
+        members = json.dumps(
+            [
+                [str(folder.relative_to(study.folder)), files.sha256(folder / "model.safetensors")]
+                for folder in folders
+            ]
+        )
         kept_name += f"-with-{hashlib.sha256(members.encode()).hexdigest()[:12]}"
     place = folders[0] / f"{kept_name}.json"
     if place.exists():
@@ -78,10 +86,22 @@ def outputs(study: Study, *folders: Path) -> tuple[list[str], list[Number]]:
         return kept["outputs"], [Number(**number) for number in kept["numbers"]]
     run = together([load(folder) for folder in folders])
     pairs = list(Parallel(list(study.test)))
-    written = [found[0].text for found in answer(run, [source for source, _ in pairs], width=study.beam, penalty=study.penalty)]
-    facts = {"data": files.sha256(Path(study.test[1]))[:12], "search": f"beam{study.beam}-{study.penalty}", "seed": run.recipe.seed}
+    written = [
+        found[0].text
+        for found in answer(run, [source for source, _ in pairs], width=study.beam, penalty=study.penalty)
+    ]
+    facts = {
+        "data": files.sha256(Path(study.test[1]))[:12],
+        "search": f"beam{study.beam}-{study.penalty}",
+        "seed": run.recipe.seed,
+    }
     numbers = translation(written, [target for _, target in pairs], facts)
-    files.write_whole(place, json.dumps({"outputs": written, "numbers": [number.json() for number in numbers]}, ensure_ascii=False))
+    files.write_whole(
+        place,
+        json.dumps(
+            {"outputs": written, "numbers": [number.json() for number in numbers]}, ensure_ascii=False
+        ),
+    )
     return written, numbers
 
 
@@ -89,7 +109,9 @@ def one_column(numbers: Sequence[Number]) -> str:
     """The signature that all numbers of a column share, seeds apart; figures that came about in different ways refuse."""
     found = {re.sub(r"\|seed:\d+", "", number.signature) for number in numbers}
     if len(found) > 1:
-        raise ValueError(f"figures of unlike signatures cannot share a column: {' and '.join(sorted(found)[:2])}; measure them alike")
+        raise ValueError(
+            f"figures of unlike signatures cannot share a column: {' and '.join(sorted(found)[:2])}; measure them alike"
+        )
     return found.pop()
 
 
@@ -107,14 +129,18 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     return BLEU(effective_order=False).corpus_score(list(hypotheses), [list(references)]).score
 
 
-def paired(first: tuple[str, list[str]], other: tuple[str, list[str]], references: list[str]) -> tuple[float, float]:
+def paired(
+    first: tuple[str, list[str]], other: tuple[str, list[str]], references: list[str]
+) -> tuple[float, float]:
     """sacrebleu's paired bootstrap of `other` against `first`: p, and the ± of other's interval."""
     from sacrebleu.metrics import BLEU
     from sacrebleu.significance import PairedTest
 
     _, scores = PairedTest([first, other], {"BLEU": BLEU()}, [references], "bs", RESAMPLES)()
     result = scores["BLEU"][1]
-    same = first[1] == other[1]  # where no resample differs sacrebleu finds none as extreme and gives its smallest p
+    same = (
+        first[1] == other[1]
+    )  # where no resample differs sacrebleu finds none as extreme and gives its smallest p
     return 1.0 if same else float(result.p_value), float(result.ci)
 
 
@@ -132,7 +158,10 @@ def rows(study: Study, say: Callable[[str], None] = lambda _: None) -> list[Row]
             written[entry.title], numbers[entry.title] = texts * study.seeds, [scores]
         else:
             found = [outputs(study, folder) for folder in entry.folders]
-            written[entry.title], numbers[entry.title] = [text for texts, _ in found for text in texts], [scores for _, scores in found]
+            written[entry.title], numbers[entry.title] = (
+                [text for texts, _ in found for text in texts],
+                [scores for _, scores in found],
+            )
     signature = one_column([scores[0] for entry in whole for scores in numbers[entry.title]]) if whole else ""
     whole.sort(key=lambda entry: -mean(scores[0].value for scores in numbers[entry.title]))
     result: list[Row] = []
@@ -141,7 +170,9 @@ def rows(study: Study, say: Callable[[str], None] = lambda _: None) -> list[Row]
         p, interval = paired((above, written[above]), (entry.title, written[entry.title]), references)
         tie = place > 0 and p >= ALPHA
         standing = Standing(result[-1].rank if tie else place + 1, tie, p if place else None, interval)
-        result.append(row(entry, written[entry.title], numbers[entry.title], standing, sources, references, signature))
+        result.append(
+            row(entry, written[entry.title], numbers[entry.title], standing, sources, references, signature)
+        )
     return result
 
 
@@ -153,14 +184,24 @@ class Standing(NamedTuple):
 
 
 def row(
-    entry: Entry, written: list[str], numbers: list[list[Number]], standing: Standing, sources: list[str], references: list[str], signature: str
+    entry: Entry,
+    written: list[str],
+    numbers: list[list[Number]],
+    standing: Standing,
+    sources: list[str],
+    references: list[str],
+    signature: str,
 ) -> Row:
     results = [json.loads((folder / "results.json").read_text("utf-8")) for folder in entry.folders]
     cost = sum if entry.joined else mean  # an ensemble costs what its members cost together
     scores = [scored[0].value for scored in numbers]
     by_length = []
     for low, high in buckets(sources):
-        here = [i for i, source in enumerate(sources * (len(references) // len(sources))) if low <= len(source.split()) <= high]
+        here = [
+            i
+            for i, source in enumerate(sources * (len(references) // len(sources)))
+            if low <= len(source.split()) <= high
+        ]
         by_length.append(bleu([written[i] for i in here], [references[i] for i in here]))
     return Row(
         system=entry.title, seeds=len(numbers), bleu=mean(scores), interval=standing.interval, spread=max(scores) - min(scores),

@@ -65,7 +65,11 @@ class Buckets:
                 inside = np.arange(number * self.pool, min((number + 1) * self.pool, len(self.store)))
                 chosen = permute(inside, len(self.store), key(self.seed, epoch))
                 groups = self.groups(chosen[self.lengths(chosen) <= self.longest])
-                order = permute(np.arange(len(groups)), len(groups), key(self.seed, epoch, number)) if groups else []
+                order = (
+                    permute(np.arange(len(groups)), len(groups), key(self.seed, epoch, number))
+                    if groups
+                    else []
+                )
                 for place in range(index, len(groups)):
                     yield self.cut(*share(groups[order[place]], rank, world)), (epoch, number, place + 1)
                 index = 0

@@ -53,4 +53,6 @@ def corrupt(
 
 def check(rate: float, masked: float, replaced: float) -> None:
     if not 0 < rate <= 1 or masked < 0 or replaced < 0 or masked + replaced > 1:
-        raise ValueError(f"rate {rate}, masked {masked} and replaced {replaced} must be shares, the last two together at most 1")
+        raise ValueError(
+            f"rate {rate}, masked {masked} and replaced {replaced} must be shares, the last two together at most 1"
+        )

@@ -70,16 +70,22 @@ class Asked(NamedTuple):
 def need_columns(store: Store, wanted: tuple[str, ...], corpora: str) -> None:
     missing = [name for name in wanted if name not in store.names]
     if missing:
-        raise ValueError(f"the records have {', '.join(store.names)} and no {missing[0]}: use corpus {corpora}")
+        raise ValueError(
+            f"the records have {', '.join(store.names)} and no {missing[0]}: use corpus {corpora}"
+        )
 
 
 class Tagged(Buckets):
     """Sentences whose words have tags, in batches whose rows × longest row stay within `tokens`."""
 
     def __init__(self, store: Store, tokens: int = 1024, longest: int = 256, pool: int = 4096, seed: int = 0):
-        need_columns(store, ("pieces", "begins", "letters"), "CoNLLU, Columns, or JSONLines with kinds words and tags")
+        need_columns(
+            store, ("pieces", "begins", "letters"), "CoNLLU, Columns, or JSONLines with kinds words and tags"
+        )
         super().__init__(store, tokens, longest, pool, seed)
-        (self.pieces,), (self.begins,), (self.letters,) = (store.columns(name) for name in ("pieces", "begins", "letters"))
+        (self.pieces,), (self.begins,), (self.letters,) = (
+            store.columns(name) for name in ("pieces", "begins", "letters")
+        )
         self.tags = store.columns("tags")
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
@@ -98,10 +104,24 @@ class Tagged(Buckets):
         for row, count in zip(rows(self.letters, index), counts, strict=True):
             spelt += row.tobytes().split(b"\0", count)[:count]
         distinct, which = np.unique(np.array(spelt, f"S{LETTERS}"), return_inverse=True)
-        letters = distinct.view(np.uint8).reshape(len(distinct), LETTERS)[:, : np.char.str_len(distinct).max(initial=1)]
-        tags = [row[:n] for row, n in zip(rows(self.tags[0], index), counts, strict=True)] if self.tags else [np.zeros(n, np.int64) for n in counts]
+        letters = distinct.view(np.uint8).reshape(len(distinct), LETTERS)[
+            :, : np.char.str_len(distinct).max(initial=1)
+        ]
+        tags = (
+            [row[:n] for row, n in zip(rows(self.tags[0], index), counts, strict=True)]
+            if self.tags
+            else [np.zeros(n, np.int64) for n in counts]
+        )
         split = np.split(which, np.cumsum(counts)[:-1])
-        return Sentences(ids, mask, begins, torch.from_numpy(letters.astype(np.int64)), padded(split)[0], padded(tags)[0], words & real)
+        return Sentences(
+            ids,
+            mask,
+            begins,
+            torch.from_numpy(letters.astype(np.int64)),
+            padded(split)[0],
+            padded(tags)[0],
+            words & real,
+        )
 
 
 class Labelled(Buckets):
@@ -124,12 +144,20 @@ class Labelled(Buckets):
 
     def cut(self, index: np.ndarray, real: bool = True, whole: bool = False) -> Texts:
         most = None if whole else self.most
-        sides = [opened([short(row, most) for row in rows(field, index)], begin(self.store)) for field in self.texts]
+        sides = [
+            opened([short(row, most) for row in rows(field, index)], begin(self.store))
+            for field in self.texts
+        ]
         targets = torch.zeros(len(index), dtype=torch.long)
         if self.said:
             targets = torch.from_numpy(np.array([row[0] for row in rows(self.said[0], index)]))
         targets = targets.float() if targets.is_floating_point() else targets.long()
-        return Texts(*sides[0], *(sides[1] if len(sides) > 1 else (None, None)), targets, torch.full((len(index),), real))
+        return Texts(
+            *sides[0],
+            *(sides[1] if len(sides) > 1 else (None, None)),
+            targets,
+            torch.full((len(index),), real),
+        )
 
 
 def short(row: np.ndarray, most: int | None) -> np.ndarray:
@@ -155,9 +183,13 @@ class Questions(Buckets):
     """
 
     def __init__(self, store: Store, tokens: int = 2048, longest: int = 384, pool: int = 2048, seed: int = 0):
-        need_columns(store, ("text", "passage", "edges"), "SQuAD, or JSONLines with kinds text, passage and span")
+        need_columns(
+            store, ("text", "passage", "edges"), "SQuAD, or JSONLines with kinds text, passage and span"
+        )
         super().__init__(store, tokens, longest, pool, seed)
-        (self.questions,), (self.passages,), (self.edges,), spans = (store.columns(name) for name in ("text", "passage", "edges", "span"))
+        (self.questions,), (self.passages,), (self.edges,), spans = (
+            store.columns(name) for name in ("text", "passage", "edges", "span")
+        )
         self.spans = spans[0] if spans else None
 
     def room(self, index: np.ndarray) -> np.ndarray:
@@ -174,8 +206,12 @@ class Questions(Buckets):
             return 0, 0
         begin, end = rows(self.spans, [record])[0].tolist()
         edges = rows(self.edges, [record])[0].reshape(-1, 2)
-        first = int(np.searchsorted(edges[:, 1], begin, side="right"))  # the first that ends after the answer begins
-        last = int(np.searchsorted(edges[:, 0], end, side="left"))  # the first that begins at its end or later
+        first = int(
+            np.searchsorted(edges[:, 1], begin, side="right")
+        )  # the first that ends after the answer begins
+        last = int(
+            np.searchsorted(edges[:, 0], end, side="left")
+        )  # the first that begins at its end or later
         return (first, max(last, first + 1)) if end and first < len(edges) else (0, 0)
 
     def cut(self, index: np.ndarray, real: bool = True) -> Asked:
@@ -191,8 +227,14 @@ class Questions(Buckets):
     def parts(self, index: np.ndarray, begins: np.ndarray, answers: np.ndarray, real: bool = True) -> Asked:
         """The batch in which the given records are read from the given tokens of their passages on."""
         room = self.room(index)
-        ids, mask = opened([short(row, self.longest // 2) for row in rows(self.questions, index)], begin(self.store))
-        second, second_mask = padded([row[b : b + r] for row, b, r in zip(rows(self.passages, index), begins, room, strict=True)])
+        ids, mask = opened(
+            [short(row, self.longest // 2) for row in rows(self.questions, index)], begin(self.store)
+        )
+        second, second_mask = padded(
+            [row[b : b + r] for row, b, r in zip(rows(self.passages, index), begins, room, strict=True)]
+        )
         inside = (answers[:, 1] > 0) & (answers[:, 0] >= begins) & (answers[:, 1] <= begins + room)
         places = np.where(inside[:, None], answers - begins[:, None] + [1, 0], 0)
-        return Asked(ids, mask, second, second_mask, torch.from_numpy(places), torch.full((len(index),), real))
+        return Asked(
+            ids, mask, second, second_mask, torch.from_numpy(places), torch.full((len(index),), real)
+        )

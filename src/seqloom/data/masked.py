@@ -26,7 +26,9 @@ class Cloze(NamedTuple):
     ids: Tensor  # (B, T), as the model reads them
     targets: Tensor  # (B, T), as they were
     mask: Tensor  # (B, T): the picked ones, which alone count
-    follows: Tensor | None = None  # (B,): 1 where the second segment goes on from the first, 0 where it is from elsewhere
+    follows: Tensor | None = (
+        None  # (B,): 1 where the second segment goes on from the first, 0 where it is from elsewhere
+    )
     carry: bool = False
 
     @property
@@ -37,7 +39,9 @@ class Cloze(NamedTuple):
 def framing(ids: Specials) -> tuple[int, int, int]:
     """What stands before a text, after it, and in its gaps."""
     if ids.mask is None or (ids.bos is None and not ids.before):
-        raise ValueError("the tokenizer has no token for a gap, or none to begin with, so nothing can be masked; use one of a masked language model")
+        raise ValueError(
+            "the tokenizer has no token for a gap, or none to begin with, so nothing can be masked; use one of a masked language model"
+        )
     return ids.before[-1] if ids.before else ids.bos, ids.after[0] if ids.after else ids.eos, ids.mask
 
 
@@ -70,7 +74,9 @@ class Masked:
         self.length = min(width - self.frame, len(self.tokens))  # tokens of text in a window
         self.free = len(self.tokens) - self.length  # the last place where one can begin
         if pairs and not self.free:
-            raise ValueError(f"{len(self.tokens)} tokens are too few for pairs of segments: lower data.width or give a longer text")
+            raise ValueError(
+                f"{len(self.tokens)} tokens are too few for pairs of segments: lower data.width or give a longer text"
+            )
         self.width, self.batch, self.pairs, self.seed = self.length + self.frame, batch, pairs, seed
         self.rate, self.masked, self.replaced = rate, masked, replaced
         self.opens, self.ends, self.mask = framing(store.specials)
@@ -91,14 +97,21 @@ class Masked:
                 windows = permute(np.arange(number * size, (number + 1) * size), count, key(self.seed, epoch))
                 begins = np.minimum(offset + windows * self.length, self.free)
                 own, counts = share(begins, rank, world)
-                yield self.cut(own, np.zeros_like(own) if counts else own + self.length, key(self.seed, epoch, 2)), (epoch, number + 1)
+                yield (
+                    self.cut(
+                        own, np.zeros_like(own) if counts else own + self.length, key(self.seed, epoch, 2)
+                    ),
+                    (epoch, number + 1),
+                )
             epoch, index = epoch + 1, 0
 
     def once(self, rank: int = 0, world: int = 1) -> Iterator[Cloze]:
         count = -(-self.free // self.length) + 1
         for number in range(rank * self.batch, count, world * self.batch):
             windows = np.arange(number, min(number + self.batch, count))
-            yield self.cut(np.minimum(windows * self.length, self.free), windows * self.length, key(self.seed, 3))
+            yield self.cut(
+                np.minimum(windows * self.length, self.free), windows * self.length, key(self.seed, 3)
+            )
 
     def cut(self, begins: np.ndarray, fresh: np.ndarray, draw: int) -> Cloze:
         """The windows at `begins`; tokens before `fresh` are not picked."""
@@ -107,15 +120,21 @@ class Masked:
         if self.pairs:
             half, point, elsewhere = chances(key(draw, 1), begins, 3).T[..., None]
             split = self.length // 4 + 1 + (point * (self.length // 2)).astype(np.int64)  # in the middle half
-            other = (begins[:, None] + 1 + (elsewhere * self.free).astype(np.int64)) % (self.free + 1)  # any window but this
+            other = (begins[:, None] + 1 + (elsewhere * self.free).astype(np.int64)) % (
+                self.free + 1
+            )  # any window but this
             moved = (half < 0.5) & (np.arange(self.length) >= split)
             places = np.where(moved, other + np.arange(self.length), places)
             follows = torch.from_numpy((half[:, 0] >= 0.5).astype(np.int64))
         text = self.tokens[places].astype(np.int64)
         column = np.arange(self.width)
-        inside = np.clip(column - 1 - (column > split + 1), 0, self.length - 1)  # (B, T): which token of the text stands where
+        inside = np.clip(
+            column - 1 - (column > split + 1), 0, self.length - 1
+        )  # (B, T): which token of the text stands where
         frame = (column == 0) | (column == split + 1) | (column == self.width - 1)
-        ids = np.where(column == 0, self.opens, np.where(frame, self.ends, np.take_along_axis(text, inside, 1)))
+        ids = np.where(
+            column == 0, self.opens, np.where(frame, self.ends, np.take_along_axis(text, inside, 1))
+        )
         words = ~frame & ~np.isin(ids, self.special)
         words &= np.take_along_axis(places, inside, 1) >= fresh[:, None]
         chance = chances(draw, begins, 3 * self.width).reshape(-1, 3, self.width).transpose(1, 0, 2)

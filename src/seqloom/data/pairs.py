@@ -19,7 +19,9 @@ class Pairs(Buckets):
 
     def __init__(self, store: Store, tokens: int = 2048, longest: int = 256, pool: int = 4096, seed: int = 0):
         if store.names != ("text", "text"):
-            raise ValueError(f"pairs need records of two texts, and these have {', '.join(store.names)}: use corpus Parallel, Table or JSONLines")
+            raise ValueError(
+                f"pairs need records of two texts, and these have {', '.join(store.names)}: use corpus Parallel, Table or JSONLines"
+            )
         super().__init__(store, tokens, longest, pool, seed)
         self.left_out = int((self.lengths(np.arange(len(store))) > longest).sum())
         if self.left_out == len(store):

@@ -51,7 +51,9 @@ class Windows:
     order; the last stands flush right so that no token is left out [X9], and one that stood in the window before does not count again  [W10].
     """
 
-    def __init__(self, store: Store, width: int = 256, batch: int = 12, stride: int | None = None, seed: int = 0):
+    def __init__(
+        self, store: Store, width: int = 256, batch: int = 12, stride: int | None = None, seed: int = 0
+    ):
         tokens = need_text(store, width, batch, stride or width)
         self.stream, self.seed, self.batch = Stream(tokens, store.specials.opening), seed, batch
         self.width = min(width, len(tokens))
@@ -69,7 +71,11 @@ class Windows:
             offset, count = self.layout(epoch)
             size = min(self.batch, count)
             for number in range(index, count // size):
-                windows, real = share(permute(np.arange(number * size, (number + 1) * size), count, key(self.seed, epoch)), rank, world)
+                windows, real = share(
+                    permute(np.arange(number * size, (number + 1) * size), count, key(self.seed, epoch)),
+                    rank,
+                    world,
+                )
                 begins = np.minimum(offset + windows * self.stride, len(self.stream) - self.width - 1)
                 yield self.cut(begins, real), (epoch, number + 1)
             epoch, index = epoch + 1, 0
@@ -83,7 +89,9 @@ class Windows:
         for number in range(rank * self.batch, count, world * self.batch):
             windows = np.arange(number, min(number + self.batch, count))
             begins = np.minimum(windows * self.stride, len(self.stream) - self.width - 1)
-            before = np.where(windows > 0, (windows - 1) * self.stride + self.width, 0)  # where the window before this one ended
+            before = np.where(
+                windows > 0, (windows - 1) * self.stride + self.width, 0
+            )  # where the window before this one ended
             batch = self.cut(begins)
             fresh = torch.from_numpy(begins[:, None] + np.arange(self.width) >= before[:, None])
             yield batch._replace(mask=fresh)
@@ -102,7 +110,9 @@ class Blocks:
 
     def cut(self, number: int, rank: int, world: int) -> Tokens:
         if self.batch % world:
-            raise ValueError(f"{self.batch} rows cannot be shared among {world} processes: choose a data.batch that they divide")
+            raise ValueError(
+                f"{self.batch} rows cannot be shared among {world} processes: choose a data.batch that they divide"
+            )
         begins = np.arange(self.batch)[rank::world] * self.length + number * self.width
         width = min(self.width, self.length - number * self.width)
         rows = self.stream.rows(begins, width + 1)

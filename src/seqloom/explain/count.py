@@ -46,7 +46,9 @@ def listed(model: nn.Module) -> dict[str, nn.Module]:
     return {
         place: part
         for place, part in model.named_modules()
-        if not type(part).__module__.startswith("torch.") and not isinstance(part, nn.Linear) and getattr(part, "rate", None) != 0.0
+        if not type(part).__module__.startswith("torch.")
+        and not isinstance(part, nn.Linear)
+        and getattr(part, "rate", None) != 0.0
     }
 
 
@@ -57,7 +59,9 @@ def holder(place: str, parts: dict[str, nn.Module]) -> str:
     return place
 
 
-def weights(model: nn.Module, parts: dict[str, nn.Module]) -> tuple[dict[str, dict[str, Tensor]], dict[str, dict[str, Tensor]]]:
+def weights(
+    model: nn.Module, parts: dict[str, nn.Module]
+) -> tuple[dict[str, dict[str, Tensor]], dict[str, dict[str, Tensor]]]:
     """Place → name → parameter. Each parameter is held once, by the first part that has it; with the others it is shared."""
     held: dict[str, dict[str, Tensor]] = {place: {} for place in parts}
     shared: dict[str, dict[str, Tensor]] = {place: {} for place in parts}

@@ -45,16 +45,23 @@ class Comparison:
 
 def differ(first: Explanation, second: Explanation) -> Comparison:
     """What two explained models differ in: sizes and costs, parts, and the rest of their configs but the files."""
-    totals = rows({name: getattr(first, name) for name in COUNTS}, {name: getattr(second, name) for name in COUNTS})
+    totals = rows(
+        {name: getattr(first, name) for name in COUNTS}, {name: getattr(second, name) for name in COUNTS}
+    )
     parts: list[Difference] = []
     said: list[Row] = []  # equations, each pair of them once
     for one, other in pairs(first.parts, second.parts):
         view = fields if one and other and one.name == other.name else summary
-        found = [row for row in rows(*(view(part) if part else {} for part in (one, other))) if row not in said]
+        found = [
+            row for row in rows(*(view(part) if part else {} for part in (one, other))) if row not in said
+        ]
         said += [row for row in found if row.what == "equation"]
         if found:
             parts.append(Difference((one or other).places[0], found))
-    outside = [{key: value for key, value in side.config.items() if key not in ("model", "files")} for side in (first, second)]
+    outside = [
+        {key: value for key, value in side.config.items() if key not in ("model", "files")}
+        for side in (first, second)
+    ]
     return Comparison(first.source, second.source, totals, parts, rows(*map(leaves, outside)))
 
 
@@ -80,13 +87,27 @@ def fields(part: Part) -> dict[str, Any]:
     """A part as what can differ from another of its kind."""
     weights = {f"weight {name}": shape for name, shape in {**part.weights, **part.shared}.items()}
     costs = {"times": part.times, "parameters": part.parameters, "flops": part.flops}
-    return {"places": part.places, "equation": part.equation, **part.defaults, **part.options, **part.letters, **weights, **costs}
+    return {
+        "places": part.places,
+        "equation": part.equation,
+        **part.defaults,
+        **part.options,
+        **part.letters,
+        **weights,
+        **costs,
+    }
 
 
 def summary(part: Part) -> dict[str, Any]:
     """A part as what tells it from one of another kind, or from none."""
     weights = [f"{name} {value(shape)}" for name, shape in {**part.weights, **part.shared}.items()]
-    told = {"part": part.title(), "equation": part.equation, "weights": weights, "parameters": part.parameters, "flops": part.flops}
+    told = {
+        "part": part.title(),
+        "equation": part.equation,
+        "weights": weights,
+        "parameters": part.parameters,
+        "flops": part.flops,
+    }
     return {name: one for name, one in told.items() if one}
 
 
@@ -94,9 +115,17 @@ def leaves(tree: Any, place: str = "") -> dict[str, Any]:
     """Dotted place → value."""
     if not isinstance(tree, dict):
         return {place: tree}
-    return {name: value for key, inner in tree.items() for name, value in leaves(inner, f"{place}.{key}".removeprefix(".")).items()}
+    return {
+        name: value
+        for key, inner in tree.items()
+        for name, value in leaves(inner, f"{place}.{key}".removeprefix(".")).items()
+    }
 
 
 def rows(first: dict[str, Any], second: dict[str, Any]) -> list[Row]:
     names = [*first, *(name for name in second if name not in first)]
-    return [Row(name, first.get(name), second.get(name)) for name in names if first.get(name, ABSENT) != second.get(name, ABSENT)]
+    return [
+        Row(name, first.get(name), second.get(name))
+        for name in names
+        if first.get(name, ABSENT) != second.get(name, ABSENT)
+    ]

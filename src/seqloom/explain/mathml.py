@@ -40,7 +40,10 @@ class Reader:
 
     def __init__(self, text: str, single: bool = False):
         found = [(match.lastgroup or "sign", match.group()) for match in TOKEN.finditer(text.strip())]
-        apart = [[("letter", one) for one in text] if single and kind == "word" else [(kind, text)] for kind, text in found]
+        apart = [
+            [("letter", one) for one in text] if single and kind == "word" else [(kind, text)]
+            for kind, text in found
+        ]
         self.tokens = [token for tokens in apart for token in tokens]  # as indices, tj is t and j
         self.at = 0
 
@@ -109,7 +112,11 @@ class Reader:
         if text == "√":
             while self.peek()[0] == "space":
                 self.take()
-            return Node(f"<msqrt>{bare([self.primary()])}</msqrt>") if self.peek()[0] != "end" else Node("<mo>√</mo>", "√")
+            return (
+                Node(f"<msqrt>{bare([self.primary()])}</msqrt>")
+                if self.peek()[0] != "end"
+                else Node("<mo>√</mo>", "√")
+            )
         if text in ("Σ", "Π"):
             return self.scripts(f'<mo movablelimits="false" largeop="false">{SIGNS[text]}</mo>', under=True)
         if text in CLOSE:
@@ -122,7 +129,9 @@ class Reader:
         if self.peek()[0] == "end":  # no partner: a sign like any other
             return Node(f'<mo stretchy="false">{left}</mo>{inner}')
         self.take()
-        made = self.scripts(f'<mrow><mo stretchy="false">{left}</mo>{inner}<mo stretchy="false">{CLOSE[left]}</mo></mrow>')
+        made = self.scripts(
+            f'<mrow><mo stretchy="false">{left}</mo>{inner}<mo stretchy="false">{CLOSE[left]}</mo></mrow>'
+        )
         return made._replace(inside=inner) if left == "(" and made.xml.startswith("<mrow>") else made
 
     def call(self, name: Node) -> Node:
@@ -158,7 +167,11 @@ class Reader:
             name = "munderover" if below and above else "munder" if below else "mover"
         else:
             name = "msubsup" if below and above else "msub" if below else "msup"
-        return Node(f"<{name}>{base}{low if below else ''}{high if above else ''}</{name}>" if below or above else base)
+        return Node(
+            f"<{name}>{base}{low if below else ''}{high if above else ''}</{name}>"
+            if below or above
+            else base
+        )
 
     def script(self) -> str:
         kind, text = self.take()
@@ -169,7 +182,13 @@ class Reader:
             return inner
         if text in ("-", "−", "+") and self.peek()[0] in ("number", "letter", "word"):
             return f"<mo>{SIGNS.get(text, text)}</mo>{self.script()}"
-        return f"<mn>{text}</mn>" if kind == "number" else f"<mi>{escape(text)}</mi>" if kind in ("word", "letter") else f"<mo>{escape(text)}</mo>"
+        return (
+            f"<mn>{text}</mn>"
+            if kind == "number"
+            else f"<mi>{escape(text)}</mi>"
+            if kind in ("word", "letter")
+            else f"<mo>{escape(text)}</mo>"
+        )
 
 
 def bare(nodes: list[Node]) -> str:
@@ -178,5 +197,9 @@ def bare(nodes: list[Node]) -> str:
         nodes = nodes[1:]
     while nodes and nodes[-1].sign == "":
         nodes = nodes[:-1]
-    inner = nodes[0].inside if len(nodes) == 1 and nodes[0].inside is not None else "".join(node.xml for node in nodes)
+    inner = (
+        nodes[0].inside
+        if len(nodes) == 1 and nodes[0].inside is not None
+        else "".join(node.xml for node in nodes)
+    )
     return f"<mrow>{inner}</mrow>"

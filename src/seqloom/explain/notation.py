@@ -49,7 +49,10 @@ def parse(doc: str | None) -> tuple[list[str], list[str]]:
 def states(line: str, names: set[str]) -> bool:
     """Whether a line states an equation: it begins with mathematics, or holds some with a relation."""
     found = pieces(line, names)
-    return bool(found) and (found[0].kind == "math" or any(piece.kind == "math" and RELATION.search(piece.text) for piece in found))
+    return bool(found) and (
+        found[0].kind == "math"
+        or any(piece.kind == "math" and RELATION.search(piece.text) for piece in found)
+    )
 
 
 def pieces(line: str, names: set[str]) -> list[Piece]:

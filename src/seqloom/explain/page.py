@@ -44,7 +44,11 @@ footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .8r
 
 
 def explanation(found: Explanation) -> str:
-    body = [f"<h1>{escape(found.source)}</h1>", f'<p class="lead">{escape(show.sizes(found))}</p>', "<h2>Which part has most</h2>"]
+    body = [
+        f"<h1>{escape(found.source)}</h1>",
+        f'<p class="lead">{escape(show.sizes(found))}</p>',
+        "<h2>Which part has most</h2>",
+    ]
     body += [f"<p>{escape(show.answer(found))}</p>", ranking(found), "<h2>Equations</h2>"]
     body += [article(part, found) for part in found.parts]
     return whole(found.source, [*body, f"<footer>{escape(show.NOTE)}</footer>"])
@@ -55,9 +59,14 @@ def comparison(found: Comparison) -> str:
     if not found:
         body.append("<p>No difference.</p>")
     for group in show.sections(found):
-        rows = "".join(f"<tr><td>{escape(row.what)}</td>{side(row, 0)}{side(row, 1)}</tr>" for row in group.rows)
+        rows = "".join(
+            f"<tr><td>{escape(row.what)}</td>{side(row, 0)}{side(row, 1)}</tr>" for row in group.rows
+        )
         names = f"<tr><th></th><th>{escape(found.first)}</th><th>{escape(found.second)}</th></tr>"
-        body += [f"<h2>{escape(group.place)}</h2>", f'<div class="wide"><table class="two">{names}{rows}</table></div>']
+        body += [
+            f"<h2>{escape(group.place)}</h2>",
+            f'<div class="wide"><table class="two">{names}{rows}</table></div>',
+        ]
     return whole(f"{found.first} and {found.second}", body)
 
 
@@ -71,7 +80,10 @@ def side(row: Row, number: int) -> str:
 def ranking(found: Explanation) -> str:
     """The table of parts with a bar for each share."""
     first, *rows, last = show.table(found)
-    heads = "".join(f"<th{' class=number' if n else ''}>{escape(cell)}</th>" for n, cell in enumerate(first)) + "<th></th>"
+    heads = (
+        "".join(f"<th{' class=number' if n else ''}>{escape(cell)}</th>" for n, cell in enumerate(first))
+        + "<th></th>"
+    )
     lines = [f"<tr>{heads}</tr>"]
     for cells, (_, _, parameters, flops) in zip(rows, found.ranking(), strict=True):
         bars = bar(parameters / max(found.parameters, 1)) + bar(flops / max(found.flops, 1), " work")
@@ -93,7 +105,9 @@ def article(part: Part, whole: Explanation) -> str:
     lines.append(f'<p class="places">{escape(", ".join(part.places))}</p>')
     if not show.again(part, whole):
         lines += [equation(part.equation), *(f'<p class="note">{words(note)}</p>' for note in part.notes)]
-    lines.append(f'<ul class="facts">{"".join(f"<li>{escape(fact)}</li>" for fact in show.facts(part, whole))}</ul>')
+    lines.append(
+        f'<ul class="facts">{"".join(f"<li>{escape(fact)}</li>" for fact in show.facts(part, whole))}</ul>'
+    )
     return f'<article style="--depth: {part.depth}">{"".join(lines)}</article>'
 
 
@@ -113,7 +127,9 @@ def piece(one: notation.Piece) -> str:
     space = "" if one.text[0] in ".,;:" else " "
     if one.kind == "math":
         return space + math(one.text)
-    return f'{space}<span class="{"reference" if one.kind == "reference" else "words"}">{words(one.text)}</span>'
+    return (
+        f'{space}<span class="{"reference" if one.kind == "reference" else "words"}">{words(one.text)}</span>'
+    )
 
 
 def words(text: str) -> str:

@@ -43,7 +43,11 @@ class Part:
     def title(self) -> str:
         """4 × Name (options)."""
         many = f"{self.times} × " if self.times > 1 else ""
-        said = f" ({', '.join(f'{name} {value(one)}' for name, one in self.options.items())})" if self.options else ""
+        said = (
+            f" ({', '.join(f'{name} {value(one)}' for name, one in self.options.items())})"
+            if self.options
+            else ""
+        )
         return f"{many}{self.name}{said}"
 
 
@@ -98,11 +102,16 @@ def explain(
     if is_run(what):
         vocabulary = tokenizer.load(f"{what}/tokenizer.json").get_vocab_size()
     if vocabulary < 1 or (length is not None and length < 1):
-        raise ValueError(f"a vocabulary of {vocabulary} and a length of {length} count nothing; give numbers above 0")
+        raise ValueError(
+            f"a vocabulary of {vocabulary} and a length of {length} count nothing; give numbers above 0"
+        )
     width = length or recipe.parts["data"].keywords.get("width", 32)
     try:  # sizes without numbers: a model of any size takes no memory
         model, found, said, work, width = counted(recipe, vocabulary, width, "meta")
-    except (NotImplementedError, RuntimeError):  # what is computed depends on numbers, as in a mixture of experts
+    except (
+        NotImplementedError,
+        RuntimeError,
+    ):  # what is computed depends on numbers, as in a mixture of experts
         with torch.device("meta"):
             size = sum(parameter.numel() for parameter in recipe.model(vocabulary).parameters())
         if size > MOST:
@@ -118,7 +127,9 @@ def explain(
         one = describe(place, module, found, said)
         one.weights = {name: list(tensor.shape) for name, tensor in held[place].items()}
         one.shared = {name: owner[id(tensor)] for name, tensor in shared[place].items()}
-        part = groups.setdefault(repr((one.name, one.options, one.defaults, one.weights, one.shared, one.letters)), one)
+        part = groups.setdefault(
+            repr((one.name, one.options, one.defaults, one.weights, one.shared, one.letters)), one
+        )
         part.places.append(place or "model")
         part.times += 1
         part.parameters += sum(tensor.numel() for tensor in held[place].values())
@@ -126,15 +137,27 @@ def explain(
     for part in groups.values():
         part.places = together(part.places)
     total = sum(part.parameters for part in groups.values())
-    return Explanation(" ".join([what, *overrides]), vocabulary, width, total, sum(work.values()) / width, list(groups.values()), recipe.tree)
+    return Explanation(
+        " ".join([what, *overrides]),
+        vocabulary,
+        width,
+        total,
+        sum(work.values()) / width,
+        list(groups.values()),
+        recipe.tree,
+    )
 
 
-def counted(recipe: Recipe, vocabulary: int, width: int, device: str) -> tuple[nn.Module, dict[str, nn.Module], count.Said, dict[str, int], int]:
+def counted(
+    recipe: Recipe, vocabulary: int, width: int, device: str
+) -> tuple[nn.Module, dict[str, nn.Module], count.Said, dict[str, int], int]:
     """The model, its parts, what they were made with, their FLOPs, and over how many tokens."""
     said: count.Said = {}
     with count.watched(said), torch.device(device):
         model = recipe.model(vocabulary)
-    width = min(width, *(limit for limit in (model.context, getattr(model, "source_context", None), width) if limit))
+    width = min(
+        width, *(limit for limit in (model.context, getattr(model, "source_context", None), width) if limit)
+    )
     found = count.listed(model)
     return model, found, said, count.flops(model, found, vocabulary, width), width
 
@@ -145,7 +168,11 @@ def describe(place: str, module: nn.Module, found: dict[str, nn.Module], said: c
     around = [place]
     while around[-1]:
         around.append(count.holder(around[-1].rpartition(".")[0], found))
-    letters = {letter: size for letter in [*LETTERS, "K"] if occurs(letter, equation) and (size := look_up(letter, around, found, said))}
+    letters = {
+        letter: size
+        for letter in [*LETTERS, "K"]
+        if occurs(letter, equation) and (size := look_up(letter, around, found, said))
+    }
     made, usual = options(type(module), said.get(id(module), {}))
     return Part(type(module).__name__, [], len(around) - 1, 0, made, usual, equation, notes, letters, {}, {})
 
@@ -155,13 +182,19 @@ def options(kind: type, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str
     themselves."""
     plain = {name: value for name, value in given.items() if isinstance(value, int | float | str)}
     known = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
-    usual = {name: value for name, value in plain.items() if name in known and (value == known[name] or repr(value) == "0.0")}
+    usual = {
+        name: value
+        for name, value in plain.items()
+        if name in known and (value == known[name] or repr(value) == "0.0")
+    }
     return {name: value for name, value in plain.items() if name not in usual}, usual
 
 
 def occurs(letter: str, lines: list[str]) -> bool:
     """Whether a letter stands by itself, or as the last of a series (head_H), and not as a matrix's name (W_K)."""
-    return any(re.search(rf"(?<![A-Za-z0-9])(?<![A-Z]_)(?<!\[){letter}(?![A-Za-z0-9-])", line) for line in lines)
+    return any(
+        re.search(rf"(?<![A-Za-z0-9])(?<![A-Z]_)(?<!\[){letter}(?![A-Za-z0-9-])", line) for line in lines
+    )
 
 
 def look_up(letter: str, around: list[str], found: dict[str, nn.Module], said: count.Said) -> int | None:

@@ -45,9 +45,15 @@ def facts(part: Part, whole: Explanation) -> list[str]:
     """Letters, weights and costs, a line each."""
     lines = ["equation as above" if again(part, whole) and part.equation else ""]
     lines += [", ".join(f"{letter} = {size:,}" for letter, size in part.letters.items())]
-    weights = [f"{name} {value(shape)}" for name, shape in part.weights.items()] + [f"{name} = {where}" for name, where in part.shared.items()]
+    weights = [f"{name} {value(shape)}" for name, shape in part.weights.items()] + [
+        f"{name} = {where}" for name, where in part.shared.items()
+    ]
     lines.append(f"weights: {', '.join(weights)}" if weights else "")
-    costs = [f"{part.parameters:,} parameters ({share(part.parameters, whole.parameters)})"] if part.parameters else []
+    costs = (
+        [f"{part.parameters:,} parameters ({share(part.parameters, whole.parameters)})"]
+        if part.parameters
+        else []
+    )
     costs += [f"{mega(part.flops)} a token ({share(part.flops, whole.flops)})"] if part.flops else []
     return [line for line in [*lines, ", ".join(costs)] if line]
 
@@ -60,7 +66,9 @@ def text(found: Explanation) -> list[str]:
         fresh = not again(part, found)
         lines += [f"{indent}      {line}" for line in part.equation if fresh]
         for note in part.notes if fresh else ():
-            lines += textwrap.wrap(note, 120, initial_indent=f"{indent}    ", subsequent_indent=f"{indent}    ")
+            lines += textwrap.wrap(
+                note, 120, initial_indent=f"{indent}    ", subsequent_indent=f"{indent}    "
+            )
         lines += [f"{indent}    {line}" for line in facts(part, found)]
         lines.append("")
     return [*lines, *textwrap.wrap(NOTE, 120)]
@@ -69,7 +77,12 @@ def text(found: Explanation) -> list[str]:
 def markdown(found: Explanation) -> list[str]:
     lines = [f"# {found.source}", "", f"{sizes(found)}.", "", answer(found), "", *grid(table(found)), ""]
     for part in found.parts:
-        lines += [f"{'#' * min(part.depth + 2, 6)} {part.title()}", "", ", ".join(f"`{place}`" for place in part.places), ""]
+        lines += [
+            f"{'#' * min(part.depth + 2, 6)} {part.title()}",
+            "",
+            ", ".join(f"`{place}`" for place in part.places),
+            "",
+        ]
         fresh = not again(part, found)
         if part.equation and fresh:
             lines += ["```text", *part.equation, "```", ""]
@@ -81,7 +94,11 @@ def markdown(found: Explanation) -> list[str]:
 
 def sections(found: Comparison) -> list[Difference]:
     """Everything that differs, under headings."""
-    groups = [Difference("the whole model", found.totals), *found.parts, Difference("outside the model", found.config)]
+    groups = [
+        Difference("the whole model", found.totals),
+        *found.parts,
+        Difference("outside the model", found.config),
+    ]
     return [group for group in groups if group.rows]
 
 
@@ -90,7 +107,11 @@ def text_differences(found: Comparison) -> list[str]:
         return [f"no difference between {found.first} and {found.second}"]
     lines = [*two("", found.first, found.second), ""]
     for group in sections(found):
-        lines += [group.place, *(line for row in group.rows for line in two(f"  {row.what}", *sides(row))), ""]
+        lines += [
+            group.place,
+            *(line for row in group.rows for line in two(f"  {row.what}", *sides(row))),
+            "",
+        ]
     return lines[:-1]
 
 
@@ -99,19 +120,27 @@ def markdown_differences(found: Comparison) -> list[str]:
     if not found:
         return [*lines, "No difference."]
     for group in sections(found):
-        rows = [["", f"{found.first}", f"{found.second}"], *([row.what, *(one.replace("\n", "<br>") for one in sides(row))] for row in group.rows)]
+        rows = [
+            ["", f"{found.first}", f"{found.second}"],
+            *([row.what, *(one.replace("\n", "<br>") for one in sides(row))] for row in group.rows),
+        ]
         lines += [f"## {group.place}", "", *grid(rows, numbers=False), ""]
     return lines[:-1]
 
 
 def sides(row: Row) -> tuple[str, str]:
-    made = [value(one) if row.what != "flops" or one is None else f"{one:,.0f}" for one in (row.first, row.second)]
+    made = [
+        value(one) if row.what != "flops" or one is None else f"{one:,.0f}" for one in (row.first, row.second)
+    ]
     return made[0], made[1]
 
 
 def two(label: str, first: str, second: str, width: int = 46) -> list[str]:
     """A label and two columns, wrapped."""
-    cut = [[line for piece in side.split("\n") for line in textwrap.wrap(piece, width) or [""]] for side in (first, second)]
+    cut = [
+        [line for piece in side.split("\n") for line in textwrap.wrap(piece, width) or [""]]
+        for side in (first, second)
+    ]
     height = max(map(len, cut))
     left, right = (side + [""] * (height - len(side)) for side in cut)
     labels = [label] + [""] * (height - 1)
@@ -128,7 +157,15 @@ def share(one: float, whole: float) -> str:
 
 def columns(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join([f"{row[0]:{widths[0]}}", *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))]) for row in rows]
+    return [
+        "  ".join(
+            [
+                f"{row[0]:{widths[0]}}",
+                *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True)),
+            ]
+        )
+        for row in rows
+    ]
 
 
 def grid(rows: list[list[str]], numbers: bool = True) -> list[str]:

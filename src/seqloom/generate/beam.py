@@ -92,7 +92,9 @@ def beam(
         model, state = coverage.over(model, state)
     logits, state = ahead(model, ids, state, mask, lengths)  # (rows, V)
     V = logits.shape[1]
-    stops = torch.isin(torch.arange(V, device=ids.device), torch.tensor(list(stop), dtype=torch.int64, device=ids.device))
+    stops = torch.isin(
+        torch.arange(V, device=ids.device), torch.tensor(list(stop), dtype=torch.int64, device=ids.device)
+    )
     sentence = torch.arange(len(ids), device=ids.device)  # (N,) the prompt each searched sentence belongs to
     live = logits.new_zeros(len(ids), 1)  # (N, W) log P of the live prefixes, best first, −inf = empty slot
     alive = torch.ones_like(live, dtype=torch.bool)  # (N, W); the model's rows are the True ones, in order
@@ -102,31 +104,49 @@ def beam(
     kept = Kept(empty, empty, empty > 0, ids.new_empty(len(ids), nbest, 0))
 
     for t in range(1, int(limits.max()) + 1):
-        each = few(logits, count, ban)  # the best of each row are all that can be among the best of its sentence
-        values, places = _best(_spread(each.log_p + live[alive][:, None], alive, -torch.inf), count)  # (N, C) of (N, W · C)
+        each = few(
+            logits, count, ban
+        )  # the best of each row are all that can be among the best of its sentence
+        values, places = _best(
+            _spread(each.log_p + live[alive][:, None], alive, -torch.inf), count
+        )  # (N, C) of (N, W · C)
         parents, tokens = places // each.tokens.shape[1], _spread(each.tokens, alive, 0).gather(1, places)
-        totals = _spread(whole(logits, ban) + live[alive][:, None], alive, -torch.inf) if watch else None  # (N, W · V)
+        totals = (
+            _spread(whole(logits, ban) + live[alive][:, None], alive, -torch.inf) if watch else None
+        )  # (N, W · V)
         everywhere = parents * V + tokens  # (N, C)
         ends = stops[tokens]
-        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, :width]  # the best that do not end; enough of them by the choice of C
+        order = ends.to(torch.int8).argsort(dim=1, stable=True)[
+            :, :width
+        ]  # the best that do not end; enough of them by the choice of C
         last = (limits[sentence] == t)[:, None]  # (N, 1)
         among = torch.arange(ends.shape[1], device=ids.device) < width
         stays = torch.zeros_like(ends).scatter(1, order, True) & ~ends
         outcome = ((ends & among) | (stays & last)) & (values > -torch.inf)
         if outcome.any():
-            longer = torch.cat([_pick(texts, parents), tokens.masked_fill(ends, -1)[:, :, None]], -1)  # (N, C, t)
+            longer = torch.cat(
+                [_pick(texts, parents), tokens.masked_fill(ends, -1)[:, :, None]], -1
+            )  # (N, C, t)
             totals_found = values.masked_fill(~outcome, -torch.inf)
             scores = totals_found / normaliser(t, penalty)
             if coverage is not None:
-                scores = scores + _spread(coverage.penalty(state)[:, None], alive, -torch.inf).gather(1, parents)
+                scores = scores + _spread(coverage.penalty(state)[:, None], alive, -torch.inf).gather(
+                    1, parents
+                )
             kept = _merge(kept, scores, totals_found, ends, longer)
 
         live = values.masked_fill(ends, -torch.inf).gather(1, order)  # (N, width)
         parents, tokens = parents.gather(1, order), tokens.gather(1, order)
         bound = live / normaliser(limits[sentence].to(live.dtype), penalty)[:, None]
-        before, alive = alive, (live > -torch.inf) & ~last & (bound > kept.scores[:, -1:])  # kept is full once its last slot is
+        before, alive = (
+            alive,
+            (live > -torch.inf) & ~last & (bound > kept.scores[:, -1:]),
+        )  # kept is full once its last slot is
         if watch:
-            shape, none = (*before.shape, V), torch.zeros_like(totals, dtype=torch.int8)  # empty slots may stand where others do
+            shape, none = (
+                (*before.shape, V),
+                torch.zeros_like(totals, dtype=torch.int8),
+            )  # empty slots may stand where others do
             lives = none.scatter_reduce(1, everywhere.gather(1, order), alive.to(torch.int8), "amax").bool()
             ended = none.scatter_reduce(1, everywhere, outcome.to(torch.int8), "amax").bool()
             watch(Expansion(sentence, texts, totals.view(shape), lives.view(shape), ended.view(shape)))
@@ -138,8 +158,12 @@ def beam(
 
         # Live prefixes stand first in each sentence, so slots no sentence uses are cut off at the end.
         stay, slots = (~certain).nonzero()[:, 0], int(alive.sum(1).max())
-        row = (before.flatten().cumsum(0) - 1).view_as(before).gather(1, parents)  # (N, W) the model's row of each parent
-        row, live, alive, parents, tokens = (part[stay, :slots] for part in (row, live, alive, parents, tokens))
+        row = (
+            (before.flatten().cumsum(0) - 1).view_as(before).gather(1, parents)
+        )  # (N, W) the model's row of each parent
+        row, live, alive, parents, tokens = (
+            part[stay, :slots] for part in (row, live, alive, parents, tokens)
+        )
         sentence, kept = sentence[stay], Kept(*(part[stay] for part in kept))
         texts = torch.cat([_pick(texts[stay], parents), tokens[:, :, None]], -1)
         rows = row[alive]
@@ -155,7 +179,11 @@ def _spread(values: Tensor, alive: Tensor, empty: float) -> Tensor:
     """The rows (R, C) set into their slots, `empty` elsewhere: (N, W · C)."""
     if alive.all():
         return values.view(len(alive), -1)
-    return values.new_full((*alive.shape, values.shape[1]), empty).masked_scatter(alive[:, :, None], values).flatten(1)
+    return (
+        values.new_full((*alive.shape, values.shape[1]), empty)
+        .masked_scatter(alive[:, :, None], values)
+        .flatten(1)
+    )
 
 
 def _best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -170,7 +198,9 @@ def _pick(texts: Tensor, slots: Tensor) -> Tensor:
 
 def _merge(kept: Kept, scores: Tensor, log_p: Tensor, finished: Tensor, texts: Tensor) -> Kept:
     """The best K of those kept and the new ones; the older wins a tie."""
-    kept = kept._replace(texts=torch.nn.functional.pad(kept.texts, (0, texts.shape[2] - kept.texts.shape[2]), value=-1))
+    kept = kept._replace(
+        texts=torch.nn.functional.pad(kept.texts, (0, texts.shape[2] - kept.texts.shape[2]), value=-1)
+    )
     both = Kept(*(torch.cat(pair, 1) for pair in zip(kept, (scores, log_p, finished, texts), strict=True)))
     order = both.scores.argsort(dim=1, descending=True, stable=True)[:, : kept.scores.shape[1]]
     return Kept(*(part.gather(1, order) for part in both[:3]), _pick(both.texts, order))
@@ -179,4 +209,8 @@ def _merge(kept: Kept, scores: Tensor, log_p: Tensor, finished: Tensor, texts: T
 def _hypotheses(kept: Kept, n: int) -> list[Hypothesis]:
     """The outcomes of one sentence as plain Python."""
     columns = zip(*(part[n].tolist() for part in kept), strict=True)
-    return [Hypothesis([i for i in text if i >= 0], log_p, score, done) for score, log_p, done, text in columns if score > -math.inf]
+    return [
+        Hypothesis([i for i in text if i >= 0], log_p, score, done)
+        for score, log_p, done, text in columns
+        if score > -math.inf
+    ]

@@ -36,7 +36,9 @@ class Coverage:
 
     def over(self, model: Any, state: State) -> tuple[Watched, Covering]:
         """The model and its state, watched."""
-        return Watched(model), Covering(state, torch.zeros(self.real.shape, device=self.real.device), self.real)
+        return Watched(model), Covering(
+            state, torch.zeros(self.real.shape, device=self.real.device), self.real
+        )
 
     def penalty(self, state: Covering) -> Tensor:
         """cp of each row: (B,)"""
@@ -59,7 +61,9 @@ def looked(model: Any, ids: Tensor, state: State, mask: Tensor | None = None) ->
     """Features, α (B, T, S) averaged over heads, and the state."""
     h, weights, state = model.look(ids, state, mask) if hasattr(model, "look") else (None, None, None)
     if weights is None:
-        raise ValueError("the model has no attention over its source to read: use one that attends, such as rnnsearch, gnmt or transformer")
+        raise ValueError(
+            "the model has no attention over its source to read: use one that attends, such as rnnsearch, gnmt or transformer"
+        )
     return h, weights.mean(1), state
 
 

@@ -38,11 +38,17 @@ class Ensemble:
         results = [one.features(ids, before, mask) for one, before in zip(self.members, states, strict=True)]
         return self.joined([h for h, _ in results]), tuple(after for _, after in results)
 
-    def look(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, State]:
+    def look(
+        self, ids: Tensor, state: State, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, State]:
         """As `features`, and the weights over the source of the members that have any, each the mean of its heads: (B, members, T, S)."""
         results = [one.look(ids, before, mask) for one, before in zip(self.members, state, strict=True)]
         weights = [alpha.mean(1) for _, alpha, _ in results if alpha is not None]
-        return self.joined([h for h, _, _ in results]), torch.stack(weights, 1) if weights else None, tuple(after for _, _, after in results)
+        return (
+            self.joined([h for h, _, _ in results]),
+            torch.stack(weights, 1) if weights else None,
+            tuple(after for _, _, after in results),
+        )
 
     def joined(self, features: list[Tensor]) -> Tensor:
         """Side by side, in the widest of their types."""
@@ -55,7 +61,9 @@ class Ensemble:
         parts = h.split(self.widths, -1)
         log_p = [log_probabilities(one, part) for one, part in zip(self.members, parts, strict=True)]
         if len({one.shape[-1] for one in log_p}) > 1:
-            raise ValueError(f"the members' vocabularies have {[one.shape[-1] for one in log_p]} tokens: an ensemble needs one tokenizer")
+            raise ValueError(
+                f"the members' vocabularies have {[one.shape[-1] for one in log_p]} tokens: an ensemble needs one tokenizer"
+            )
         return torch.stack(log_p).logsumexp(0) - torch.tensor(float(len(log_p))).log()
 
 

@@ -13,7 +13,13 @@ from seqloom.generate.protocol import Model, State, read_prompt
 
 @torch.inference_mode()
 def force(
-    model: Model, ids: Tensor, texts: Sequence[Sequence[int]], state: State = None, mask: Tensor | None = None, *, end: int | None = 3
+    model: Model,
+    ids: Tensor,
+    texts: Sequence[Sequence[int]],
+    state: State = None,
+    mask: Tensor | None = None,
+    *,
+    end: int | None = 3,
 ) -> list[list[float]]:
     """ln P(yₜ | prompt, y₍<t₎) for each token of each row's text, and of `end` after it where given.
 
@@ -28,12 +34,16 @@ def force(
     prompt = read_prompt(model, ids, mask, longest)
     for row, (text, limit) in enumerate(zip(wanted, prompt.limits.tolist(), strict=True)):
         if len(text) > limit:
-            raise ValueError(f"text {row} has {len(text)} tokens but the model has room for {limit} after its prompt: shorten it")
+            raise ValueError(
+                f"text {row} has {len(text)} tokens but the model has room for {limit} after its prompt: shorten it"
+            )
     h, state = model.features(prompt.ids, state, prompt.mask)
     rows = torch.arange(len(ids), device=ids.device)
     first = h[rows, prompt.lengths - 1][:, None]  # (B, 1, D)
     lengths = torch.tensor([len(text) for text in wanted], device=ids.device)
-    targets = torch.tensor([text + [0] * (longest - len(text)) for text in wanted], device=ids.device)  # (B, L)
+    targets = torch.tensor(
+        [text + [0] * (longest - len(text)) for text in wanted], device=ids.device
+    )  # (B, L)
     if longest > 1:
         fed = torch.arange(longest - 1, device=ids.device) < lengths[:, None] - 1
         more, _ = model.features(targets[:, :-1], state, None if fed.all() else fed)

@@ -64,7 +64,9 @@ def generate(
     if len(row_seeds) != len(ids):
         raise ValueError(f"{len(row_seeds)} seeds for {len(ids)} prompts: give one number, or one per prompt")
     if not 0.01 <= repetition <= 100:
-        raise ValueError(f"repetition is {repetition}: give a number from 0.01 to 100, beyond which logits leave all bounds; 1 changes nothing")
+        raise ValueError(
+            f"repetition is {repetition}: give a number from 0.01 to 100, beyond which logits leave all bounds; 1 changes nothing"
+        )
     return _steps(model, prompt, state, pick, stop, ban, row_seeds, repetition, until, earlier)
 
 
@@ -93,7 +95,9 @@ def _steps(
     seen = seen if seen is None or earlier is None else torch.cat([earlier, seen], 1)
     logits, state = ahead(model, ids, state, mask, lengths)  # (rows, V)
     for step in range(int(limits.max())):
-        picked, log_p = _choose(logits, pick, ban, [row_seeds[row] for row in rows.tolist()], step, seen, repetition)
+        picked, log_p = _choose(
+            logits, pick, ban, [row_seeds[row] for row in rows.tolist()], step, seen, repetition
+        )
         ended = torch.isin(picked, stops)
         if until is not None:
             for place, (row, token) in enumerate(zip(rows.tolist(), picked.tolist(), strict=True)):
@@ -118,7 +122,13 @@ def _steps(
 
 @torch.no_grad()
 def _choose(
-    logits: Tensor, pick: Pick, ban: Sequence[int], row_seeds: list[int], step: int, seen: Tensor | None, repetition: float
+    logits: Tensor,
+    pick: Pick,
+    ban: Sequence[int],
+    row_seeds: list[int],
+    step: int,
+    seen: Tensor | None,
+    repetition: float,
 ) -> tuple[Tensor, Tensor]:
     """The tokens picked (rows,), and their log p under the model's own distribution (rows,)."""
     count = getattr(pick, "few", None)
@@ -130,7 +140,9 @@ def _choose(
         log_p, columns, _ = few(changed, count, ban)  # (rows, count)
         hopeless = log_p[:, 0]
         if count > 1:
-            columns, order = columns.masked_fill(log_p == -torch.inf, logits.shape[1]).sort(1)  # in the order of ids
+            columns, order = columns.masked_fill(log_p == -torch.inf, logits.shape[1]).sort(
+                1
+            )  # in the order of ids
             log_p = log_p.gather(1, order)
     if (hopeless == -torch.inf).any():
         raise ValueError("every token with any probability is banned: ban fewer tokens")
@@ -163,7 +175,15 @@ def complete(
 ) -> list[Text]:
     """The texts that `generate` streams, gathered: one per prompt, in order."""
     texts, ends = [Text() for _ in range(len(ids))], set(stop)
-    options = {"pick": pick, "length": length, "stop": stop, "ban": ban, "seed": seed, "repetition": repetition, "until": until}
+    options = {
+        "pick": pick,
+        "length": length,
+        "stop": stop,
+        "ban": ban,
+        "seed": seed,
+        "repetition": repetition,
+        "until": until,
+    }
     for step in generate(model, ids, state, mask, **options, earlier=earlier):
         for text, token, log_p, finished in zip(texts, *(part.tolist() for part in step), strict=True):
             if token >= 0:

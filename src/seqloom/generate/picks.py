@@ -44,7 +44,9 @@ class Sample:
 
     def __post_init__(self) -> None:
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise ValueError(f"temperature is {self.temperature}: give a finite number above 0, or use Greedy")
+            raise ValueError(
+                f"temperature is {self.temperature}: give a finite number above 0, or use Greedy"
+            )
         if self.top_k is not None and not (self.top_k >= 1 and self.top_k == int(self.top_k)):
             raise ValueError(f"top_k is {self.top_k}: give a whole number of at least 1, or leave it out")
         if self.top_p is not None and not 0 < self.top_p <= 1:
@@ -57,7 +59,9 @@ class Sample:
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """p_i = exp(x_i / τ) / Σ_j exp(x_j / τ);  y = the first i with Σ_{j≤i} p_j > u Σ_j p_j."""
         x = logits.double()
-        x = (x - x.amax(-1, keepdim=True)) / self.temperature  # the largest first becomes 0, so a tiny τ cannot overflow
+        x = (
+            x - x.amax(-1, keepdim=True)
+        ) / self.temperature  # the largest first becomes 0, so a tiny τ cannot overflow
         if self.top_k is not None:
             x = keep_top_k(x, int(self.top_k))
         p = x.softmax(-1)
@@ -75,10 +79,14 @@ def keep_top_k(x: Tensor, k: int) -> Tensor:
 
 def keep_nucleus(p: Tensor, mass: float) -> Tensor:
     """p_i = 0 outside the smallest set of most probable tokens with Σ p_i ≥ mass (J4): the token that crosses the threshold stays."""
-    falling = p.topk(min(512, p.shape[-1]), -1).values  # nearly always enough, and sorting a large vocabulary is slow
+    falling = p.topk(
+        min(512, p.shape[-1]), -1
+    ).values  # nearly always enough, and sorting a large vocabulary is slow
     if (falling.sum(-1) < mass).any():
         falling = p.sort(-1, descending=True).values
-    count = (falling.cumsum(-1) - falling < mass).sum(-1, keepdim=True)  # (B, 1), at least 1: nothing stands before the first
+    count = (falling.cumsum(-1) - falling < mass).sum(
+        -1, keepdim=True
+    )  # (B, 1), at least 1: nothing stands before the first
     return p.masked_fill(~_largest(p, falling.gather(-1, count - 1), count), 0)
 
 

@@ -40,11 +40,15 @@ class Prompt(NamedTuple):
 def read_prompt(model: Model, ids: Tensor, mask: Tensor | None, length: int) -> Prompt:
     """Check the prompts before any work. `length` is clipped row by row to the model's context, so a row does not depend on its batch."""
     if ids.dim() != 2 or ids.dtype != torch.int64:
-        raise ValueError(f"prompt ids are {ids.dtype} of shape {tuple(ids.shape)}: give int64 ids of shape (batch, time)")
+        raise ValueError(
+            f"prompt ids are {ids.dtype} of shape {tuple(ids.shape)}: give int64 ids of shape (batch, time)"
+        )
     if length < 1:
         raise ValueError(f"length is {length}: ask for at least one token")
     if mask is not None and (mask.shape != ids.shape or mask.dtype != torch.bool):
-        raise ValueError(f"the mask is {mask.dtype} of shape {tuple(mask.shape)}: give bool of the ids' shape {tuple(ids.shape)}")
+        raise ValueError(
+            f"the mask is {mask.dtype} of shape {tuple(mask.shape)}: give bool of the ids' shape {tuple(ids.shape)}"
+        )
     if mask is None:
         lengths = torch.full((len(ids),), ids.shape[1], device=ids.device)
     else:
@@ -58,8 +62,12 @@ def read_prompt(model: Model, ids: Tensor, mask: Tensor | None, length: int) -> 
     if model.context is not None:
         if longest > model.context:
             row = int(lengths.argmax())
-            raise ValueError(f"prompt {row} has {longest} tokens but the model takes {model.context} at most: shorten the prompt")
-        limits = limits.minimum(model.context - lengths + 1)  # the last new token is never fed back, hence + 1
+            raise ValueError(
+                f"prompt {row} has {longest} tokens but the model takes {model.context} at most: shorten the prompt"
+            )
+        limits = limits.minimum(
+            model.context - lengths + 1
+        )  # the last new token is never fed back, hence + 1
     padded = mask is not None and bool((lengths < longest).any())
     return Prompt(ids[:, :longest], mask[:, :longest] if padded else None, lengths, limits)
 
@@ -79,7 +87,12 @@ def ahead(
 
 @torch.inference_mode()
 def advance(
-    model: Model, ids: Tensor, state: State = None, mask: Tensor | None = None, lengths: Tensor | None = None, ban: Sequence[int] = ()
+    model: Model,
+    ids: Tensor,
+    state: State = None,
+    mask: Tensor | None = None,
+    lengths: Tensor | None = None,
+    ban: Sequence[int] = (),
 ) -> tuple[Tensor, State]:
     """log p(next token | everything before) as (B, V), −inf where banned, and the state after `ids`.
 
@@ -101,12 +114,16 @@ def whole(logits: Tensor, ban: Sequence[int] = ()) -> Tensor:
 
 def need_finite(numbers: Tensor) -> None:
     if numbers.isnan().any():
-        raise ValueError("the model's logits hold NaN or infinity: its weights have diverged or are damaged, load another checkpoint")
+        raise ValueError(
+            "the model's logits hold NaN or infinity: its weights have diverged or are damaged, load another checkpoint"
+        )
 
 
 def need_inside(ban: Sequence[int], vocabulary: int) -> None:
     if not all(0 <= token < vocabulary for token in ban):
-        raise ValueError(f"banned tokens {tuple(ban)} reach outside the vocabulary of {vocabulary}: ban ids inside it")
+        raise ValueError(
+            f"banned tokens {tuple(ban)} reach outside the vocabulary of {vocabulary}: ban ids inside it"
+        )
 
 
 @torch.no_grad()

@@ -56,7 +56,9 @@ def exact(
         if len(text) == int(limits[0]):
             return Hypothesis(list(text), -distance, -distance, False)
         if called == calls:
-            raise ValueError(f"exact search has no proof after {calls} calls of the model: shorten length (now {length}) or raise calls")
+            raise ValueError(
+                f"exact search has no proof after {calls} calls of the model: shorten length (now {length}) or raise calls"
+            )
         called += 1
         log_p, after = advance(model, ids.new_tensor([[tokens[rank]]]), state, ban=ban)
         below = expand(log_p, after, totals[rank], text)

@@ -49,7 +49,13 @@ class Tree:
             if totals[place] == -torch.inf:
                 continue
             slot, token = divmod(place, vocabulary)
-            fate: Fate = "outcome" if step.outcomes[n, slot, token] else "lives" if step.lives[n, slot, token] else "pruned"
+            fate: Fate = (
+                "outcome"
+                if step.outcomes[n, slot, token]
+                else "lives"
+                if step.lives[n, slot, token]
+                else "pruned"
+            )
             rank = 1 + int((totals > totals[place]).sum())
             branches.append(Branch([*step.texts[n, slot].tolist(), token], float(totals[place]), rank, fate))
         self.steps.append(branches)
@@ -89,7 +95,9 @@ def why(
     if len(ids) != 1:
         raise ValueError(f"why got {len(ids)} prompts: give one")
     if len(text) >= length or end in text or any(token in ban for token in text):
-        raise ValueError(f"the text cannot come out: keep it below {length} tokens, without stop or banned tokens")
+        raise ValueError(
+            f"the text cannot come out: keep it below {length} tokens, without stop or banned tokens"
+        )
     wanted = [*text, end]
     lost: list[tuple[int, int, float | None]] = []
 
@@ -98,16 +106,31 @@ def why(
         if lost or t > len(wanted):
             return
         before = torch.tensor(wanted[: t - 1], device=step.texts.device)
-        there = (step.texts[0] == before).all(-1) & (step.totals[0] > -torch.inf).any(-1)  # (W,) True at one slot
+        there = (step.texts[0] == before).all(-1) & (step.totals[0] > -torch.inf).any(
+            -1
+        )  # (W,) True at one slot
         place = int(there.int().argmax()), wanted[t - 1]
         if step.lives[0][place] or step.outcomes[0][place]:
             return
         kept = step.totals[0][step.lives[0] | step.outcomes[0]]
         here = step.totals[0][place]
         bounded = not len(kept) or kept.min() <= here
-        lost.append((t, 1 + int((step.totals[0] > here).sum()), None if bounded else float(kept.min() - here)))
+        lost.append(
+            (t, 1 + int((step.totals[0] > here).sum()), None if bounded else float(kept.min() - here))
+        )
 
-    [[answer]] = beam(model, ids, state, mask, width=width, length=length, stop=(end,), ban=ban, penalty=penalty, watch=follow)
+    [[answer]] = beam(
+        model,
+        ids,
+        state,
+        mask,
+        width=width,
+        length=length,
+        stop=(end,),
+        ban=ban,
+        penalty=penalty,
+        watch=follow,
+    )
     [tokens] = force(model, ids, [text], state, mask, end=end)
     score = sum(tokens) / normaliser(len(wanted), penalty)
     found = answer.finished and answer.ids == list(text)

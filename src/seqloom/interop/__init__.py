@@ -19,11 +19,19 @@ def bring(source: str | Path, out: str | Path, tokenizer: str | Path | None = No
     if source.is_dir():
         read = huggingface.read
     elif not source.is_file():
-        raise ValueError(f"{source}: no such file or folder; give a folder of the Hugging Face layout, or a .bin, .pt or .npz file")
+        raise ValueError(
+            f"{source}: no such file or folder; give a folder of the Hugging Face layout, or a .bin, .pt or .npz file"
+        )
     elif source.suffix not in READERS or source.name == "pytorch_model.bin":
         pickled = source.suffix in (".bin", ".pth", ".pkl", ".ckpt")
-        reason = "is pickled, a form that can hold any code, so it is not opened" if pickled else "is no checkpoint that can be read"
-        raise ValueError(f"{source}: {reason}; give a folder of the Hugging Face layout, or a .bin, .pt or .npz file")
+        reason = (
+            "is pickled, a form that can hold any code, so it is not opened"
+            if pickled
+            else "is no checkpoint that can be read"
+        )
+        raise ValueError(
+            f"{source}: {reason}; give a folder of the Hugging Face layout, or a .bin, .pt or .npz file"
+        )
     else:
         read = READERS[source.suffix]
     return checkpoint.write(read(source, chosen), source, Path(out))

@@ -18,9 +18,21 @@ from seqloom.text import tokenizer as tokenizers
 from seqloom.text.special import specials
 
 SECTIONS: dict[str, config.Tree] = {
-    "LanguageModel": {"corpus": {"type": "Text"}, "data": {"type": "Windows", "width": 256, "batch": 4}, "objective": {"type": "next_token"}},
-    "Seq2Seq": {"corpus": {"type": "Parallel"}, "data": {"type": "Pairs", "tokens": 1024}, "objective": {"type": "translation"}},
-    "MaskedLM": {"corpus": {"type": "Text"}, "data": {"type": "Masked", "width": 128, "batch": 8}, "objective": {"type": "masked"}},
+    "LanguageModel": {
+        "corpus": {"type": "Text"},
+        "data": {"type": "Windows", "width": 256, "batch": 4},
+        "objective": {"type": "next_token"},
+    },
+    "Seq2Seq": {
+        "corpus": {"type": "Parallel"},
+        "data": {"type": "Pairs", "tokens": 1024},
+        "objective": {"type": "translation"},
+    },
+    "MaskedLM": {
+        "corpus": {"type": "Text"},
+        "data": {"type": "Masked", "width": 128, "batch": 8},
+        "objective": {"type": "masked"},
+    },
 }
 SECTIONS["Encoder"] = SECTIONS["MaskedLM"]
 
@@ -31,7 +43,9 @@ class Checkpoint(NamedTuple):
     kind: str
     model: config.Tree
     tokenizer: Tokenizer
-    weights: Callable[[nn.Module], dict[str, Tensor]]  # a model of the right sizes but without values → our weights
+    weights: Callable[
+        [nn.Module], dict[str, Tensor]
+    ]  # a model of the right sizes but without values → our weights
 
 
 def sections(found: Checkpoint) -> config.Tree:
@@ -51,7 +65,9 @@ def shapes(model: nn.Module) -> Shapes:
 def sized(model: config.Tree, rows: int, tokens: int, source: Path) -> config.Tree:
     """The model with as many rows as its file has; more than tokens is allowed, fewer is not."""
     if rows < tokens:
-        raise ValueError(f"{source}: the tokenizer has {tokens} tokens and the model only {rows}; they do not belong together")
+        raise ValueError(
+            f"{source}: the tokenizer has {tokens} tokens and the model only {rows}; they do not belong together"
+        )
     return model if rows == tokens else {**model, "vocabulary": rows}
 
 
@@ -63,7 +79,9 @@ def write(found: Checkpoint, source: Path, out: Path) -> Run:
         with torch.device("meta"):
             model = recipe.model(found.tokenizer.get_vocab_size())
     except RuntimeError:
-        raise ValueError(f"{source}: no tensor of its sizes has shape and place in a memory; it is not a real checkpoint") from None
+        raise ValueError(
+            f"{source}: no tensor of its sizes has shape and place in a memory; it is not a real checkpoint"
+        ) from None
     weights = found.weights(model)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: exists and is not empty; choose another --out")
@@ -71,11 +89,16 @@ def write(found: Checkpoint, source: Path, out: Path) -> Run:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{out}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out") from None
+        raise ValueError(
+            f"{out}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out"
+        ) from None
     try:
         tokenizers.save(found.tokenizer, out / "tokenizer.json")
         keep(out, model, weights, found.tokenizer)
-        files.write_whole(out / "results.json", json.dumps(results(found, source, out, weights), indent=1, ensure_ascii=False))
+        files.write_whole(
+            out / "results.json",
+            json.dumps(results(found, source, out, weights), indent=1, ensure_ascii=False),
+        )
         files.write_whole(out / "config.yaml", config.write(tree))  # last: with it the folder is a run
         return load(out)
     except BaseException:

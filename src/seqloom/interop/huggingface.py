@@ -20,7 +20,9 @@ def read(folder: Path, tokenizer: Path | None = None) -> Checkpoint:
     said = Settings(read_json(folder / "config.json"), str(folder / "config.json"))
     kind = said.values.get("model_type")
     if not isinstance(kind, str) or kind not in FAMILIES:
-        raise ValueError(f"{said.source}: models of type {str(kind)[:40]!r} cannot be read; only {', '.join(sorted(FAMILIES))}")
+        raise ValueError(
+            f"{said.source}: models of type {str(kind)[:40]!r} cannot be read; only {', '.join(sorted(FAMILIES))}"
+        )
     family, found = FAMILIES[kind], tensors(folder)
     said = said.called(family.aliases)
     named = renamed(found, family)
@@ -28,7 +30,9 @@ def read(folder: Path, tokenizer: Path | None = None) -> Checkpoint:
     tree = family.tree(said, set(named))
     for place in (tree.get("stack"), tree.get("encoder"), tree.get("decoder")):
         if place and place["layers"] > 1 + len(named) // LEAST:
-            raise ValueError(f"{said.source}: {place['layers']} layers are more than {len(named)} tensors make; the two do not belong together")
+            raise ValueError(
+                f"{said.source}: {place['layers']} layers are more than {len(named)} tensors make; the two do not belong together"
+            )
     if tree.get("embedding", {}).get("type") == "Segmented":
         tree["embedding"]["separator"] = specials(learnt).eos
     rows = said.count("vocab_size", 1)
@@ -45,7 +49,9 @@ def write(run: Run, folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(f"{folder}: cannot make the folder ({(error.strerror or str(error)).lower()}); choose another") from None
+        raise ValueError(
+            f"{folder}: cannot make the folder ({(error.strerror or str(error)).lower()}); choose another"
+        ) from None
     files.write_whole(folder / "model.safetensors", kept.weights)
     for name, text in kept.texts.items():
         files.write_whole(folder / name, text)

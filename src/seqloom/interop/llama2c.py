@@ -35,14 +35,26 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
     if len(head) < 28:
-        raise ValueError(f"{path}: {length} bytes are too few for a checkpoint of llama2.c; get the file again")
+        raise ValueError(
+            f"{path}: {length} bytes are too few for a checkpoint of llama2.c; get the file again"
+        )
     if head[:4] == b"24ka":
-        raise ValueError(f"{path}: this is a later format of llama2.c; write the model in its first (version 0), which is read here")
+        raise ValueError(
+            f"{path}: this is a later format of llama2.c; write the model in its first (version 0), which is read here"
+        )
     dim, inner, layers, heads, groups, vocabulary, context = struct.unpack("<7i", head)
     tied, vocabulary = vocabulary > 0, abs(vocabulary)
     sizes = (dim, inner, layers, heads, groups, vocabulary, context)
-    if not all(0 < size < MOST for size in sizes) or vocabulary <= EOS or dim % heads or heads % groups or (dim // heads) % 2:
-        raise ValueError(f"{path}: its sizes {sizes} are those of no model; this is not a checkpoint of llama2.c")
+    if (
+        not all(0 < size < MOST for size in sizes)
+        or vocabulary <= EOS
+        or dim % heads
+        or heads % groups
+        or (dim // heads) % 2
+    ):
+        raise ValueError(
+            f"{path}: its sizes {sizes} are those of no model; this is not a checkpoint of llama2.c"
+        )
     half, keys = dim // heads // 2, dim // heads * groups
     parts = {
         "embedding": (vocabulary, dim),
@@ -61,7 +73,9 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
     }
     wanted = 28 + 4 * sum(int(np.prod(shape, dtype=object)) for shape in parts.values())
     if wanted != length:
-        raise ValueError(f"{path}: {length:,} bytes where its sizes mean {wanted:,}; the file is cut short or is no checkpoint of llama2.c")
+        raise ValueError(
+            f"{path}: {length:,} bytes where its sizes mean {wanted:,}; the file is cut short or is no checkpoint of llama2.c"
+        )
     tree = language(dim, layers, heads, groups, dim // heads, inner, EPSILON, {"type": "Rotary"}, tied)
 
     def get(model: nn.Module) -> dict[str, Tensor]:
@@ -80,7 +94,9 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
                 ours[f"{block}.{norm}.gain"] = found[norm][number]
             ours[f"{block}.attention.project.weight"] = torch.cat([found[one][number] for one in "qkv"])
             ours[f"{block}.attention.last.weight"] = found["o"][number]
-            ours[f"{block}.feedforward.first.weight"] = torch.cat([found["gate"][number], found["up"][number]])
+            ours[f"{block}.feedforward.first.weight"] = torch.cat(
+                [found["gate"][number], found["up"][number]]
+            )
             ours[f"{block}.feedforward.last.weight"] = found["down"][number]
         if not tied:
             ours["output.table"] = found["output"]
@@ -93,7 +109,9 @@ def beside(path: Path) -> Path:
     """The tokenizer in the checkpoint's folder."""
     found = [one for one in sorted(path.parent.glob("*.bin")) if one.name.startswith("tok")]
     if len(found) != 1:
-        raise ValueError(f"{path.parent}: {len(found)} files tok*.bin beside {path.name}; say which is its tokenizer with --tokenizer FILE")
+        raise ValueError(
+            f"{path.parent}: {len(found)} files tok*.bin beside {path.name}; say which is its tokenizer with --tokenizer FILE"
+        )
     return found[0]
 
 
@@ -112,22 +130,34 @@ def pieces(path: Path, vocabulary: int) -> Tokenizer:
             if not 0 <= length <= LONGEST or len(text) != length:
                 raise ValueError
             place += 8 + length
-            found.append((("<unk>", "<s>", "</s>")[index] if index < 3 else text.decode().replace(" ", "▁"), score))
+            found.append(
+                (("<unk>", "<s>", "</s>")[index] if index < 3 else text.decode().replace(" ", "▁"), score)
+            )
     except (struct.error, ValueError):
-        raise ValueError(f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; say which is with --tokenizer FILE") from None
+        raise ValueError(
+            f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; say which is with --tokenizer FILE"
+        ) from None
     table = {text: index for index, (text, _) in enumerate(found)}
     if len(table) != vocabulary or place != len(data):
-        raise ValueError(f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; say which is with --tokenizer FILE")
+        raise ValueError(
+            f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; say which is with --tokenizer FILE"
+        )
     pairs = [
         (-score, table[text[:cut]], table[text[cut:]], text[:cut], text[cut:])
         for text, score in found[3:]
         for cut in range(1, len(text))
         if text[:cut] in table and text[cut:] in table
     ]
-    made = Tokenizer(models.BPE(table, [pair[3:] for pair in sorted(pairs)], unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    made = Tokenizer(
+        models.BPE(
+            table, [pair[3:] for pair in sorted(pairs)], unk_token="<unk>", fuse_unk=True, byte_fallback=True
+        )
+    )
     made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    made.add_special_tokens([AddedToken(one, normalized=False, special=True) for one in ("<unk>", "<s>", "</s>")])
+    made.add_special_tokens(
+        [AddedToken(one, normalized=False, special=True) for one in ("<unk>", "<s>", "</s>")]
+    )
     parts = json.loads(made.to_str())
     start = {"SpecialToken": {"id": "<s>", "type_id": 0}}
     parts["post_processor"] = {
@@ -137,4 +167,6 @@ def pieces(path: Path, vocabulary: int) -> Tokenizer:
         "special_tokens": {"<s>": {"id": "<s>", "ids": [BOS], "tokens": ["<s>"]}},
     }
     # its stories are divided by <s> alone, so that ends one too
-    return tokenizers.parse(json.dumps(carrying(parts, {"unk": [UNK], "bos": [BOS], "eos": [BOS, EOS]})), path)
+    return tokenizers.parse(
+        json.dumps(carrying(parts, {"unk": [UNK], "bos": [BOS], "eos": [BOS, EOS]})), path
+    )

@@ -25,36 +25,58 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
     whole = opened.value
     said, found = (whole.get(name) if isinstance(whole, dict) else None for name in ("model_args", "model"))
     if not isinstance(said, dict) or not isinstance(found, dict):
-        raise ValueError(f"{path}: it has no model_args and model; only checkpoints of nanoGPT are read from torch files")
+        raise ValueError(
+            f"{path}: it has no model_args and model; only checkpoints of nanoGPT are read from torch files"
+        )
     lazy: dict[str, Lazy] = {}
     for full, one in found.items():
         name = str(full).removeprefix(COMPILED).removeprefix("transformer.")
         if not isinstance(one, Lazy) or name.endswith(".attn.bias"):  # the causal mask
             continue
         if name in lazy or not one.stored.dtype.is_floating_point:
-            raise ValueError(f"{path}: {name} stands there twice, or is no matrix of real numbers; get the file again")
+            raise ValueError(
+                f"{path}: {name} stands there twice, or is no matrix of real numbers; get the file again"
+            )
         lazy[name] = one
     if tokenizer is None:
-        raise ValueError(f"{path}: say its tokenizer with --tokenizer tokenizer.json; nanoGPT's own meta.pkl is pickled and is not opened")
+        raise ValueError(
+            f"{path}: say its tokenizer with --tokenizer tokenizer.json; nanoGPT's own meta.pkl is pickled and is not opened"
+        )
     args = Settings(said, str(path))
     learnt, dim, bias = opens(tokenizer, args), args.count("n_embd"), args.flag("bias", True)
     layers = args.count("n_layer")
     if layers > 1 + len(lazy) // LEAST:
-        raise ValueError(f"{path}: {layers} layers are more than its {len(lazy)} tensors make; get the file again")
+        raise ValueError(
+            f"{path}: {layers} layers are more than its {len(lazy)} tensors make; get the file again"
+        )
     tree = gpt2.language(
-        dim, layers, args.count("n_head"), args.count("block_size"), 4 * dim, "gelu", 1e-5, True, args.number("dropout", 0.0), bias
+        dim,
+        layers,
+        args.count("n_head"),
+        args.count("block_size"),
+        4 * dim,
+        "gelu",
+        1e-5,
+        True,
+        args.number("dropout", 0.0),
+        bias,
     )
     tree = sized(tree, args.count("vocab_size"), learnt.get_vocab_size(), path)
 
     def get(model: nn.Module) -> dict[str, Tensor]:
         ours = shapes(model)
-        entries = [one._replace(optional=not bias and one.ours.endswith("bias")) for one in gpt2.entries(model, "", transposed=False)]
+        entries = [
+            one._replace(optional=not bias and one.ours.endswith("bias"))
+            for one in gpt2.entries(model, "", transposed=False)
+        ]
         theirs = {name: one.size for name, one in lazy.items() if name not in gpt2.GPT2.copies}
         names.check(entries, ours, theirs, str(path))
         for name, one in gpt2.GPT2.copies.items():
             if name in lazy:
                 alike(name, one, opened.read(lazy[name]), opened.read(lazy[one]), 0.0, str(path))
-        return names.read(entries, ours, lambda name: opened.read(lazy[name]).to(torch.float32) if name in lazy else None)
+        return names.read(
+            entries, ours, lambda name: opened.read(lazy[name]).to(torch.float32) if name in lazy else None
+        )
 
     return Checkpoint("nanogpt", tree, learnt, get)
 

@@ -21,8 +21,35 @@ from seqloom.text.special import BOS, EOS, PAD, SPECIALS, UNK
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOWELS = ["AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW"]
-CONSONANTS = ["B", "CH", "D", "DH", "F", "G", "HH", "JH", "K", "L", "M", "N", "NG", "P", "R", "S", "SH", "T", "TH", "V", "W", "Y", "Z", "ZH"]
-PHONEMES = sorted([*(f"{vowel}{stress}" for vowel in VOWELS for stress in "012"), "UW", *CONSONANTS])  # the dictionary has one UW without stress
+CONSONANTS = [
+    "B",
+    "CH",
+    "D",
+    "DH",
+    "F",
+    "G",
+    "HH",
+    "JH",
+    "K",
+    "L",
+    "M",
+    "N",
+    "NG",
+    "P",
+    "R",
+    "S",
+    "SH",
+    "T",
+    "TH",
+    "V",
+    "W",
+    "Y",
+    "Z",
+    "ZH",
+]
+PHONEMES = sorted(
+    [*(f"{vowel}{stress}" for vowel in VOWELS for stress in "012"), "UW", *CONSONANTS]
+)  # the dictionary has one UW without stress
 SOURCE = {PAD: 0, UNK: 1, EOS: 2}  # our id → row of its letters
 TARGET = {PAD: 0, UNK: 1, BOS: 2, EOS: 3}
 KEYS = ("emb", "w_ih", "w_hh", "b_ih", "b_hh")
@@ -33,7 +60,9 @@ NEVER = -1e9  # the logit of what the model has no row for
 def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
     """The checkpoint at `path`, whose tokenizer is fixed."""
     if tokenizer is not None:
-        raise ValueError(f"{path}: a checkpoint of letters and phonemes has its own tokenizer; leave --tokenizer out")
+        raise ValueError(
+            f"{path}: a checkpoint of letters and phonemes has its own tokenizer; leave --tokenizer out"
+        )
     arrays = load(path)
     dim = arrays["enc_w_hh"].shape[-1] if arrays["enc_w_hh"].ndim == 2 else 0
     size = arrays["enc_emb"].shape[-1] if arrays["enc_emb"].ndim == 2 else 0
@@ -44,7 +73,9 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
         wanted |= {f"{side}_{key}": shape for key, shape in zip(KEYS, shapes, strict=True)}
     for name, shape in wanted.items():
         if arrays[name].shape != shape or not dim:
-            raise ValueError(f"{path}: {name} has shape {arrays[name].shape} where {shape} is expected; this is another model")
+            raise ValueError(
+                f"{path}: {name} has shape {arrays[name].shape} where {shape} is expected; this is another model"
+            )
     cell = {"type": "GRU"}
     tree = {
         "type": "Seq2Seq",
@@ -72,8 +103,19 @@ def load(path: Path) -> dict[str, np.ndarray]:
             if array.dtype.kind != "f" or not (np.abs(array) < np.finfo(np.float32).max).all():
                 raise ValueError(f"{name} holds more than finite numbers")
         return found
-    except (OSError, ValueError, KeyError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: not a checkpoint of letters to phonemes ({str(error)[:120]}); nothing else is read from .npz files") from None
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        EOFError,
+        MemoryError,
+        RuntimeError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        raise ValueError(
+            f"{path}: not a checkpoint of letters to phonemes ({str(error)[:120]}); nothing else is read from .npz files"
+        ) from None
 
 
 def spelling(path: Path) -> Tokenizer:
@@ -108,7 +150,9 @@ def weights(arrays: dict[str, np.ndarray], model: nn.Module) -> dict[str, Tensor
         "output.bias": spread(given["fc_b"], "dec", NEVER),
     }
     for side, place in (("enc", "encoder.layers.0.0.cell"), ("dec", "decoder.layers.0.cell")):
-        gates = 2 * given[f"{side}_w_hh"].shape[1]  # r and z, whose biases add up; n keeps the hidden one inside the reset
+        gates = (
+            2 * given[f"{side}_w_hh"].shape[1]
+        )  # r and z, whose biases add up; n keeps the hidden one inside the reset
         later = given[f"{side}_b_hh"].clone()
         later[gates:] = 0
         found |= {

@@ -13,8 +13,20 @@ from seqloom.layouts.folder import Settings, read_json
 from seqloom.text import tokenizer as tokenizers
 from seqloom.text.special import carrying, framed, specials, vocabulary
 
-WORDS = {"pad": ("pad_token",), "unk": ("unk_token",), "bos": ("bos_token", "cls_token"), "eos": ("eos_token", "sep_token"), "mask": ("mask_token",)}
-USUAL = {"pad": ("[PAD]",), "unk": ("[UNK]",), "bos": ("[CLS]",), "eos": ("[SEP]",), "mask": ("[MASK]", "<mask>")}
+WORDS = {
+    "pad": ("pad_token",),
+    "unk": ("unk_token",),
+    "bos": ("bos_token", "cls_token"),
+    "eos": ("eos_token", "sep_token"),
+    "mask": ("mask_token",),
+}
+USUAL = {
+    "pad": ("[PAD]",),
+    "unk": ("[UNK]",),
+    "bos": ("[CLS]",),
+    "eos": ("[SEP]",),
+    "mask": ("[MASK]", "<mask>"),
+}
 
 
 def read(
@@ -44,7 +56,11 @@ def read(
         tokens = [names.get(word) for word in words]
         tokens = [one.get("content") if isinstance(one, dict) else one for one in tokens]
         unknown = [parts["model"].get("unk_token")] if role == "unk" else []
-        by_name = [known[one] for one in (*tokens, *unknown, *usual.get(role, ())) if isinstance(one, str) and one in known]
+        by_name = [
+            known[one]
+            for one in (*tokens, *unknown, *usual.get(role, ()))
+            if isinstance(one, str) and one in known
+        ]
         if chosen := [one for one in given if one in ids] or by_name[:1]:
             found[role] = chosen
     for role in frame:
@@ -56,15 +72,24 @@ def read(
         parts = carrying(parts, found)
         one = specials(Tokenizer.from_str(json.dumps(parts)))
         if frame and not one.before and not one.after:
-            parts = framed(parts, *(found[role][:1] if role in frame and role in found else [] for role in ("bos", "eos")))
+            parts = framed(
+                parts,
+                *(found[role][:1] if role in frame and role in found else [] for role in ("bos", "eos")),
+            )
     except ValueError as error:
-        raise ValueError(f"{path}: {error}; say it in tokenizer_config.json beside it (bos_token, eos_token)") from None
+        raise ValueError(
+            f"{path}: {error}; say it in tokenizer_config.json beside it (bos_token, eos_token)"
+        ) from None
     return tokenizers.parse(json.dumps(parts), path)
 
 
 def _obey(normalizer: dict[str, Any] | None, names: dict[str, Any]) -> None:
     """What tokenizer_config.json says of capitals and accents goes before what BERT's normalizer says itself."""
     if normalizer and normalizer.get("type") == "BertNormalizer":
-        for theirs, own in (("do_lower_case", "lowercase"), ("strip_accents", "strip_accents"), ("tokenize_chinese_chars", "handle_chinese_chars")):
+        for theirs, own in (
+            ("do_lower_case", "lowercase"),
+            ("strip_accents", "strip_accents"),
+            ("tokenize_chinese_chars", "handle_chinese_chars"),
+        ):
             if isinstance(names.get(theirs), bool):
                 normalizer[own] = names[theirs]

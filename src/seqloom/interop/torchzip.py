@@ -72,22 +72,36 @@ class Checkpoint:
             if f"{self.root}byteorder" in names and self.zip.read(f"{self.root}byteorder") != b"little":
                 raise ValueError("its numbers are not little-endian")
             self.value = walk(self.zip.read(program))
-        except (OSError, zipfile.BadZipFile, StopIteration, RuntimeError, EOFError):  # encrypted, or of a method unknown
-            raise ValueError(f"{path}: not a checkpoint of torch in its zip form; nothing else is opened, since it could run code") from None
+        except (
+            OSError,
+            zipfile.BadZipFile,
+            StopIteration,
+            RuntimeError,
+            EOFError,
+        ):  # encrypted, or of a method unknown
+            raise ValueError(
+                f"{path}: not a checkpoint of torch in its zip form; nothing else is opened, since it could run code"
+            ) from None
         except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
             reason = str(error) if type(error) is ValueError else "its program makes no sense"
-            raise ValueError(f"{path}: cannot be read without running what it says ({reason[:160]}); give a checkpoint of plain tensors") from None
+            raise ValueError(
+                f"{path}: cannot be read without running what it says ({reason[:160]}); give a checkpoint of plain tensors"
+            ) from None
 
     def read(self, lazy: Lazy) -> Tensor:
         (dtype, key, count), last = lazy.stored, lazy.offset
         try:
             data = self.zip.read(f"{self.root}data/{key}")
         except (KeyError, OSError, zipfile.BadZipFile, RuntimeError, EOFError):
-            raise ValueError(f"{self.path}: its numbers {key} are missing or damaged; get the file again") from None
+            raise ValueError(
+                f"{self.path}: its numbers {key} are missing or damaged; get the file again"
+            ) from None
         for size, stride in zip(lazy.size, lazy.stride, strict=True):
             last += (size - 1) * stride
         if len(data) != count * dtype.itemsize or last >= count or 0 in lazy.size:
-            raise ValueError(f"{self.path}: its numbers {key} do not fill the tensor they are for; get the file again")
+            raise ValueError(
+                f"{self.path}: its numbers {key} do not fill the tensor they are for; get the file again"
+            )
         flat = torch.frombuffer(bytearray(data), dtype=dtype)
         return flat.as_strided(lazy.size, lazy.stride, lazy.offset).clone()
 
@@ -172,7 +186,13 @@ def word(name: str) -> Word:
 
 def stored(reference: tuple) -> Stored:
     kind, dtype, key, _, count = reference
-    if kind != "storage" or not isinstance(key, str) or not key.isdigit() or not isinstance(count, int) or not 0 <= count < 2**40:
+    if (
+        kind != "storage"
+        or not isinstance(key, str)
+        or not key.isdigit()
+        or not isinstance(count, int)
+        or not 0 <= count < 2**40
+    ):
         raise ValueError("it refers to numbers in an unknown way")
     return Stored(TYPES[dtype.name.removeprefix("torch ")], key, count)
 
@@ -184,7 +204,11 @@ def made(called: Word, arguments: tuple) -> Any:
     if name == "torch._utils _rebuild_tensor_v2":
         of, offset, size, stride = arguments[:4]
         numbers = [offset, *size, *stride]
-        if not isinstance(of, Stored) or len(size) != len(stride) or not all(type(one) is int and 0 <= one < 2**40 for one in numbers):
+        if (
+            not isinstance(of, Stored)
+            or len(size) != len(stride)
+            or not all(type(one) is int and 0 <= one < 2**40 for one in numbers)
+        ):
             raise ValueError("a tensor in it has no sensible shape")
         return Lazy(of, offset, tuple(size), tuple(stride))
     if name == "torch._utils _rebuild_parameter" and isinstance(arguments[0], Lazy):

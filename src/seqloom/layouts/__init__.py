@@ -27,10 +27,24 @@ from seqloom.layouts.llama import LLAMA, halved, paired
 from seqloom.layouts.marian import MARIAN
 from seqloom.layouts.tokens import frame, written
 
-__all__ = ["FAMILIES", "Family", "Kept", "Unfit", "alike", "fitting", "framed", "keep", "ours", "renamed", "theirs"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "Kept",
+    "Unfit",
+    "alike",
+    "fitting",
+    "framed",
+    "keep",
+    "ours",
+    "renamed",
+    "theirs",
+]
 
 FAMILIES = {family.kind: family for family in (GPT2, LLAMA, BERT, DISTILBERT, MARIAN)}
-MARK = {"format": "pt"}  # what a file of weights says where it has their names; more would stand in an order of chance
+MARK = {
+    "format": "pt"
+}  # what a file of weights says where it has their names; more would stand in an order of chance
 OLD = {".gamma": ".weight", ".beta": ".bias"}  # how the first BERTs call a norm's parts
 
 
@@ -73,10 +87,16 @@ def keep(model: nn.Module, own: Mapping[str, Tensor], learnt: Tokenizer) -> Kept
     body = "" if said["architectures"][0] in ("BertModel", "DistilBertModel") else family.prefix
     entries, own = family.entries(model, body), turned(own)
     for name in sorted(own.keys() - {entry.ours for entry in entries}):
-        raise Unfit(f"no folder of the Hugging Face layout can hold this model: as {family.kind}, it has {name}, which they have not")
+        raise Unfit(
+            f"no folder of the Hugging Face layout can hold this model: as {family.kind}, it has {name}, which they have not"
+        )
     made = names.write(entries, own, lacking(model, entries, own))
     if not said["tie_word_embeddings"]:  # then nothing else that is shared is tied either
-        made |= {f"{body}{name}": made[f"{body}{one}"].clone() for name, one in family.copies.items() if name not in made and f"{body}{one}" in made}
+        made |= {
+            f"{body}{name}": made[f"{body}{one}"].clone()
+            for name, one in family.copies.items()
+            if name not in made and f"{body}{one}" in made
+        }
     texts, ids = written(learnt, family.kind, model.context)
     said = {**said, **ids, "dtype": "float32", "torch_dtype": "float32"}
     return Kept(family.kind, save(made, MARK), {**texts, "config.json": json.dumps(said, indent=1)})
@@ -88,14 +108,19 @@ def theirs(path: Path) -> bool:
         with safe_open(path, "pt") as opened:
             return opened.metadata() == MARK
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: not a whole safetensors file ({str(error)[:120]}); get the file again") from None
+        raise ValueError(
+            f"{path}: not a whole safetensors file ({str(error)[:120]}); get the file again"
+        ) from None
 
 
 def ours(family: Family, model: nn.Module, found: Tensors, source: str) -> dict[str, Tensor]:
     """The weights of a model, which may be without its numbers, from tensors of the family's names. Every one has its place, or a sentence
     names it; what stands for a part that the model leaves out must change nothing."""
     known = renamed(found, family)
-    entries, shapes = family.entries(model, ""), {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    entries, shapes = (
+        family.entries(model, ""),
+        {name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
+    )
     wanted = {name for entry in entries for name in entry.theirs}
     void = {name for entry in entries if entry.ours not in shapes and entry.fill is not None for name in entry.theirs
             if name in known and bool((found.get(known[name]) == entry.fill).all())}  # fmt: skip
@@ -116,12 +141,17 @@ def ours(family: Family, model: nn.Module, found: Tensors, source: str) -> dict[
 def alike(name: str, other: str, copy: Tensor, first: Tensor, near: float, source: str) -> None:
     """Refuse a second copy of a weight that is none: their model would use it, and ours has no place for it."""
     if copy.shape != first.shape or not torch.allclose(copy.float(), first.float(), rtol=0, atol=near):
-        raise ValueError(f"{source}: {name} is not the same as {other}, as it must be for this kind of model; it cannot be read")
+        raise ValueError(
+            f"{source}: {name} is not the same as {other}, as it must be for this kind of model; it cannot be read"
+        )
 
 
 def turned(own: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Of two classes their 0 is "goes on", ours is 1."""
-    return {name: tensor.flip(0) if name in ("follows.weight", "follows.bias") else tensor for name, tensor in own.items()}
+    return {
+        name: tensor.flip(0) if name in ("follows.weight", "follows.bias") else tensor
+        for name, tensor in own.items()
+    }
 
 
 def renamed(found: Tensors, family: Family) -> dict[str, str]:
@@ -133,18 +163,28 @@ def renamed(found: Tensors, family: Family) -> dict[str, str]:
             if family is BERT and name.endswith(old):
                 name = name.removesuffix(old) + new
         if name in made:
-            raise ValueError(f"{found.home[full]}: {made[name]} and {full} are the same weight; get the whole checkpoint again")
+            raise ValueError(
+                f"{found.home[full]}: {made[name]} and {full} are the same weight; get the whole checkpoint again"
+            )
         made[name] = full
     return made
 
 
-def lacking(model: nn.Module, entries: list[names.Entry], own: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+def lacking(
+    model: nn.Module, entries: list[names.Entry], own: Mapping[str, Tensor]
+) -> dict[str, tuple[int, ...]]:
     """The shapes of what the others have and we left out: a bias is as long as its matrix is high, a norm's parts as wide as the model."""
     found = {}
     for entry in entries:
         if entry.ours not in own:
             part = model.get_submodule(entry.ours.rpartition(".")[0])
             matrix = getattr(part, "weight", None)
-            length = part.vocabulary if hasattr(part, "vocabulary") else part.dim if matrix is None else len(matrix)
+            length = (
+                part.vocabulary
+                if hasattr(part, "vocabulary")
+                else part.dim
+                if matrix is None
+                else len(matrix)
+            )
             found[entry.ours] = torch.Size([length])
     return found

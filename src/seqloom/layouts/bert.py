@@ -17,7 +17,16 @@ EPSILON = 1e-12  # DistilBERT's, which its config.json does not say
 
 
 def encoder(
-    dim: int, layers: int, heads: int, inner: int, length: int, activation: str, epsilon: float, dropout: float, embedding: Tree, head: bool
+    dim: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    length: int,
+    activation: str,
+    epsilon: float,
+    dropout: float,
+    embedding: Tree,
+    head: bool,
 ) -> Tree:
     """An encoder of the family as a config says it."""
     norm = {"type": "LayerNorm", "epsilon": epsilon}
@@ -39,12 +48,22 @@ def encoder(
         },
     }
     if head:
-        made["output"] = {"type": "Output", "bias": True, "head": {"type": "Transform", "activation": activation, "norm": norm}}
+        made["output"] = {
+            "type": "Output",
+            "bias": True,
+            "head": {"type": "Transform", "activation": activation, "norm": norm},
+        }
     return made
 
 
 def bert_tree(said: Settings, names: set[str]) -> Tree:
-    only = {"is_decoder": False, "is_causal": False, "add_cross_attention": False, "tie_word_embeddings": True, "position_embedding_type": "absolute"}
+    only = {
+        "is_decoder": False,
+        "is_causal": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+        "position_embedding_type": "absolute",
+    }
     for name, allowed in only.items():
         said.only(name, allowed)
     made = encoder(
@@ -59,7 +78,9 @@ def bert_tree(said: Settings, names: set[str]) -> Tree:
         {"type": "Segmented", "segments": said.count("type_vocab_size", 2), "separator": 0},
         "cls.predictions.bias" in names,
     )
-    if "pooler.dense.weight" in names and (made["type"] == "Encoder" or "cls.seq_relationship.weight" in names):
+    if "pooler.dense.weight" in names and (
+        made["type"] == "Encoder" or "cls.seq_relationship.weight" in names
+    ):
         made["pooler"] = {"type": "Pooler"}
     return made
 
@@ -103,13 +124,19 @@ def seen(model: nn.Module, embedding: type) -> tuple[Any, int]:
     fits(model.embedding.factor == 1, "its embedding is scaled")
     sizes = look(model.stack, "post", False, parts.LayerNorm, parts.FeedForward)
     usual(sizes, model.stack.dim)
-    fits(type(model.stack.position) is parts.Learned, f"its positions are {type(model.stack.position).__name__}, not Learned")
+    fits(
+        type(model.stack.position) is parts.Learned,
+        f"its positions are {type(model.stack.position).__name__}, not Learned",
+    )
     fits(type(model.stack.entry) is parts.LayerNorm, "its stack has no entry norm")
     epsilons = {model.stack.entry.epsilon, sizes.epsilon}
     if type(model) is models.MaskedLM:
         plain_output(model, bias=True, tied=True)
         head = model.output.head
-        fits(head is not None and model.output.bias is not None and type(head.norm) is parts.LayerNorm, "its output has not BERT's head")
+        fits(
+            head is not None and model.output.bias is not None and type(head.norm) is parts.LayerNorm,
+            "its output has not BERT's head",
+        )
         fits(SAID.get(head.activation) == sizes.activation, "its head has another function than its stack")
         epsilons.add(head.norm.epsilon)
     fits(len(epsilons) == 1, "its norms have several epsilons")
@@ -120,7 +147,9 @@ def bert_settings(model: nn.Module) -> dict[str, Any]:
     sizes, length = seen(model, parts.Segmented)
     head = type(model) is models.MaskedLM
     return {
-        "architectures": [("BertForPreTraining" if model.pooler else "BertForMaskedLM") if head else "BertModel"],
+        "architectures": [
+            ("BertForPreTraining" if model.pooler else "BertForMaskedLM") if head else "BertModel"
+        ],
         "model_type": "bert",
         "vocab_size": len(model.embedding.table),
         "hidden_size": model.stack.dim,
@@ -162,7 +191,11 @@ def distil_entries(model: nn.Module, prefix: str) -> list[Entry]:
     for number, block in enumerate(model.stack.blocks):
         ours, theirs = f"stack.blocks.{number}", f"{prefix}transformer.layer.{number}"
         found += [
-            *stacked(f"{ours}.attention.project", (f"{theirs}.attention.{one}_lin" for one in "qkv"), tuple(block.attention.shape.widths)),
+            *stacked(
+                f"{ours}.attention.project",
+                (f"{theirs}.attention.{one}_lin" for one in "qkv"),
+                tuple(block.attention.shape.widths),
+            ),
             *affine(f"{ours}.attention.last", f"{theirs}.attention.out_lin"),
             *affine(f"{ours}.attention_norm", f"{theirs}.sa_layer_norm", True),
             *affine(f"{ours}.feedforward.first", f"{theirs}.ffn.lin1"),

@@ -24,7 +24,14 @@ ACTIVATIONS = {
     "tanh": "tanh",
     "sigmoid": "sigmoid",
 }
-SAID = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "swish": "silu", "tanh": "tanh", "sigmoid": "sigmoid"}
+SAID = {
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_new",
+    "relu": "relu",
+    "swish": "silu",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+}
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -36,13 +43,19 @@ class Family(NamedTuple):
     prefix: str  # what may stand before the names of its body
     spare: str  # a pattern of tensors that are not used
     copies: dict[str, str]  # tensors that may stand there a second time → what they must equal
-    tree: Callable[[Settings, set[str]], Tree]  # config.json and the names of the tensors → a model as a config says it
+    tree: Callable[
+        [Settings, set[str]], Tree
+    ]  # config.json and the names of the tensors → a model as a config says it
     entries: Callable[[nn.Module, str], list[Entry]]  # a model, the prefix → which tensor is which weight
-    settings: Callable[[nn.Module], dict[str, Any]]  # a model → its config.json, or a ValueError that says why it has none
+    settings: Callable[
+        [nn.Module], dict[str, Any]
+    ]  # a model → its config.json, or a ValueError that says why it has none
     roles: dict[str, str]  # our special tokens → the settings that name theirs
     frame: tuple[str, ...] = ()  # the special tokens around a text where its tokenizer.json does not say
     aliases: Mapping[str, str] = NONE  # other names of settings → the usual ones
-    computed: Mapping[str, Callable[[nn.Module, int], Tensor]] = NONE  # tensors that may stand there → what their rows must be
+    computed: Mapping[str, Callable[[nn.Module, int], Tensor]] = (
+        NONE  # tensors that may stand there → what their rows must be
+    )
 
 
 class Unfit(ValueError):
@@ -74,12 +87,21 @@ def look(stack: nn.Module, order: str, causal: bool, norm: type, forward: type) 
     fits(type(stack) is parts.Transformer, f"its stack is {type(stack).__name__}, not Transformer")
     block = stack.blocks[0]
     attention, inside = block.attention, block.feedforward
-    fits(block.order == order, f"its norms stand {'before' if block.order == 'pre' else 'after'} the parts (order: {block.order}), not {order}")
+    fits(
+        block.order == order,
+        f"its norms stand {'before' if block.order == 'pre' else 'after'} the parts (order: {block.order}), not {order}",
+    )
     fits(stack.causal == causal, f"its stack is {'' if stack.causal else 'not '}causal")
     fits(type(attention) is parts.SelfAttention, f"its attention is {type(attention).__name__}")
-    fits(type(attention.score) is parts.ScaledDot and type(attention.weights) is parts.Softmax, "its attention is not that of scaled products")
+    fits(
+        type(attention.score) is parts.ScaledDot and type(attention.weights) is parts.Softmax,
+        "its attention is not that of scaled products",
+    )
     fits(attention.rule.window is None, "its attention has a window")
-    fits(type(block.attention_norm) is norm, f"its norm is {type(block.attention_norm).__name__}, not {norm.__name__}")
+    fits(
+        type(block.attention_norm) is norm,
+        f"its norm is {type(block.attention_norm).__name__}, not {norm.__name__}",
+    )
     fits(type(inside) is forward, f"its feed-forward part is {type(inside).__name__}, not {forward.__name__}")
     function = getattr(inside, "activation", "swish")
     fits(function in SAID, f"its feed-forward part has the function {function}")
@@ -100,7 +122,10 @@ def look(stack: nn.Module, order: str, causal: bool, norm: type, forward: type) 
 def usual(sizes: Look, dim: int) -> None:
     """Heads that all hold keys and values, and share the width among them."""
     fits(sizes.groups == sizes.heads, f"its {sizes.heads} heads share {sizes.groups} groups of keys")
-    fits(sizes.key * sizes.heads == dim == sizes.value * sizes.heads, f"its heads have keys of {sizes.key} and values of {sizes.value}")
+    fits(
+        sizes.key * sizes.heads == dim == sizes.value * sizes.heads,
+        f"its heads have keys of {sizes.key} and values of {sizes.value}",
+    )
 
 
 def plain_embedding(model: nn.Module, kinds: Iterable[type] = (parts.Embedding,)) -> None:

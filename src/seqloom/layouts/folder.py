@@ -27,7 +27,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         text = read_small(path, MOST)
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}); give a folder of the Hugging Face layout") from None
+        raise ValueError(
+            f"{path}: cannot be read ({(error.strerror or str(error)).lower()}); give a folder of the Hugging Face layout"
+        ) from None
     try:
         found = json.loads(text.decode(), object_pairs_hook=_once)
     except RecursionError:
@@ -35,7 +37,9 @@ def read_json(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise ValueError(f"{path}: not valid JSON ({str(error)[:160]}); get the file again") from None
     if not isinstance(found, dict):
-        raise ValueError(f"{path}: a JSON object is expected, not a {type(found).__name__}; get the file again")
+        raise ValueError(
+            f"{path}: a JSON object is expected, not a {type(found).__name__}; get the file again"
+        )
     return found
 
 
@@ -54,19 +58,25 @@ class Settings:
         self.values, self.source = values, source
         for word in CODE:
             if values.get(word):
-                raise ValueError(f"{source}: {word} names code of its own to run, and seqloom runs none from a checkpoint; it cannot be read")
+                raise ValueError(
+                    f"{source}: {word} names code of its own to run, and seqloom runs none from a checkpoint; it cannot be read"
+                )
         if values.get("quantization_config"):
             raise ValueError(f"{source}: the weights are quantised; give the checkpoint in 16 or 32 bits")
 
     def wrong(self, name: str, wanted: str) -> ValueError:
-        return ValueError(f"{self.source}: {name} is {str(self.values.get(name))[:80]}, where {wanted} is expected")
+        return ValueError(
+            f"{self.source}: {name} is {str(self.values.get(name))[:80]}, where {wanted} is expected"
+        )
 
     def called(self, other: Mapping[str, str]) -> Settings:
         """The settings with `other` names for some of them replaced by the usual one; both may stand there if they agree."""
         values = {name: value for name, value in self.values.items() if name not in other}
         for name, usual in other.items():
             if (value := self.values.get(name)) is not None and value != values.setdefault(usual, value):
-                raise ValueError(f"{self.source}: {name} is {str(value)[:40]} and {usual}, which means the same, {str(values[usual])[:40]}")
+                raise ValueError(
+                    f"{self.source}: {name} is {str(value)[:40]} and {usual}, which means the same, {str(values[usual])[:40]}"
+                )
         return Settings(values, self.source)
 
     def count(self, name: str, default: int | None = None, least: int = 1) -> int:
@@ -100,7 +110,9 @@ class Settings:
     def only(self, name: str, allowed: Any) -> None:
         """Refuse a setting that changes the model in a way it is not built for."""
         if (value := self.values.get(name)) is not None and value != allowed:
-            raise ValueError(f"{self.source}: {name} is {str(value)[:80]}; only {json.dumps(allowed)} can be read")
+            raise ValueError(
+                f"{self.source}: {name} is {str(value)[:80]}; only {json.dumps(allowed)} can be read"
+            )
 
     def inner(self, name: str) -> Settings | None:
         value = self.values.get(name)
@@ -133,22 +145,34 @@ class Tensors:
                 with safe_open(path, "pt") as opened:
                     for name in opened.keys():  # noqa: SIM118  it is no dict
                         if name in self.home:
-                            raise ValueError(f"{path}: {name} stands in {self.home[name].name} too; get the whole checkpoint again")
+                            raise ValueError(
+                                f"{path}: {name} stands in {self.home[name].name} too; get the whole checkpoint again"
+                            )
                         part = opened.get_slice(name)
-                        self.home[name], self.shapes[name], self.types[name] = path, tuple(part.get_shape()), part.get_dtype()
+                        self.home[name], self.shapes[name], self.types[name] = (
+                            path,
+                            tuple(part.get_shape()),
+                            part.get_dtype(),
+                        )
             except (SafetensorError, OSError, MemoryError) as error:
-                raise ValueError(f"{path}: not a whole safetensors file ({str(error)[:120]}); get the file again") from None
+                raise ValueError(
+                    f"{path}: not a whole safetensors file ({str(error)[:120]}); get the file again"
+                ) from None
 
     def get(self, name: str) -> Tensor | None:
         if name not in self.home:
             return None
         if self.types[name] not in FLOATS:
-            raise ValueError(f"{self.home[name]}: {name} is stored as {self.types[name]}; give the checkpoint in 16 or 32 bits")
+            raise ValueError(
+                f"{self.home[name]}: {name} is stored as {self.types[name]}; give the checkpoint in 16 or 32 bits"
+            )
         try:
             with safe_open(self.home[name], "pt") as opened:
                 return opened.get_tensor(name)
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{self.home[name]}: {name} cannot be read ({str(error)[:120]}); get the file again") from None
+            raise ValueError(
+                f"{self.home[name]}: {name} cannot be read ({str(error)[:120]}); get the file again"
+            ) from None
 
 
 def tensors(folder: Path) -> Tensors:
@@ -158,22 +182,41 @@ def tensors(folder: Path) -> Tensors:
     index = folder / f"model.{CUT}.index.json"
     if index.exists():
         named = read_json(index).get("weight_map")
-        if not isinstance(named, dict) or not named or not all(isinstance(file, str) for file in named.values()):
+        if (
+            not isinstance(named, dict)
+            or not named
+            or not all(isinstance(file, str) for file in named.values())
+        ):
             raise ValueError(f"{index}: it has no weight_map of names to files; get the file again")
         files = sorted(set(named.values()))
         for file in files:
             if Path(file).name != file or len(file) > 255 or "\\" in file or not file.endswith(f".{CUT}"):
-                raise ValueError(f"{index}: {file[:80]!r} is not the name of a safetensors file beside it; nothing else is opened")
+                raise ValueError(
+                    f"{index}: {file[:80]!r} is not the name of a safetensors file beside it; nothing else is opened"
+                )
             if not (folder / file).is_file():
-                raise ValueError(f"{folder}: {file} is missing, which its index names; get the whole checkpoint again")
+                raise ValueError(
+                    f"{folder}: {file} is missing, which its index names; get the whole checkpoint again"
+                )
         found = Tensors([folder / file for file in files])
         for name, file in named.items():
             if name not in found.home or found.home[name].name != file:
-                raise ValueError(f"{index}: it says that {name[:80]} is in {file}, which it is not; get the whole checkpoint again")
+                raise ValueError(
+                    f"{index}: it says that {name[:80]} is in {file}, which it is not; get the whole checkpoint again"
+                )
         return found
-    pickled = next((path.name for path in sorted(folder.iterdir()) if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl")), None)
+    pickled = next(
+        (
+            path.name
+            for path in sorted(folder.iterdir())
+            if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+        ),
+        None,
+    )
     if pickled:
         raise ValueError(
             f"{folder}: its weights are pickled ({pickled}), a form that can hold any code, so it is not opened; get the safetensors version"
         )
-    raise ValueError(f"{folder}: there is no model.safetensors in it; give a folder of the Hugging Face layout")
+    raise ValueError(
+        f"{folder}: there is no model.safetensors in it; give a folder of the Hugging Face layout"
+    )

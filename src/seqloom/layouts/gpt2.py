@@ -38,7 +38,16 @@ def tree(said: Settings, names: set[str]) -> Tree:
 
 
 def language(
-    dim: int, layers: int, heads: int, length: int, inner: int, activation: str, epsilon: float, tied: bool, dropout: float, bias: bool = True
+    dim: int,
+    layers: int,
+    heads: int,
+    length: int,
+    inner: int,
+    activation: str,
+    epsilon: float,
+    tied: bool,
+    dropout: float,
+    bias: bool = True,
 ) -> Tree:
     """GPT-2 as a config says it."""
     made: Tree = {
@@ -60,10 +69,15 @@ def language(
 
 def entries(model: nn.Module, prefix: str, transposed: bool = True) -> list[Entry]:
     way = "transposed" if transposed else "same"
-    found = [same("embedding.table", f"{prefix}wte.weight"), same("stack.position.table", f"{prefix}wpe.weight")]
+    found = [
+        same("embedding.table", f"{prefix}wte.weight"),
+        same("stack.position.table", f"{prefix}wpe.weight"),
+    ]
     for number in range(len(model.stack.blocks)):
         ours, theirs = f"stack.blocks.{number}", f"{prefix}h.{number}"
-        found += affine(f"{ours}.attention_norm", f"{theirs}.ln_1", True) + affine(f"{ours}.feedforward_norm", f"{theirs}.ln_2", True)
+        found += affine(f"{ours}.attention_norm", f"{theirs}.ln_1", True) + affine(
+            f"{ours}.feedforward_norm", f"{theirs}.ln_2", True
+        )
         for one, other in (
             ("attention.project", "attn.c_attn"),
             ("attention.last", "attn.c_proj"),
@@ -73,7 +87,11 @@ def entries(model: nn.Module, prefix: str, transposed: bool = True) -> list[Entr
             weight, bias = affine(f"{ours}.{one}", f"{theirs}.{other}")
             found += [weight._replace(way=way), bias]
     found += affine("stack.norm", f"{prefix}ln_f", True)
-    return found if model.output.table is model.embedding.table else [*found, same("output.table", "lm_head.weight")]
+    return (
+        found
+        if model.output.table is model.embedding.table
+        else [*found, same("output.table", "lm_head.weight")]
+    )
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
@@ -82,7 +100,10 @@ def settings(model: nn.Module) -> dict[str, Any]:
     fits(model.embedding.factor == 1, "its embedding is scaled")
     sizes = look(model.stack, "pre", True, parts.LayerNorm, parts.FeedForward)
     usual(sizes, model.stack.dim)
-    fits(type(model.stack.position) is parts.Learned, f"its positions are {type(model.stack.position).__name__}, not Learned")
+    fits(
+        type(model.stack.position) is parts.Learned,
+        f"its positions are {type(model.stack.position).__name__}, not Learned",
+    )
     fits(model.stack.entry is None, "its stack has an entry norm")
     return {
         "architectures": ["GPT2LMHeadModel"],

@@ -91,7 +91,9 @@ def angles(said: Settings) -> Tree:
             "length": known.count(length, said.count("max_position_embeddings", 2048)),
         }
         return {"base": base, "stretch": stretch}
-    raise ValueError(f"{said.source}: rotary angles of type {str(kind)[:40]!r} cannot be read; only default, linear and llama3")
+    raise ValueError(
+        f"{said.source}: rotary angles of type {str(kind)[:40]!r} cannot be read; only default, linear and llama3"
+    )
 
 
 def entries(model: nn.Module, prefix: str) -> list[Entry]:
@@ -103,13 +105,22 @@ def entries(model: nn.Module, prefix: str) -> list[Entry]:
         found += [
             same(f"{ours}.attention_norm.gain", f"{theirs}.input_layernorm.weight"),
             same(f"{ours}.feedforward_norm.gain", f"{theirs}.post_attention_layernorm.weight"),
-            *stacked(f"{ours}.attention.project", (f"{theirs}.self_attn.{one}_proj" for one in "qkv"), tuple(shape.widths), bias),
+            *stacked(
+                f"{ours}.attention.project",
+                (f"{theirs}.self_attn.{one}_proj" for one in "qkv"),
+                tuple(shape.widths),
+                bias,
+            ),
             *stacked(f"{ours}.attention.last", [f"{theirs}.self_attn.o_proj"], (), bias),
             *stacked(f"{ours}.feedforward.first", two, (block.feedforward.last.in_features,) * 2, inner),
             *stacked(f"{ours}.feedforward.last", [f"{theirs}.mlp.down_proj"], (), inner),
         ]
     found.append(same("stack.norm.gain", f"{prefix}norm.weight"))
-    return found if model.output.table is model.embedding.table else [*found, same("output.table", "lm_head.weight")]
+    return (
+        found
+        if model.output.table is model.embedding.table
+        else [*found, same("output.table", "lm_head.weight")]
+    )
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
@@ -117,7 +128,10 @@ def settings(model: nn.Module) -> dict[str, Any]:
     plain_embedding(model)
     fits(model.embedding.factor == 1, "its embedding is scaled")
     sizes, position = look(model.stack, "pre", True, parts.RMSNorm, parts.SwiGLU), model.stack.position
-    fits(type(position) is parts.Rotary and position.theta is None, f"its positions are {type(position).__name__}, not the usual Rotary")
+    fits(
+        type(position) is parts.Rotary and position.theta is None,
+        f"its positions are {type(position).__name__}, not the usual Rotary",
+    )
     fits(sizes.key == sizes.value, f"its heads have keys of {sizes.key} and values of {sizes.value}")
     fits(model.stack.entry is None, "its stack has an entry norm")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": position.base}
@@ -171,7 +185,12 @@ def orders(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[tuple[st
     for number, block in enumerate(model.stack.blocks):
         (heads, groups, key, _), total = block.attention.shape, block.attention.project.out_features
         order = torch.cat([torch.arange(0, key, 2), torch.arange(1, key, 2)])
-        rows = torch.cat([(torch.arange(heads + groups)[:, None] * key + order).flatten(), torch.arange((heads + groups) * key, total)])
+        rows = torch.cat(
+            [
+                (torch.arange(heads + groups)[:, None] * key + order).flatten(),
+                torch.arange((heads + groups) * key, total),
+            ]
+        )
         for kind in ("weight", "bias"):
             if (name := f"stack.blocks.{number}.attention.project.{kind}") in weights:
                 yield name, rows

@@ -36,7 +36,11 @@ def tree(said: Settings, names: set[str]) -> Tree:
             "heads": said.count(f"{name}_attention_heads", 16),
             "position": {"type": "Sinusoidal", "layout": "halves"},
             "order": "post",
-            "feedforward": {"type": "FeedForward", "dim": said.count(f"{name}_ffn_dim", 4096), "activation": activation},
+            "feedforward": {
+                "type": "FeedForward",
+                "dim": said.count(f"{name}_ffn_dim", 4096),
+                "activation": activation,
+            },
             "causal": name == "decoder",
             "dropout": dropout,
         }
@@ -56,9 +60,17 @@ def entries(model: nn.Module, prefix: str) -> list[Entry]:
     found = [same("embedding.table", f"{prefix}shared.weight")]
     for side in ("encoder", "decoder"):
         for number, block in enumerate(getattr(model, side).blocks):
-            ours, theirs, widths = f"{side}.blocks.{number}", f"{prefix}{side}.layers.{number}", block.attention.shape.widths
+            ours, theirs, widths = (
+                f"{side}.blocks.{number}",
+                f"{prefix}{side}.layers.{number}",
+                block.attention.shape.widths,
+            )
             found += [
-                *stacked(f"{ours}.attention.project", (f"{theirs}.self_attn.{one}_proj" for one in "qkv"), tuple(widths)),
+                *stacked(
+                    f"{ours}.attention.project",
+                    (f"{theirs}.self_attn.{one}_proj" for one in "qkv"),
+                    tuple(widths),
+                ),
                 *affine(f"{ours}.attention.last", f"{theirs}.self_attn.out_proj"),
                 *affine(f"{ours}.attention_norm", f"{theirs}.self_attn_layer_norm", True),
                 *affine(f"{ours}.feedforward.first", f"{theirs}.fc1"),
@@ -68,12 +80,20 @@ def entries(model: nn.Module, prefix: str) -> list[Entry]:
             if block.cross is not None:
                 found += [
                     *affine(f"{ours}.cross.query", f"{theirs}.encoder_attn.q_proj"),
-                    *stacked(f"{ours}.cross.project", (f"{theirs}.encoder_attn.{one}_proj" for one in "kv"), tuple(block.cross.shape.widths[1:])),
+                    *stacked(
+                        f"{ours}.cross.project",
+                        (f"{theirs}.encoder_attn.{one}_proj" for one in "kv"),
+                        tuple(block.cross.shape.widths[1:]),
+                    ),
                     *affine(f"{ours}.cross.last", f"{theirs}.encoder_attn.out_proj"),
                     *affine(f"{ours}.cross_norm", f"{theirs}.encoder_attn_layer_norm", True),
                 ]
     found.append(Entry("output.bias", ("final_logits_bias",), way="row", fill=0.0, optional=True))
-    return found if model.output.table is model.embedding.table else [*found, same("output.table", "lm_head.weight")]
+    return (
+        found
+        if model.output.table is model.embedding.table
+        else [*found, same("output.table", "lm_head.weight")]
+    )
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
@@ -87,7 +107,10 @@ def settings(model: nn.Module) -> dict[str, Any]:
         usual(sizes[side], stack.dim)
         place = stack.position
         fits(
-            type(place) is parts.Sinusoidal and place.layout == "halves" and place.base == 10000 and place.first == 0,
+            type(place) is parts.Sinusoidal
+            and place.layout == "halves"
+            and place.base == 10000
+            and place.first == 0,
             f"its {side}'s positions are {type(place).__name__}, and not Sinusoidal in halves",
         )
         fits(stack.entry is None, "its stack has an entry norm")
@@ -95,8 +118,14 @@ def settings(model: nn.Module) -> dict[str, Any]:
     cross = model.decoder.blocks[0].cross
     kinds = type(cross), type(cross.score), type(cross.weights)
     fits(kinds == (parts.CrossAttention, parts.ScaledDot, parts.Softmax), "its cross-attention is another")
-    fits(cross.shape.groups == cross.shape.queries and cross.shape.key == cross.shape.value, "its cross-attention has groups or keys of its own")
-    fits(sizes["encoder"].activation == sizes["decoder"].activation, "encoder and decoder have different functions")
+    fits(
+        cross.shape.groups == cross.shape.queries and cross.shape.key == cross.shape.value,
+        "its cross-attention has groups or keys of its own",
+    )
+    fits(
+        sizes["encoder"].activation == sizes["decoder"].activation,
+        "encoder and decoder have different functions",
+    )
     made: dict[str, Any] = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
@@ -110,7 +139,11 @@ def settings(model: nn.Module) -> dict[str, Any]:
         "tie_word_embeddings": plain_output(model, bias=True),
     }
     for side, size in sizes.items():
-        made |= {f"{side}_layers": size.layers, f"{side}_attention_heads": size.heads, f"{side}_ffn_dim": size.inner}
+        made |= {
+            f"{side}_layers": size.layers,
+            f"{side}_attention_heads": size.heads,
+            f"{side}_ffn_dim": size.inner,
+        }
     return made
 
 

@@ -37,7 +37,11 @@ def same(ours: str, theirs: str) -> Entry:
 
 def affine(ours: str, theirs: str, norm: bool = False) -> list[Entry]:
     """Weight and bias of a linear map or a norm; the others always have both."""
-    weight = Entry(f"{ours}.gain", (f"{theirs}.weight",), fill=1.0) if norm else same(f"{ours}.weight", f"{theirs}.weight")
+    weight = (
+        Entry(f"{ours}.gain", (f"{theirs}.weight",), fill=1.0)
+        if norm
+        else same(f"{ours}.weight", f"{theirs}.weight")
+    )
     return [weight, Entry(f"{ours}.bias", (f"{theirs}.bias",), fill=0.0)]
 
 
@@ -45,7 +49,15 @@ def stacked(ours: str, theirs: Iterable[str], rows: tuple[int, ...], bias: bool 
     """Several linear maps of theirs that are one of ours."""
     theirs = tuple(theirs)
     kinds = ("weight", "bias") if bias else ("weight",)
-    return [Entry(f"{ours}.{kind}", tuple(f"{one}.{kind}" for one in theirs), rows, fill=0.0 if kind == "bias" else None) for kind in kinds]
+    return [
+        Entry(
+            f"{ours}.{kind}",
+            tuple(f"{one}.{kind}" for one in theirs),
+            rows,
+            fill=0.0 if kind == "bias" else None,
+        )
+        for kind in kinds
+    ]
 
 
 def check(entries: Iterable[Entry], ours: Shapes, theirs: Shapes, source: str) -> None:
@@ -53,7 +65,9 @@ def check(entries: Iterable[Entry], ours: Shapes, theirs: Shapes, source: str) -
     used: set[str] = set()
     entries = list(entries)
     for missing in sorted(set(ours) - {entry.ours for entry in entries}):
-        raise ValueError(f"{source}: nothing in the file is the model's {missing}; its config.json describes another model")
+        raise ValueError(
+            f"{source}: nothing in the file is the model's {missing}; its config.json describes another model"
+        )
     for entry in entries:
         if entry.ours not in ours:
             continue
@@ -63,10 +77,14 @@ def check(entries: Iterable[Entry], ours: Shapes, theirs: Shapes, source: str) -
                     continue
                 raise ValueError(f"{source}: the tensor {name} is missing; get the whole checkpoint again")
             if theirs[name] != wanted:
-                raise ValueError(f"{source}: {name} has shape {theirs[name]} where config.json means {wanted}; the two do not belong together")
+                raise ValueError(
+                    f"{source}: {name} has shape {theirs[name]} where config.json means {wanted}; the two do not belong together"
+                )
             used.add(name)
     for extra in sorted(set(theirs) - used):
-        raise ValueError(f"{source}: the tensor {extra} has no place in this kind of model; it is not what its config.json says")
+        raise ValueError(
+            f"{source}: the tensor {extra} has no place in this kind of model; it is not what its config.json says"
+        )
 
 
 def read(entries: Iterable[Entry], ours: Shapes, get: Callable[[str], Tensor | None]) -> dict[str, Tensor]:
@@ -80,8 +98,12 @@ def read(entries: Iterable[Entry], ours: Shapes, get: Callable[[str], Tensor | N
             tensor = get(name)
             tensor = torch.full(shape, entry.fill or 0.0) if tensor is None else tensor.to(torch.float32)
             if not tensor.isfinite().all():
-                raise ValueError(f"the tensor {name} holds NaN or infinity: its weights have diverged or are damaged; get another checkpoint")
-            parts.append({"same": lambda t: t, "transposed": lambda t: t.T, "row": lambda t: t[0]}[entry.way](tensor))
+                raise ValueError(
+                    f"the tensor {name} holds NaN or infinity: its weights have diverged or are damaged; get another checkpoint"
+                )
+            parts.append(
+                {"same": lambda t: t, "transposed": lambda t: t.T, "row": lambda t: t[0]}[entry.way](tensor)
+            )
         found[entry.ours] = (torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
     return found
 
@@ -97,5 +119,7 @@ def write(entries: Iterable[Entry], ours: Mapping[str, Tensor], shapes: Shapes) 
             tensor = torch.full(shapes[entry.ours], entry.fill)
         parts = tensor.split(list(entry.rows)) if entry.rows else [tensor]
         for name, part in zip(entry.theirs, parts, strict=True):
-            made[name] = {"same": lambda t: t, "transposed": lambda t: t.T, "row": lambda t: t[None]}[entry.way](part).contiguous()
+            made[name] = {"same": lambda t: t, "transposed": lambda t: t.T, "row": lambda t: t[None]}[
+                entry.way
+            ](part).contiguous()
     return made

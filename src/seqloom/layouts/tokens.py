@@ -23,8 +23,17 @@ def frame(learnt: Tokenizer, kind: str) -> dict[str, Any]:
 def written(learnt: Tokenizer, kind: str, context: int | None) -> tuple[dict[str, str], dict[str, Any]]:
     """tokenizer.json and tokenizer_config.json as texts by name, and the ids that config.json says; null where there is none, not a class's own."""
     one = specials(learnt)
-    named: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
-    for role, index in (("pad", one.pad), ("unk", one.unk), ("bos", one.bos), ("eos", one.eos if one.stops else None), ("mask", one.mask)):
+    named: dict[str, Any] = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "clean_up_tokenization_spaces": False,
+    }
+    for role, index in (
+        ("pad", one.pad),
+        ("unk", one.unk),
+        ("bos", one.bos),
+        ("eos", one.eos if one.stops else None),
+        ("mask", one.mask),
+    ):
         if index is not None and not (kind == "marian" and role == "bos"):
             named[f"{role}_token"] = learnt.id_to_token(index)
     if kind in ("bert", "distilbert"):
@@ -32,12 +41,22 @@ def written(learnt: Tokenizer, kind: str, context: int | None) -> tuple[dict[str
     if context is not None:
         named["model_max_length"] = context
     stops = list(one.stops)
-    ids: dict[str, Any] = {"eos_token_id": stops[0] if len(stops) == 1 else stops or None, "pad_token_id": one.pad}
+    ids: dict[str, Any] = {
+        "eos_token_id": stops[0] if len(stops) == 1 else stops or None,
+        "pad_token_id": one.pad,
+    }
     if kind == "marian":
-        ids |= {"decoder_start_token_id": one.bos, "forced_eos_token_id": one.eos, "pad_token_id": one.bos if one.pad is None else one.pad}
+        ids |= {
+            "decoder_start_token_id": one.bos,
+            "forced_eos_token_id": one.eos,
+            "pad_token_id": one.bos if one.pad is None else one.pad,
+        }
     elif kind not in ("bert", "distilbert"):
         ids["bos_token_id"] = one.bos
     else:
         ids.pop("eos_token_id")
     texts = {"tokenizer.json": frame(learnt, kind), "tokenizer_config.json": named}
-    return {name: json.dumps(value, ensure_ascii=False, indent=1 if value is named else None) for name, value in texts.items()}, ids
+    return {
+        name: json.dumps(value, ensure_ascii=False, indent=1 if value is named else None)
+        for name, value in texts.items()
+    }, ids

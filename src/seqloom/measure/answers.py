@@ -44,13 +44,19 @@ class Answers:
         self.count, self.exact, self.f1 = 0, 0.0, 0.0
 
     def add(self, said: str, right: Sequence[str]) -> None:
-        self.count, self.exact, self.f1 = self.count + 1, self.exact + exact(said, right), self.f1 + f1(said, right)
+        self.count, self.exact, self.f1 = (
+            self.count + 1,
+            self.exact + exact(said, right),
+            self.f1 + f1(said, right),
+        )
 
     def numbers(self, facts: dict[str, object]) -> list[Number]:
         """Both in per cent."""
         each = 100 / max(self.count, 1)
-        return [Number(name, total * each, sign(name.replace(" ", "-"), {"questions": self.count, **facts}))
-                for name, total in (("exact match", self.exact), ("answer F1", self.f1))]
+        return [
+            Number(name, total * each, sign(name.replace(" ", "-"), {"questions": self.count, **facts}))
+            for name, total in (("exact match", self.exact), ("answer F1", self.f1))
+        ]
 
 
 def agreement(said: np.ndarray, right: np.ndarray, facts: dict[str, object]) -> list[Number]:
@@ -67,4 +73,6 @@ def agreement(said: np.ndarray, right: np.ndarray, facts: dict[str, object]) -> 
         "Pearson": correlation(said, right),
         "RMSE": float(np.sqrt(((said - right) ** 2).mean())),
     }
-    return [Number(name, value, sign(name, {"records": len(said), **facts})) for name, value in values.items()]
+    return [
+        Number(name, value, sign(name, {"records": len(said), **facts})) for name, value in values.items()
+    ]

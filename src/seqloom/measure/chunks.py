@@ -36,7 +36,11 @@ class Spans:
 
     def add(self, right: Sequence[str], said: Sequence[str]) -> None:
         ours, theirs = spans(right), spans(said)
-        self.right, self.said, self.hits = self.right + len(ours), self.said + len(theirs), self.hits + len(ours & theirs)
+        self.right, self.said, self.hits = (
+            self.right + len(ours),
+            self.said + len(theirs),
+            self.hits + len(ours & theirs),
+        )
 
     def numbers(self, facts: dict[str, object]) -> list[Number]:
         """precision = hits / said;   recall = hits / right;   F1 = 2 hits / (said + right), in per cent."""
@@ -45,4 +49,7 @@ class Spans:
             "span recall": self.hits / max(self.right, 1),
             "span F1": 2 * self.hits / max(self.said + self.right, 1),
         }
-        return [Number(name, 100 * value, sign(name.replace(" ", "-"), {"spans": self.right, **facts})) for name, value in values.items()]
+        return [
+            Number(name, 100 * value, sign(name.replace(" ", "-"), {"spans": self.right, **facts}))
+            for name, value in values.items()
+        ]

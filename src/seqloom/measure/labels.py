@@ -45,7 +45,12 @@ class Confusion:
         wide = max([5, *map(len, names)])
         cell = max([5, *(len(f"{n:,}") for n in self.counts.ravel()), *map(len, names)]) + 1
         head = f"{'right':{wide}} " + "".join(f"{name:>{cell}}" for name in names) + f"{'F1':>8}"
-        rows = [f"{self.labels[i]:{wide}} " + "".join(f"{self.counts[i, j]:>{cell},}" for j in shown) + f"{100 * self.f1()[i]:8.2f}" for i in shown]
+        rows = [
+            f"{self.labels[i]:{wide}} "
+            + "".join(f"{self.counts[i, j]:>{cell},}" for j in shown)
+            + f"{100 * self.f1()[i]:8.2f}"
+            for i in shown
+        ]
         return [head, *rows]
 
     def json(self) -> dict[str, object]:
@@ -68,7 +73,9 @@ class Calibration:
         return float(np.abs(right - said).sum() / max(count.sum(), 1))
 
 
-def labels(confusion: Confusion, calibration: Calibration, what: str, facts: dict[str, object]) -> list[Number]:
+def labels(
+    confusion: Confusion, calibration: Calibration, what: str, facts: dict[str, object]
+) -> list[Number]:
     """Accuracy and macro F1 in per cent, and the expected calibration error."""
     count = {what: int(confusion.counts.sum()), "labels": len(confusion.labels)}
     return [

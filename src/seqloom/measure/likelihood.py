@@ -15,5 +15,7 @@ def likelihood(nats: float, tokens: int, octets: int, facts: dict[str, object]) 
         Number("perplexity", math.exp(min(each, 700)), sign("perplexity", {"tokens": tokens, **facts})),
     ]
     if octets:
-        numbers.append(Number("bits per byte", nats / math.log(2) / octets, sign("bits", {"bytes": octets, **facts})))
+        numbers.append(
+            Number("bits per byte", nats / math.log(2) / octets, sign("bits", {"bytes": octets, **facts}))
+        )
     return numbers

@@ -17,7 +17,9 @@ def distance(output: Sequence[Hashable], reference: Sequence[Hashable]) -> int:
     return row[-1]
 
 
-def pronunciation(sources: Sequence[str], outputs: Sequence[str], references: Sequence[str], facts: dict[str, object]) -> list[Number]:
+def pronunciation(
+    sources: Sequence[str], outputs: Sequence[str], references: Sequence[str], facts: dict[str, object]
+) -> list[Number]:
     """Phoneme error rate Σ d / Σ |r| and word error rate, the share of words with d > 0, in percent. A word that occurs several times counts
     once, against the reference that is closest to its output."""
     known: dict[str, tuple[str, list[list[str]]]] = {}
@@ -25,10 +27,14 @@ def pronunciation(sources: Sequence[str], outputs: Sequence[str], references: Se
         known.setdefault(source, (output, []))[1].append(reference.split())
     wrong = errors = phonemes = 0
     for output, right in known.values():
-        error, size = min(((distance(output.split(), one), len(one)) for one in right), key=lambda pair: pair[0])
+        error, size = min(
+            ((distance(output.split(), one), len(one)) for one in right), key=lambda pair: pair[0]
+        )
         errors, phonemes, wrong = errors + error, phonemes + size, wrong + (error > 0)
     more = {"words": len(known), "references": "closest", **facts}
     return [
-        Number("phoneme error rate", 100 * errors / max(1, phonemes), sign("PER", {"phonemes": phonemes, **more})),
+        Number(
+            "phoneme error rate", 100 * errors / max(1, phonemes), sign("PER", {"phonemes": phonemes, **more})
+        ),
         Number("word error rate", 100 * wrong / max(1, len(known)), sign("WER", more)),
     ]

@@ -46,10 +46,16 @@ class Joined(Pairing):
         from_second = torch.arange(ids.shape[1], device=ids.device) >= first[0].shape[1]
         added = self.segments[from_second.long()].expand(len(ids), -1, -1)
         if self.match is not None:
-            same = (first[0][:, :, None] == second[0][:, None]) & first[1][:, :, None] & second[1][:, None]  # (B, T₁, T₂)
+            same = (
+                (first[0][:, :, None] == second[0][:, None]) & first[1][:, :, None] & second[1][:, None]
+            )  # (B, T₁, T₂)
             added = added + self.match[torch.cat([same.any(2), same.any(1)], 1).long()]
         order = (~mask).long().argsort(dim=1, stable=True)[:, : int(mask.sum(1).max())]
-        return ids.gather(1, order), mask.gather(1, order), added.gather(1, order[..., None].expand(-1, -1, added.shape[-1]))
+        return (
+            ids.gather(1, order),
+            mask.gather(1, order),
+            added.gather(1, order[..., None].expand(-1, -1, added.shape[-1])),
+        )
 
     def forward(self, read: Read, first: Side, second: Side) -> Tensor:
         return read(*self.sequence(first, (second[0][:, 1:], second[1][:, 1:])))
@@ -92,9 +98,12 @@ class Pooled(Reading):
 
     def vector(self, first: Side, second: Side | None = None) -> Tensor:
         """(B, T), (B, S) → (B, D)"""
-        need((second is None) == (self.pair is None),
-             "the model reads one text, and these are pairs: set model.pair to Joined or Compared" if self.pair is None
-             else "the model reads pairs, and these are single texts: leave model.pair out")
+        need(
+            (second is None) == (self.pair is None),
+            "the model reads one text, and these are pairs: set model.pair to Joined or Compared"
+            if self.pair is None
+            else "the model reads pairs, and these are single texts: leave model.pair out",
+        )
         return self.read(*first) if second is None else self.pair(self.read, first, second)
 
     def scores(self, first: Side, second: Side | None = None) -> Tensor:
@@ -153,7 +162,9 @@ class Regressor(Pooled):
     ):
         super().__init__(vocabulary, dim, stack, pool, pair, embedding, dropout, unknown)
         self.score = linear(self.size, 1)
-        self.mean, self.deviation = (nn.Parameter(torch.tensor(value), requires_grad=False) for value in (0.0, 1.0))
+        self.mean, self.deviation = (
+            nn.Parameter(torch.tensor(value), requires_grad=False) for value in (0.0, 1.0)
+        )
 
     def scores(self, first: Side, second: Side | None = None) -> Tensor:
         """(B,)"""

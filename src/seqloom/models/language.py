@@ -28,7 +28,10 @@ class LanguageModel(nn.Module):
     ):
         super().__init__()
         self.embedding = embedding(vocabulary, dim)
-        need(not self.embedding.whole, "a model that writes token by token needs an embedding of single tokens, not Segmented")
+        need(
+            not self.embedding.whole,
+            "a model that writes token by token needs an embedding of single tokens, not Segmented",
+        )
         self.stack = stack(dim)
         need(self.stack.causal, "a language model needs a causal stack: one that reads left to right")
         self.context = self.stack.context

@@ -31,7 +31,10 @@ class Reading(Encoder):
         unknown: float = 0.0,
     ):
         super().__init__(vocabulary, dim, stack, embedding, dropout)
-        need(0 <= unknown < 1, f"unknown is the share of words that are hidden: at least 0 and below 1, not {unknown}")
+        need(
+            0 <= unknown < 1,
+            f"unknown is the share of words that are hidden: at least 0 and below 1, not {unknown}",
+        )
         self.unknown = unknown
 
     def embed(self, ids: Tensor, mask: Tensor | None) -> Tensor:
@@ -48,13 +51,26 @@ class Reading(Encoder):
         mask = x.new_ones(batch, length, dtype=torch.bool) if mask is None else mask
         rows, begins = windows(mask.sum(1), width)
         at = torch.arange(length, device=x.device)
-        inside = rows[:, None] * length + begins[:, None] + at[:width]  # (N, width): places in all rows, one after another
-        h = torch.cat([self.stack(F.embedding(some, x.flatten(0, 1)), None, mask.flatten()[some])[0] for some in inside.split(batch)])
+        inside = (
+            rows[:, None] * length + begins[:, None] + at[:width]
+        )  # (N, width): places in all rows, one after another
+        h = torch.cat(
+            [
+                self.stack(F.embedding(some, x.flatten(0, 1)), None, mask.flatten()[some])[0]
+                for some in inside.split(batch)
+            ]
+        )
         until = torch.full_like(begins, length)
-        until[:-1] = torch.where(rows[1:] == rows[:-1], (begins[1:] + begins[:-1] + width) // 2, length)  # the middle of what both see
+        until[:-1] = torch.where(
+            rows[1:] == rows[:-1], (begins[1:] + begins[:-1] + width) // 2, length
+        )  # the middle of what both see
         each = (length + 1) * torch.arange(batch, device=x.device)
-        own = torch.searchsorted(until + each[rows], at + each[:, None], right=True)  # (B, T): the window of each position
-        return self.dropout(F.embedding(own * width + (at - begins[own]).clamp(max=width - 1), h.flatten(0, 1)))
+        own = torch.searchsorted(
+            until + each[rows], at + each[:, None], right=True
+        )  # (B, T): the window of each position
+        return self.dropout(
+            F.embedding(own * width + (at - begins[own]).clamp(max=width - 1), h.flatten(0, 1))
+        )
 
 
 def windows(lengths: Tensor, width: int) -> tuple[Tensor, Tensor]:

@@ -36,9 +36,15 @@ class Seq2Seq(nn.Module):
         output: Make[Output] = Output,
     ):
         super().__init__()
-        need(not shared or source_vocabulary == vocabulary, "a shared embedding needs one vocabulary for source and target")
+        need(
+            not shared or source_vocabulary == vocabulary,
+            "a shared embedding needs one vocabulary for source and target",
+        )
         self.embedding = embedding(vocabulary, dim)
-        need(not self.embedding.whole, "a model that writes token by token needs an embedding of single tokens, not Segmented")
+        need(
+            not self.embedding.whole,
+            "a model that writes token by token needs an embedding of single tokens, not Segmented",
+        )
         self.source_embedding = self.embedding if shared else embedding(source_vocabulary, dim)
         self.encoder = encoder(dim)
         self.decoder = decoder(dim, memory=self.encoder.dim)
@@ -62,7 +68,9 @@ class Seq2Seq(nn.Module):
         h, state = self.decoder(self.dropout(self.embedding(ids)), state, mask)
         return self.dropout(h if self.back is None else self.back(h)), state
 
-    def look(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, State]:
+    def look(
+        self, ids: Tensor, state: State, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, State]:
         """As `features`, and the weights over the source of every head of every layer that looks at it, (B, heads, T, S) [F14]; None where
         none does."""
         with watch() as notes:

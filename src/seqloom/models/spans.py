@@ -38,7 +38,11 @@ class Spans(Reading):
         length = passage[0].shape[1]
         places = question[1].sum(1, keepdim=True) - 1 + torch.arange(1 + length, device=ids.device)
         real = torch.cat([torch.ones_like(passage[1][:, :1]), passage[1]], 1)
-        found = self.score(h).gather(1, places.clamp(max=h.shape[1] - 1)[..., None].expand(-1, -1, 2)).transpose(1, 2)  # (B, 2, 1 + S)
+        found = (
+            self.score(h)
+            .gather(1, places.clamp(max=h.shape[1] - 1)[..., None].expand(-1, -1, 2))
+            .transpose(1, 2)
+        )  # (B, 2, 1 + S)
         return found.masked_fill(~real[:, None], float("-inf")), real
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -37,7 +37,14 @@ class Tagger(Reading):
         unknown: float = 0.0,
     ):
         made = None if spelling is None else spelling(BYTES)
-        super().__init__(vocabulary, dim, stack if made is None else lambda size: stack(size + made.dim), embedding, dropout, unknown)
+        super().__init__(
+            vocabulary,
+            dim,
+            stack if made is None else lambda size: stack(size + made.dim),
+            embedding,
+            dropout,
+            unknown,
+        )
         self.spelling, self.labels = made, labels
         self.score, self.head = linear(self.stack.dim, labels), head(labels)
 
@@ -45,12 +52,16 @@ class Tagger(Reading):
         """Tells the names of the labels."""
         self.head.named(labels)
 
-    def scores(self, ids: Tensor, mask: Tensor | None, begins: Tensor, letters: Tensor, spelt: Tensor) -> Tensor:
+    def scores(
+        self, ids: Tensor, mask: Tensor | None, begins: Tensor, letters: Tensor, spelt: Tensor
+    ) -> Tensor:
         """Pieces (B, T), the first piece of each word (B, W), distinct words (U, C) and which is which (B, W) → (B, W, K)."""
         x = self.embed(ids, mask)
         if self.spelling is not None:
             words = self.spelling(letters[None], letters[None] > 0)[0]  # (U, D)
-            marks = torch.zeros_like(ids).scatter_(1, begins[:, 1:], 1)  # a padded word marks piece 0, which belongs to the first word anyway
+            marks = torch.zeros_like(ids).scatter_(
+                1, begins[:, 1:], 1
+            )  # a padded word marks piece 0, which belongs to the first word anyway
             marks[:, 0] = 0
             own = spelt.gather(1, marks.cumsum(1).clamp(max=spelt.shape[1] - 1))  # (B, T)
             x = torch.cat([x, words[own]], -1)
@@ -61,4 +72,6 @@ class Tagger(Reading):
         """(B, T) → (B, T, K), each token a word of its own."""
         places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
         letters = ids.new_ones(ids.numel(), LETTERS)
-        return self.scores(ids, mask, places, letters, torch.arange(ids.numel(), device=ids.device).view_as(ids))
+        return self.scores(
+            ids, mask, places, letters, torch.arange(ids.numel(), device=ids.device).view_as(ids)
+        )

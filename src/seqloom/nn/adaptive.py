@@ -23,16 +23,28 @@ class AdaptiveOutput(Readout):
     """
 
     def __init__(
-        self, size: int, vocabulary: int, tied: Embedding | None = None, cutoffs: tuple[int, ...] | None = None, shrink: float = 4.0
+        self,
+        size: int,
+        vocabulary: int,
+        tied: Embedding | None = None,
+        cutoffs: tuple[int, ...] | None = None,
+        shrink: float = 4.0,
     ):
         super().__init__()
-        cutoffs = tuple(cutoffs) if cutoffs is not None else (max(1, vocabulary // 16), max(2, vocabulary // 4))
+        cutoffs = (
+            tuple(cutoffs) if cutoffs is not None else (max(1, vocabulary // 16), max(2, vocabulary // 4))
+        )
         inside = all(a < b for a, b in zip((0, *cutoffs), (*cutoffs, vocabulary), strict=True))
-        need(len(cutoffs) > 0 and inside, f"cutoffs {list(cutoffs)} must grow from above 0 to below the vocabulary of {vocabulary}")
+        need(
+            len(cutoffs) > 0 and inside,
+            f"cutoffs {list(cutoffs)} must grow from above 0 to below the vocabulary of {vocabulary}",
+        )
         need(tied is None or tied.table.shape[1] == size, "a tied output needs the embedding's size")
         need(shrink >= 1, f"rare words are given a smaller size, so shrink is at least 1, not {shrink}")
         self.vocabulary, self.cutoffs = vocabulary, cutoffs
-        self.spans = [b - a for a, b in zip((0, *cutoffs), (*cutoffs, vocabulary), strict=True)]  # ids that are frequent, in group 1, 2, …
+        self.spans = [
+            b - a for a, b in zip((0, *cutoffs), (*cutoffs, vocabulary), strict=True)
+        ]  # ids that are frequent, in group 1, 2, …
         self.groups = nn.Parameter(torch.randn(len(cutoffs), size) * 0.02)
         self.table, self.common, self.tails = None if tied is None else tied.table, None, None
         if tied is None:
@@ -55,7 +67,9 @@ class AdaptiveOutput(Readout):
     def forward(self, h: Tensor) -> Tensor:
         head, rare = self.head(h)
         head, *chosen = head.log_softmax(-1).split([self.spans[0], *[1] * len(rare)], -1)
-        tails = [chance + single(logits(h)).log_softmax(-1) for chance, logits in zip(chosen, rare, strict=True)]
+        tails = [
+            chance + single(logits(h)).log_softmax(-1) for chance, logits in zip(chosen, rare, strict=True)
+        ]
         return torch.cat([head, *tails], -1)  # (…, V)
 
     def nats(self, h: Tensor, targets: Tensor) -> Tensor:
@@ -73,5 +87,8 @@ class AdaptiveOutput(Readout):
         return losses.view(shape)
 
     def losses(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-        need(not smoothing, "an adaptive output computes a few words at a time, so it has no label smoothing: say objective.smoothing=0")
+        need(
+            not smoothing,
+            "an adaptive output computes a few words at a time, so it has no label smoothing: say objective.smoothing=0",
+        )
         return super().losses(h, targets)

@@ -27,10 +27,18 @@ class Heads(NamedTuple):
     value: int
 
     @classmethod
-    def of(cls, size: int, heads: int, groups: int | None, key: int | None, value: int | None = None) -> Heads:
-        need(heads > 0 and size % heads == 0, f"size {size} cannot be divided into {heads} heads: choose heads that divide it")
+    def of(
+        cls, size: int, heads: int, groups: int | None, key: int | None, value: int | None = None
+    ) -> Heads:
+        need(
+            heads > 0 and size % heads == 0,
+            f"size {size} cannot be divided into {heads} heads: choose heads that divide it",
+        )
         groups = heads if groups is None else groups
-        need(groups > 0 and heads % groups == 0, f"{heads} heads cannot share {groups} groups of keys: choose groups that divide the heads")
+        need(
+            groups > 0 and heads % groups == 0,
+            f"{heads} heads cannot share {groups} groups of keys: choose groups that divide the heads",
+        )
         need(key is None or key > 0, f"a key needs at least one number, not {key}")
         need(value is None or value > 0, f"a value needs at least one number, not {value}")
         return cls(heads, groups, key or size // heads, value or size // heads)
@@ -79,7 +87,9 @@ class SelfAttention(Layer):
         none = next(part for part in held if part.is_floating_point())
         return Cache.of(none.new_empty(batch, groups, 0, key), none.new_empty(batch, groups, 0, value), None)
 
-    def sight(self, x: Tensor, state: Cache | None = None, mask: Tensor | None = None, visible: Tensor | None = None) -> Sight:
+    def sight(
+        self, x: Tensor, state: Cache | None = None, mask: Tensor | None = None, visible: Tensor | None = None
+    ) -> Sight:
         """What x may see. `visible` (…, T, S) hides more: any mask at all, such as one that keeps documents of a row apart."""
         past, before = (0, None) if state is None else (state.length, state.mask)
         return self.rule.sight(x, past, before, mask, visible, fusable(self.score, self.weights))
@@ -95,7 +105,9 @@ class SelfAttention(Layer):
     ) -> tuple[Tensor, Tensor | None, Cache]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state. A stack gives `sight` to all its layers."""
         sight = sight or self.sight(x, state, mask)
-        q, k, v = (part.transpose(1, 2) for part in self.parts(x, sight))  # (B, H, T, K), (B, G, T, K), (B, G, T, K')
+        q, k, v = (
+            part.transpose(1, 2) for part in self.parts(x, sight)
+        )  # (B, H, T, K), (B, G, T, K), (B, G, T, K')
         state = (state or self.start(x.shape[0])).append(k, v, sight.known)
         y, weights = state.attend(sight.view, q, self.score, self.weights)
         return self.last(y.transpose(1, 2).flatten(2)), weights, state
@@ -137,9 +149,14 @@ class CrossAttention(Layer):
         self.last = Linear(size, size, bias)
 
     def start(self, batch: int, memory: Memory | None = None) -> Looking:
-        need(memory is not None, "cross-attention needs a memory to look at: start it with the encoder's outputs")
+        need(
+            memory is not None,
+            "cross-attention needs a memory to look at: start it with the encoder's outputs",
+        )
         parts = self.project(memory.values).split(self.shape.widths[1:], -1)
-        k, v = (part.unflatten(-1, (self.shape.groups, -1)).transpose(1, 2) for part in parts)  # (B, G, S, K), (B, G, S, K')
+        k, v = (
+            part.unflatten(-1, (self.shape.groups, -1)).transpose(1, 2) for part in parts
+        )  # (B, G, S, K), (B, G, S, K')
         if not torch.is_grad_enabled():
             k, v = k.contiguous(), v.contiguous()  # decoding reads each head's keys again and again
         return Looking(k, v, None if memory.mask is None else memory.mask[:, None, None])
@@ -148,9 +165,13 @@ class CrossAttention(Layer):
         y, _, state = self.look(x, state, mask)
         return y, state
 
-    def look(self, x: Tensor, state: Looking, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, Looking]:
+    def look(
+        self, x: Tensor, state: Looking, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Looking]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state."""
-        q = self.query(x).view(*x.shape[:2], self.shape.queries, self.shape.key).transpose(1, 2)  # (B, H, T, K)
+        q = (
+            self.query(x).view(*x.shape[:2], self.shape.queries, self.shape.key).transpose(1, 2)
+        )  # (B, H, T, K)
         y, weights = state.attend(q, self.score, self.weights, attend)
         return self.last(y.transpose(1, 2).flatten(2)), weights, state
 
@@ -179,17 +200,24 @@ class Pooling(nn.Module):
         project: bool = True,
     ):
         super().__init__()
-        need(project or size == memory == (dim or size), f"without projections a query of {size} cannot meet a memory of {memory}: make them equal")
+        need(
+            project or size == memory == (dim or size),
+            f"without projections a query of {size} cannot meet a memory of {memory}: make them equal",
+        )
         self.query = nn.Linear(size, dim or size, bias=False) if project else nn.Identity()
         self.key = Linear(memory, dim or size) if project else nn.Identity()
         self.score, self.weights = score(dim or size), weights()
 
     def start(self, memory: Memory) -> Pooled:
         return Pooled(
-            self.key(memory.values)[:, None], memory.values[:, None], None if memory.mask is None else memory.mask[:, None, None]
+            self.key(memory.values)[:, None],
+            memory.values[:, None],
+            None if memory.mask is None else memory.mask[:, None, None],
         )
 
     def forward(self, h: Tensor, state: Pooled) -> tuple[Tensor, Tensor | None]:
         """(B, T, D) → the context (B, T, M) and, in the plain form, the weights (B, 1, T, S)."""
-        c, weights = attend(self.query(h)[:, None], *state[:2], self.score, state.visible, weights=self.weights)
+        c, weights = attend(
+            self.query(h)[:, None], *state[:2], self.score, state.visible, weights=self.weights
+        )
         return c[:, 0], weights

@@ -58,14 +58,24 @@ class AttentiveRNN(Layer):
     ):
         super().__init__()
         dim = dim or size
-        need(layers > 0 and dim > 0, f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}")
-        need(query in ("previous", "current", "word"), f"query must be previous, current or word, not {query!r}")
+        need(
+            layers > 0 and dim > 0,
+            f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
+        )
+        need(
+            query in ("previous", "current", "word"),
+            f"query must be previous, current or word, not {query!r}",
+        )
         need(read in ("last", "first", "mean"), f"read must be last, first or mean, not {read!r}")
         self.dim, self.query, self.read, self.thought = dim, query, read, thought
         first = size + memory if query == "word" else size
-        self.layers = nn.ModuleList(Direction(cell(dim if number else first, dim)) for number in range(layers))
+        self.layers = nn.ModuleList(
+            Direction(cell(dim if number else first, dim)) for number in range(layers)
+        )
         self.attention = attention(size if query == "word" else dim, memory)
-        self.context_share = nn.Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
+        self.context_share = (
+            nn.Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
+        )
         self.first = Linear(memory, dim)
         self.last = Linear(dim + memory + size + (memory if thought else 0), dim)
         self.dropout = Dropout(dropout)
@@ -75,28 +85,50 @@ class AttentiveRNN(Layer):
         return [layer.cell for layer in self.layers]
 
     def start(self, batch: int, memory: Memory | None = None) -> Attending:
-        need(memory is not None, "an attentive decoder needs a memory to look at: start it with the encoder's outputs")
+        need(
+            memory is not None,
+            "an attentive decoder needs a memory to look at: start it with the encoder's outputs",
+        )
         vector = thought(memory, self.read)
         h = self.first(vector).tanh()
-        return Attending(self.attention.start(memory), tuple(begun(cell, h) for cell in self.cells), vector if self.thought else None)
+        return Attending(
+            self.attention.start(memory),
+            tuple(begun(cell, h) for cell in self.cells),
+            vector if self.thought else None,
+        )
 
     def forward(self, x: Tensor, state: Attending, mask: Tensor | None = None) -> tuple[Tensor, Attending]:
         y, _, state = self.look(x, state, mask)
         return y, state
 
-    def look(self, x: Tensor, state: Attending, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None, Attending]:
+    def look(
+        self, x: Tensor, state: Attending, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, Attending]:
         """The outputs, the weights (B, 1, T, S) where the plain form is on [F14], and the state."""
         if x.shape[1] == 0:
             return x.new_zeros(x.shape[0], 0, self.dim), None, state
-        h, c, weights, cells = {"previous": self.previous, "current": self.current, "word": self.word}[self.query](x, state, mask)
-        parts = [h, c, x] if state.thought is None else [h, c, x, state.thought[:, None].expand(-1, x.shape[1], -1)]
+        h, c, weights, cells = {"previous": self.previous, "current": self.current, "word": self.word}[
+            self.query
+        ](x, state, mask)
+        parts = (
+            [h, c, x]
+            if state.thought is None
+            else [h, c, x, state.thought[:, None].expand(-1, x.shape[1], -1)]
+        )
         y = self.last(self.dropout(torch.cat(parts, -1))).tanh()  # from (B, T, D + M + size)
         return y, weights, Attending(state.memory, cells, state.thought)
 
     def previous(self, x: Tensor, state: Attending, mask: Tensor | None) -> Looked:
         states, (first, *others) = state.cells, self.cells
-        if fast() and x.shape[1] > 1 and not others and fits(self.attention, first, x, state.memory, states[0], mask):
-            h, c, after = attending(self.attention, first, self.context_share.weight, x, state.memory, states[0], mask)
+        if (
+            fast()
+            and x.shape[1] > 1
+            and not others
+            and fits(self.attention, first, x, state.memory, states[0], mask)
+        ):
+            h, c, after = attending(
+                self.attention, first, self.context_share.weight, x, state.memory, states[0], mask
+            )
             return h, c, None, (after,)
         outputs, contexts, weights = [], [], []
         for t, share in enumerate(first.inputs(x).unbind(1)):

@@ -47,7 +47,11 @@ def best(logits: Tensor, count: int, ban: Sequence[int] = ()) -> Best:
             tokens = free.argmax(-1, keepdim=True)
             return Best(free.gather(-1, tokens), tokens, total)
         return Best(*free.topk(count, -1), total)
-    log_p, tokens, total = logits.new_empty(rows, count), torch.empty(rows, count, dtype=torch.int64), logits.new_empty(rows)
+    log_p, tokens, total = (
+        logits.new_empty(rows, count),
+        torch.empty(rows, count, dtype=torch.int64),
+        logits.new_empty(rows),
+    )
     banned = torch.tensor([*ban, -1])
     _, threads = compiled()
     ranks().ranks(

@@ -10,14 +10,29 @@ from pathlib import Path
 
 from numba import config, njit
 
-FILES = ("few", "kernels", "lattice", "look", "looks", "products", "ranks", "surprise_kernels", "sweeps", "tape", "threads", "tiles")
+FILES = (
+    "few",
+    "kernels",
+    "lattice",
+    "look",
+    "looks",
+    "products",
+    "ranks",
+    "surprise_kernels",
+    "sweeps",
+    "tape",
+    "threads",
+    "tiles",
+)
 
 
 @cache
 def folder() -> str:
     """Where compiled code is kept: by the contents of the files it comes from, since numba looks only at the age of a function's own file, and
     functions of one file call those of others."""
-    digest = hashlib.sha256(b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in FILES)).hexdigest()
+    digest = hashlib.sha256(
+        b"".join((Path(__file__).parent / f"{name}.py").read_bytes() for name in FILES)
+    ).hexdigest()
     return str(Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__") / f"compiled-{digest[:16]}")
 
 

@@ -30,7 +30,15 @@ class Cache:
 
     plan: Any = None
 
-    def __init__(self, keys: Tensor, values: Tensor, mask: Tensor | None, length: int, filled: list[int], table: Tensor | None = None):
+    def __init__(
+        self,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        length: int,
+        filled: list[int],
+        table: Tensor | None = None,
+    ):
         self.room_keys, self.room_values = keys, values
         self.mask, self.length, self.filled, self.table = mask, length, filled, table
 
@@ -50,7 +58,9 @@ class Cache:
         if self.table is None:
             return room[:, :, : self.length]
         places = torch.arange(self.length, device=room.device)
-        return room[self.table[:, : self.length].long(), :, places].transpose(1, 2)  # (B, S, G, K) → (B, G, S, K)
+        return room[self.table[:, : self.length].long(), :, places].transpose(
+            1, 2
+        )  # (B, S, G, K) → (B, G, S, K)
 
     def append(self, k: Tensor, v: Tensor, mask: Tensor | None) -> Cache:
         """`mask` is that of old and new positions together, (B, S + T); None where all are real."""
@@ -79,7 +89,9 @@ class Cache:
         """What the queries (B, H, T, K) see through the view: (B, H, T, K'), and the weights where the view makes them."""
         seen = view.one(self.length) if q.shape[2] == 1 else None
         if seen is not None and ready(q, self.room_keys, self.room_values):
-            return look(score.query(q), self.room_keys, self.room_values, score.scale, *seen, self.table, False), None
+            return look(
+                score.query(q), self.room_keys, self.room_values, score.scale, *seen, self.table, False
+            ), None
         return view.attend(q, self.keys, self.values, score, weights)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Cache:
@@ -91,11 +103,18 @@ class Cache:
         """The given rows: of the positions so far only the table changes, and those to come lie in the rows' own places."""
         rooms, filled, count = (self.room_keys, self.room_values), self.filled, len(rows.rows)
         if count > len(rooms[0]):
-            rooms, filled = tuple(grown(room, self.length, self.length + 1, count) for room in rooms), [self.length]
+            rooms, filled = (
+                tuple(grown(room, self.length, self.length + 1, count) for room in rooms),
+                [self.length],
+            )
         size, length = rooms[0].shape[2], self.length
 
         def make() -> Tensor:
-            before = rows.rows[:, None].int().expand(-1, length) if self.table is None else self.table[rows.rows, :length]
+            before = (
+                rows.rows[:, None].int().expand(-1, length)
+                if self.table is None
+                else self.table[rows.rows, :length]
+            )
             return extended(before, length, size)
 
         table = rows.once(self.table, (size, length), make)
@@ -144,16 +163,37 @@ class Looking:
         """The rows as a table (B, 1)."""
         return None if self.rows is None else self.rows.int()[:, None]
 
-    def attend(self, q: Tensor, score: Score, weights: Weights, attend: Callable) -> tuple[Tensor, Tensor | None]:
+    def attend(
+        self, q: Tensor, score: Score, weights: Weights, attend: Callable
+    ) -> tuple[Tensor, Tensor | None]:
         """What the queries (B, H, T, K) see; `attend` is the general way."""
-        if score.scale is not None and weights.fused and q.shape[2] == 1 and ready(q, self.room_keys, self.room_values):
+        if (
+            score.scale is not None
+            and weights.fused
+            and q.shape[2] == 1
+            and ready(q, self.room_keys, self.room_values)
+        ):
             length = self.room_keys.shape[2]
-            return look(score.query(q), self.room_keys, self.room_values, score.scale, self.room_visible, 0, length, self.places(), True), None
+            return look(
+                score.query(q),
+                self.room_keys,
+                self.room_values,
+                score.scale,
+                self.room_visible,
+                0,
+                length,
+                self.places(),
+                True,
+            ), None
         return attend(q, self.keys, self.values, score, self.visible, weights=weights)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> Looking:
         if isinstance(change, Rows) and quiet(self.room_keys):
-            rows = change.rows if self.rows is None else change.once(self.rows, "rows", lambda: self.rows[change.rows])
+            rows = (
+                change.rows
+                if self.rows is None
+                else change.once(self.rows, "rows", lambda: self.rows[change.rows])
+            )
             return Looking(self.room_keys, self.room_values, self.room_visible, rows)
         return Looking(change(self.keys), change(self.values), map_state(change, self.visible))
 
@@ -175,7 +215,15 @@ def looks() -> ModuleType:
 
 
 def look(
-    q: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None, first: int, last: int, table: Tensor | None, by_row: bool
+    q: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    scale: float,
+    mask: Tensor | None,
+    first: int,
+    last: int,
+    table: Tensor | None,
+    by_row: bool,
 ) -> Tensor:
     """The one query q (B, H, 1, K) of row b attends to the keys and values `first` … `last` - 1 of row b, or of the rows that the table (B, S or 1)
     names: (B, H, 1, K'). `mask` is boolean (B or 1, 1, 1, S), the keys' own where `by_row`, or added (B or 1, H or 1, 1, last - first)."""
@@ -190,7 +238,9 @@ def look(
     return y
 
 
-def told(keys: Tensor, values: Tensor, table: Tensor | None, mask: Tensor | None, first: int, by_row: bool) -> tuple[int, ...]:
+def told(
+    keys: Tensor, values: Tensor, table: Tensor | None, mask: Tensor | None, first: int, by_row: bool
+) -> tuple[int, ...]:
     """Where all lies, as look.py wants to know it."""
     places, seen, more = (0, 0, 0), (0, 0, 0), (0, 0, 0)
     if table is not None:
@@ -202,4 +252,16 @@ def told(keys: Tensor, values: Tensor, table: Tensor | None, mask: Tensor | None
         else:
             more = (mask.data_ptr() - 4 * first, 4 * steps[0], 4 * steps[1])
     (a, b, c, _), (d, e, f, _) = keys.stride(), values.stride()
-    return (keys.data_ptr(), 4 * a, 4 * b, 4 * c, values.data_ptr(), 4 * d, 4 * e, 4 * f, *places, *seen, *more)
+    return (
+        keys.data_ptr(),
+        4 * a,
+        4 * b,
+        4 * c,
+        values.data_ptr(),
+        4 * d,
+        4 * e,
+        4 * f,
+        *places,
+        *seen,
+        *more,
+    )

@@ -54,7 +54,9 @@ class Cell(nn.Module):
         raise NotImplementedError
 
     def gates(self, share: Tensor, state: State, seen: Tensor) -> dict[str, Tensor]:
-        raise ValueError(f"{type(self).__name__} has no gates to look at, gate or drop: write its `gates` and `update` instead of `step`")
+        raise ValueError(
+            f"{type(self).__name__} has no gates to look at, gate or drop: write its `gates` and `update` instead of `step`"
+        )
 
     def update(self, gates: dict[str, Tensor], state: State) -> State:
         raise NotImplementedError
@@ -102,7 +104,9 @@ class Blocks(Cell):
 class Vanilla(Blocks):
     """h = g(W x + U h ± b),  g = tanh or σ   [D1, D2, D3, D-3; the bias stands inside g, D-6]"""
 
-    def __init__(self, size: int, dim: int, activation: Literal["tanh", "sigmoid"] = "tanh", bias: Bias = "plus"):
+    def __init__(
+        self, size: int, dim: int, activation: Literal["tanh", "sigmoid"] = "tanh", bias: Bias = "plus"
+    ):
         super().__init__(size, dim, 1, bias)
         need(activation in ("tanh", "sigmoid"), f"activation must be tanh or sigmoid, not {activation!r}")
         self.activation = activation
@@ -147,13 +151,18 @@ class LSTM(Blocks):
 
     def torchs(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
         """torch's fused LSTM. Padding, on the right, is one more input feature that shuts i and o and opens f: c stays, h reads 0."""
-        weight, bias = self.input, self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.signed(self.bias)
+        weight, bias = (
+            self.input,
+            self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.signed(self.bias),
+        )
         if mask is not None:
             gates = torch.tensor([-1e4, 1e4, 0.0, -1e4], dtype=weight.dtype, device=weight.device)
             x = torch.cat([x, (~mask).to(x.dtype).unsqueeze(-1)], -1)
             weight = torch.cat([weight, gates.repeat_interleave(self.dim).unsqueeze(-1)], 1)
         weights = [weight, self.hidden, bias, torch.zeros_like(bias)]
-        y, h, c = torch.lstm(x, (state.h[None], state.c[None]), weights, True, 1, 0.0, self.training, False, True)
+        y, h, c = torch.lstm(
+            x, (state.h[None], state.c[None]), weights, True, 1, 0.0, self.training, False, True
+        )
         h = h[0] if mask is None else last(y, state.h, mask)
         return y, LSTMState(h, c[0])
 
@@ -172,13 +181,19 @@ class GRU(Blocks):
     gate is u = 1 - z, so its h = (1 - u) ⊙ h + u ⊙ n is this one with the signs of z's weights turned. The order is r, z, n.
     """
 
-    def __init__(self, size: int, dim: int, reset: Literal["outside", "inside"] = "outside", bias: Bias = "plus"):
+    def __init__(
+        self, size: int, dim: int, reset: Literal["outside", "inside"] = "outside", bias: Bias = "plus"
+    ):
         super().__init__(size, dim, 3, bias)
         need(reset in ("outside", "inside"), f"reset must be outside or inside, not {reset!r}")
         self.reset = reset
-        self.hidden_bias = nn.Parameter(torch.zeros(dim)) if reset == "outside" and self.bias is not None else None
+        self.hidden_bias = (
+            nn.Parameter(torch.zeros(dim)) if reset == "outside" and self.bias is not None else None
+        )
         outside = reset == "outside"
-        self.kernel = Kernel("gru_outside", sides=1, apart=True) if outside else Kernel("gru_inside", sides=1, late=2)
+        self.kernel = (
+            Kernel("gru_outside", sides=1, apart=True) if outside else Kernel("gru_inside", sides=1, late=2)
+        )
 
     def gates(self, share: Tensor, state: Hidden, seen: Tensor) -> dict[str, Tensor]:
         size = [2 * self.dim, self.dim]
@@ -196,7 +211,9 @@ class GRU(Blocks):
     def recurrent(self) -> tuple[Tensor, Tensor | None]:
         if self.hidden_bias is None:
             return self.hidden, None
-        return self.hidden, torch.cat([self.hidden_bias.new_zeros(2 * self.dim), self.signed(self.hidden_bias)])
+        return self.hidden, torch.cat(
+            [self.hidden_bias.new_zeros(2 * self.dim), self.signed(self.hidden_bias)]
+        )
 
 
 class Gated(Cell):
@@ -217,7 +234,9 @@ class Gated(Cell):
         return self.candidate.start(batch)
 
     def inputs(self, x: Tensor) -> Tensor:
-        if x[..., 0].numel() >= x.shape[-1] and (read := self.reading()) is not None:  # one product; the matrices are smaller than what it gives
+        if (
+            x[..., 0].numel() >= x.shape[-1] and (read := self.reading()) is not None
+        ):  # one product; the matrices are smaller than what it gives
             return linear(x, *read)
         return torch.cat([self.candidate.inputs(x), self.gate.inputs(x)], -1)
 
@@ -227,16 +246,28 @@ class Gated(Cell):
         (inner, inner_bias), (outer, outer_bias) = read, self.gate.reading()
         if inner_bias is None and outer_bias is None:
             return torch.cat([inner, outer]), None
-        biases = [m.new_zeros(len(m)) if bias is None else bias for m, bias in ((inner, inner_bias), (outer, outer_bias))]
+        biases = [
+            m.new_zeros(len(m)) if bias is None else bias
+            for m, bias in ((inner, inner_bias), (outer, outer_bias))
+        ]
         return torch.cat([inner, outer]), torch.cat(biases)
 
     def gates(self, share: Tensor, state: State, seen: Tensor) -> dict[str, Tensor]:
         inner, outer = share.split([self.candidate.width, self.dim], -1)
         keep = (outer + seen @ self.gate.hidden.T).sigmoid()
-        return {"keep": keep, **{f"candidate.{name}": value for name, value in self.candidate.gates(inner, state, seen).items()}}
+        return {
+            "keep": keep,
+            **{
+                f"candidate.{name}": value for name, value in self.candidate.gates(inner, state, seen).items()
+            },
+        }
 
     def update(self, gates: dict[str, Tensor], state: State) -> State:
-        inner = {name.removeprefix("candidate."): value for name, value in gates.items() if name.startswith("candidate.")}
+        inner = {
+            name.removeprefix("candidate."): value
+            for name, value in gates.items()
+            if name.startswith("candidate.")
+        }
         r, *rest = self.candidate.update(inner, state)
         return type(state)(gates["keep"] * state[0] + (1 - gates["keep"]) * r, *rest)
 

@@ -40,7 +40,9 @@ class Chain(Layer):
             after.append(now)
         return x, tuple(after)
 
-    def levels(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
+    def levels(
+        self, x: Tensor, state: State = None, mask: Tensor | None = None
+    ) -> tuple[list[Tensor], State]:
         found, after = [x], []
         for layer, before in zip(self.layers, state or self.start(x.shape[0]), strict=True):
             inside, now = layer.levels(found[-1], before, mask)

@@ -51,10 +51,24 @@ class Convolution(Layer):
     side by side in one matrix, so the fast form lays the k inputs side by side and makes one product.
     """
 
-    def __init__(self, size: int, dim: int | None = None, kernel: int = 3, dilation: int = 1, causal: bool = True, bias: bool = True):
+    def __init__(
+        self,
+        size: int,
+        dim: int | None = None,
+        kernel: int = 3,
+        dilation: int = 1,
+        causal: bool = True,
+        bias: bool = True,
+    ):
         super().__init__()
-        need(kernel > 0 and dilation > 0, f"a convolution needs a kernel and a dilation of at least 1, not {kernel} and {dilation}")
-        need(causal or kernel % 2 == 1, f"a convolution that is not causal stands around its position: give an odd kernel, not {kernel}")
+        need(
+            kernel > 0 and dilation > 0,
+            f"a convolution needs a kernel and a dilation of at least 1, not {kernel} and {dilation}",
+        )
+        need(
+            causal or kernel % 2 == 1,
+            f"a convolution that is not causal stands around its position: give an odd kernel, not {kernel}",
+        )
         self.size, self.dim, self.causal = size, dim or size, causal
         self.kernel, self.dilation, self.reach = kernel, dilation, (kernel - 1) * dilation
         self.taps = nn.Linear(kernel * size, self.dim, bias)
@@ -62,7 +76,9 @@ class Convolution(Layer):
     def start(self, batch: int, memory: Memory | None = None) -> Tensor | None:
         return self.taps.weight.new_zeros(batch, self.reach, self.size) if self.causal else None
 
-    def forward(self, x: Tensor, state: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        self, x: Tensor, state: Tensor | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         x, mask, back = front(x, mask)
         y, state = self.sweep(x, state, mask)
         return turned(y, back), state
@@ -76,10 +92,15 @@ class Convolution(Layer):
         else:
             x = x if mask is None else x.masked_fill(~mask[..., None], 0)
             x = F.pad(x, (0, 0, self.reach // 2, self.reach // 2))
-        views = [x[:, i * self.dilation : i * self.dilation + length] for i in range(self.kernel)]  # each (B, T, size)
+        views = [
+            x[:, i * self.dilation : i * self.dilation + length] for i in range(self.kernel)
+        ]  # each (B, T, size)
         if fast():
             return self.taps(torch.cat(views, -1)), state
-        y = sum(F.linear(view, weight) for view, weight in zip(views, self.taps.weight.chunk(self.kernel, 1), strict=True))
+        y = sum(
+            F.linear(view, weight)
+            for view, weight in zip(views, self.taps.weight.chunk(self.kernel, 1), strict=True)
+        )
         return y if self.taps.bias is None else y + self.taps.bias, state
 
     def recent(self, x: Tensor, count: Tensor) -> Tensor:
@@ -133,29 +154,45 @@ class ByteNet(Layer):
         memory: int | None = None,
     ):
         super().__init__()
-        need(sets > 0 and len(dilations) > 0, f"a ByteNet needs at least one block, not {sets} sets of {len(dilations)} dilations")
+        need(
+            sets > 0 and len(dilations) > 0,
+            f"a ByteNet needs at least one block, not {sets} sets of {len(dilations)} dilations",
+        )
         self.dim, self.causal = size, causal
-        self.blocks = nn.ModuleList(ByteNetBlock(size, kernel, d, causal, norm, dropout) for _ in range(sets) for d in dilations)
+        self.blocks = nn.ModuleList(
+            ByteNetBlock(size, kernel, d, causal, norm, dropout) for _ in range(sets) for d in dilations
+        )
         self.look = nn.Linear(memory, size, bias=False) if memory else None
         self.norm = norm(size)
         with torch.no_grad():
             for block in self.blocks:
-                block.last.weight /= math.sqrt(len(self.blocks))  # the sum of all blocks is then as large as its input
+                block.last.weight /= math.sqrt(
+                    len(self.blocks)
+                )  # the sum of all blocks is then as large as its input
 
     def start(self, batch: int, memory: Memory | None = None) -> Unfolding:
         blocks = tuple(block.convolution.start(batch) for block in self.blocks)
         if self.look is None:
             return Unfolding(None, None, blocks)
-        need(memory is not None, "a ByteNet decoder needs a memory to read: start it with the encoder's outputs")
+        need(
+            memory is not None,
+            "a ByteNet decoder needs a memory to read: start it with the encoder's outputs",
+        )
         values, mask, _ = front(self.look(memory.values), memory.mask)
         values = values if mask is None else values.masked_fill(~mask[..., None], 0)
-        return Unfolding(F.pad(values, (0, 0, 0, 1)), torch.zeros(batch, dtype=torch.long, device=values.device), blocks)
+        return Unfolding(
+            F.pad(values, (0, 0, 0, 1)), torch.zeros(batch, dtype=torch.long, device=values.device), blocks
+        )
 
-    def forward(self, x: Tensor, state: Unfolding | None = None, mask: Tensor | None = None) -> tuple[Tensor, Unfolding]:
+    def forward(
+        self, x: Tensor, state: Unfolding | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Unfolding]:
         source, seen, blocks = state or self.start(len(x))
         x, mask, back = front(x, mask)
         if source is not None:
-            places = (seen[:, None] + torch.arange(x.shape[1], device=x.device)).clamp(max=source.shape[1] - 1)
+            places = (seen[:, None] + torch.arange(x.shape[1], device=x.device)).clamp(
+                max=source.shape[1] - 1
+            )
             x, seen = x + turned(source, places), step(seen, x.shape[1], mask)
         after = []
         for block, before in zip(self.blocks, blocks, strict=True):
@@ -180,7 +217,16 @@ class GatedBlock(nn.Module):
     embedding and m the number of source tokens.
     """
 
-    def __init__(self, dim: int, kernel: int, causal: bool, width: int, memory: int | None, score: Make[Score], dropout: float):
+    def __init__(
+        self,
+        dim: int,
+        kernel: int,
+        causal: bool,
+        width: int,
+        memory: int | None,
+        score: Make[Score],
+        dropout: float,
+    ):
         super().__init__()
         self.convolution = Convolution(dim, 2 * dim, kernel, 1, causal)
         self.query = nn.Linear(dim, width) if memory else None
@@ -192,11 +238,15 @@ class GatedBlock(nn.Module):
         )  # a gate halves, so b near 0 keeps the variance
         nn.init.zeros_(self.convolution.taps.bias)
 
-    def sweep(self, h: Tensor, g: Tensor, source: Source | None, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+    def sweep(
+        self, h: Tensor, g: Tensor, source: Source | None, state: State, mask: Tensor | None
+    ) -> tuple[Tensor, State]:
         u, state = self.convolution.sweep(self.dropout(h), state, mask)
         u = F.glu(u, -1)
         if source is not None:
-            c, _ = attend((self.query(u) + g)[:, None], source.keys, source.values, self.score, source.visible)  # (B, 1, T, M)
+            c, _ = attend(
+                (self.query(u) + g)[:, None], source.keys, source.values, self.score, source.visible
+            )  # (B, 1, T, M)
             u = (u + self.back(c[:, 0] * source.scale)) * math.sqrt(0.5)
         return (h + u) * math.sqrt(0.5), state
 
@@ -236,7 +286,9 @@ class ConvS2S(Layer):
         self.dim, self.causal, self.context = size, causal, self.position.context
         self.first, self.last = nn.Linear(width, dim), nn.Linear(dim, size)
         self.key = nn.Linear(memory, width) if memory else None
-        self.blocks = nn.ModuleList(GatedBlock(dim, kernel, causal, width, memory, score, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            GatedBlock(dim, kernel, causal, width, memory, score, dropout) for _ in range(layers)
+        )
         self.dropout = Dropout(dropout)
         for part in (self.first, self.last):
             nn.init.normal_(part.weight, std=math.sqrt((1 - dropout) / part.in_features))
@@ -247,15 +299,27 @@ class ConvS2S(Layer):
         blocks = tuple(block.convolution.start(batch) for block in self.blocks)
         if self.key is None:
             return Convolved(seen, None, blocks)
-        need(memory is not None, "a ConvS2S decoder needs a memory to look at: start it with the encoder's outputs")
+        need(
+            memory is not None,
+            "a ConvS2S decoder needs a memory to look at: start it with the encoder's outputs",
+        )
         values, mask = memory
         count = seen + values.shape[1] if mask is None else masks.lengths(mask)
         scale = count.to(values.dtype).sqrt()[:, None, None]
         return Convolved(
-            seen, Source(self.key(values)[:, None], values[:, None], None if mask is None else mask[:, None, None], scale), blocks
+            seen,
+            Source(
+                self.key(values)[:, None],
+                values[:, None],
+                None if mask is None else mask[:, None, None],
+                scale,
+            ),
+            blocks,
         )
 
-    def forward(self, x: Tensor, state: Convolved | None = None, mask: Tensor | None = None) -> tuple[Tensor, Convolved]:
+    def forward(
+        self, x: Tensor, state: Convolved | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, Convolved]:
         seen, source, blocks = state or self.start(len(x))
         x, mask, back = front(x, mask)
         batch, length, _ = x.shape

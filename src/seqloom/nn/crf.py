@@ -41,7 +41,10 @@ class Paths(nn.Module):
         self.labels, self.spans = labels, spans
         if allowed is not None:
             shape, fits = tuple(allowed.shape), ((labels, labels), (labels + 1, labels + 1))
-            need(shape in fits, f"the allowed steps of {labels} labels are a square of {labels} or {labels + 1}, not {shape}")
+            need(
+                shape in fits,
+                f"the allowed steps of {labels} labels are a square of {labels} or {labels + 1}, not {shape}",
+            )
             allowed = F.pad(allowed.bool(), (0, labels + 1 - shape[0]) * 2, value=True)
         self.register_buffer("allowed", allowed, persistent=False)
 
@@ -134,11 +137,17 @@ class CRF(Paths):
             return torch.zeros_like(scores)
         steps, first, last = scored = self.scored()
         if fast() and able(scores, *scored):
-            found = Lattice.of(scores, masks.lengths(mask), *scored).gradients(torch.ones(len(scores)))[0].to(scores.dtype)
+            found = (
+                Lattice.of(scores, masks.lengths(mask), *scored)
+                .gradients(torch.ones(len(scores)))[0]
+                .to(scores.dtype)
+            )
             return turned(found, back)
         after = [last.expand(len(scores), -1)]  # β, from right to left
         for score, here in zip(scores.unbind(1)[:0:-1], mask.unbind(1)[:0:-1], strict=True):
-            after.append(torch.where(here[:, None], (steps + (score + after[-1])[:, None]).logsumexp(2), after[-1]))
+            after.append(
+                torch.where(here[:, None], (steps + (score + after[-1])[:, None]).logsumexp(2), after[-1])
+            )
         both = torch.stack(sums(scores, mask, steps, first), 1) + torch.stack(after[::-1], 1)  # (B, T, K)
         return turned(both.softmax(-1).masked_fill(~mask[..., None], 0), back)
 
@@ -147,13 +156,20 @@ def real(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.ones(scores.shape[:2], dtype=torch.bool, device=scores.device) if mask is None else mask
 
 
-def forward_only(scores: Tensor, mask: Tensor | None, tags: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+def forward_only(
+    scores: Tensor, mask: Tensor | None, tags: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Scores, mask and tags with each row's real tokens first and zeros at padding, and the order that turns results back."""
     mask = real(scores, mask)
     if tags is not None:
         tags = front(tags[..., None], mask)[0][..., 0]
     scores, mask, back = front(scores, mask)
-    return scores.masked_fill(~mask[..., None], 0), mask, None if tags is None else tags.masked_fill(~mask, 0), back
+    return (
+        scores.masked_fill(~mask[..., None], 0),
+        mask,
+        None if tags is None else tags.masked_fill(~mask, 0),
+        back,
+    )
 
 
 def sums(scores: Tensor, mask: Tensor, steps: Tensor, first: Tensor) -> list[Tensor]:
@@ -245,7 +261,10 @@ def transitions(labels: Sequence[str]) -> Tensor:
 
     I and E (or L) go on a span of their own kind, which B opens. Where the labels can close a span (E or L), an open one must be closed.
     """
-    split = [label.partition("-")[::2] if label[1:2] == "-" and label[0] in "BIESLU" else ("O", "") for label in labels] + [("O", "")]
+    split = [
+        label.partition("-")[::2] if label[1:2] == "-" and label[0] in "BIESLU" else ("O", "")
+        for label in labels
+    ] + [("O", "")]
     closes = any(mark in "EL" for mark, _ in split)
     table = torch.ones(len(split), len(split), dtype=torch.bool)
     for before, (mark, kind) in enumerate(split):

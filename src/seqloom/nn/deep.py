@@ -34,13 +34,22 @@ class FastForward(Layer):
         super().__init__()
         dim = dim or size
         need(direction in ("forward", "both"), f"direction must be forward or both, not {direction!r}")
-        need(layers > 0 and dim > 0, f"a fast-forward stack needs at least one layer and one unit, not {layers} layers of {dim}")
+        need(
+            layers > 0 and dim > 0,
+            f"a fast-forward stack needs at least one layer and one unit, not {layers} layers of {dim}",
+        )
         columns = 1 if direction == "forward" else 2
         self.dim, self.causal = 2 * dim * columns, direction == "forward"
-        turns = [[not self.causal and (number + column) % 2 == 1 for number in range(layers)] for column in range(columns)]
-        self.columns = nn.ModuleList(nn.ModuleList(Direction(cell(dim, dim), back) for back in column) for column in turns)
+        turns = [
+            [not self.causal and (number + column) % 2 == 1 for number in range(layers)]
+            for column in range(columns)
+        ]
+        self.columns = nn.ModuleList(
+            nn.ModuleList(Direction(cell(dim, dim), back) for back in column) for column in turns
+        )
         self.inputs = nn.ModuleList(
-            nn.ModuleList(nn.Linear(2 * dim if number else size, dim) for number in range(layers)) for _ in range(columns)
+            nn.ModuleList(nn.Linear(2 * dim if number else size, dim) for number in range(layers))
+            for _ in range(columns)
         )
         self.dropout = Dropout(dropout)
 
@@ -49,7 +58,9 @@ class FastForward(Layer):
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         outputs, after = [], []
-        for column, inputs, before in zip(self.columns, self.inputs, state or self.start(x.shape[0]), strict=True):
+        for column, inputs, before in zip(
+            self.columns, self.inputs, state or self.start(x.shape[0]), strict=True
+        ):
             y, now = x, []
             for way, linear, one in zip(column, inputs, before, strict=True):
                 f = linear(self.dropout(y) if now else y)
@@ -68,7 +79,10 @@ class Residual(Layer):
         super().__init__()
         self.layer, self.norm, self.dropout = layer(size), norm(size), Dropout(dropout)
         self.dim, self.causal, self.context = size, self.layer.causal, self.layer.context
-        need(self.layer.dim == size, f"a residual path needs a layer as wide as its input: {self.layer.dim} is not {size}")
+        need(
+            self.layer.dim == size,
+            f"a residual path needs a layer as wide as its input: {self.layer.dim} is not {size}",
+        )
 
     def start(self, batch: int, memory: Memory | None = None) -> State:
         return self.layer.start(batch, memory)

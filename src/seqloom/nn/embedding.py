@@ -23,10 +23,18 @@ class Embedding(nn.Module):
 
     whole = False  # whether a token's vector depends on those before it
 
-    def __init__(self, vocabulary: int, dim: int, scale: bool = False, vectors: str | None = None, frozen: bool = False):
+    def __init__(
+        self, vocabulary: int, dim: int, scale: bool = False, vectors: str | None = None, frozen: bool = False
+    ):
         super().__init__()
-        need(not frozen or vectors is not None, "a frozen embedding needs vectors to start from: say vectors: FOLDER, or leave frozen out")
-        need(vocabulary > 0 and dim > 0, f"an embedding needs a vocabulary and a size, not {vocabulary} × {dim}")
+        need(
+            not frozen or vectors is not None,
+            "a frozen embedding needs vectors to start from: say vectors: FOLDER, or leave frozen out",
+        )
+        need(
+            vocabulary > 0 and dim > 0,
+            f"an embedding needs a vocabulary and a size, not {vocabulary} × {dim}",
+        )
         self.table = nn.Parameter(torch.randn(vocabulary, dim) * (dim**-0.5 if scale else 0.02))
         self.table.requires_grad_(not frozen)
         self.factor = math.sqrt(dim) if scale else 1.0
@@ -103,7 +111,12 @@ class Output(Readout):
     """
 
     def __init__(
-        self, size: int, vocabulary: int, tied: Embedding | None = None, bias: bool | None = None, head: Make[Transform] | None = None
+        self,
+        size: int,
+        vocabulary: int,
+        tied: Embedding | None = None,
+        bias: bool | None = None,
+        head: Make[Transform] | None = None,
     ):
         super().__init__()
         own = None if tied is not None else torch.randn(vocabulary, size) * 0.02
@@ -111,7 +124,11 @@ class Output(Readout):
         self.head = None if head is None else head(size)
         self.vocabulary = vocabulary
         self.table = tied.table if own is None else nn.Parameter(own)
-        self.bias = None if not (bias if bias is not None else own is not None) else nn.Parameter(torch.zeros(vocabulary))
+        self.bias = (
+            None
+            if not (bias if bias is not None else own is not None)
+            else nn.Parameter(torch.zeros(vocabulary))
+        )
 
     def forward(self, h: Tensor) -> Tensor:
         return linear(h if self.head is None else self.head(h), self.table, self.bias)  # (…, V)

@@ -37,8 +37,14 @@ class Experts(Forward):
         capacity: float | None = None,
     ):
         super().__init__()
-        need(0 < top <= experts, f"a token cannot choose {top} of {experts} experts: give a top of at least 1 and at most experts")
-        need(capacity is None or capacity > 0, f"an expert needs a capacity above 0, not {capacity}; leave it out to drop nothing")
+        need(
+            0 < top <= experts,
+            f"a token cannot choose {top} of {experts} experts: give a top of at least 1 and at most experts",
+        )
+        need(
+            capacity is None or capacity > 0,
+            f"an expert needs a capacity above 0, not {capacity}; leave it out to drop nothing",
+        )
         self.top, self.balance, self.capacity = top, balance, capacity
         self.experts = nn.ModuleList(expert(size) for _ in range(experts))
         self.router = nn.Linear(size, experts, bias=False)
@@ -51,7 +57,11 @@ class Experts(Forward):
         tokens = x.flatten(0, -2) if mask is None else x[mask]  # (N, D)
         gates, chosen = self.route(tokens)
         y = (self.by_expert if fast() else self.each)(tokens, gates, chosen)
-        return y.view(x.shape) if mask is None else torch.zeros_like(x, dtype=y.dtype).masked_scatter(mask[..., None], y)
+        return (
+            y.view(x.shape)
+            if mask is None
+            else torch.zeros_like(x, dtype=y.dtype).masked_scatter(mask[..., None], y)
+        )
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """The gates and the numbers of the chosen experts, (N, top) each; the gate of a choice beyond the capacity is 0."""
@@ -70,21 +80,29 @@ class Experts(Forward):
         """Which choices (N, top) stand within the capacity of their expert."""
         count, queue = len(self.experts), chosen.T.flatten()  # all first choices, then all second ones
         room = math.ceil(self.capacity * len(queue) / count)
-        place = F.one_hot(queue, count).cumsum(0).gather(1, queue[:, None])[:, 0]  # from 1, in each expert's queue
+        place = (
+            F.one_hot(queue, count).cumsum(0).gather(1, queue[:, None])[:, 0]
+        )  # from 1, in each expert's queue
         return (place <= room).view(self.top, -1).T
 
     def each(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         """Expert by expert: those that chose it."""
         y = 0
-        used = min(chosen.numel(), len(self.experts)) if chosen.is_meta else None  # sizes without numbers: all experts have their share, if any
+        used = (
+            min(chosen.numel(), len(self.experts)) if chosen.is_meta else None
+        )  # sizes without numbers: all experts have their share, if any
         for number, expert in enumerate(self.experts[:used]):
             share = torch.where(chosen == number, gates, 0).sum(-1)  # (N,)
             rows = ((chosen == number) & (gates > 0)).any(-1)
             if rows.is_meta:
-                rows = rows.new_ones((chosen.numel() + len(self.experts) - 1 - number) // len(self.experts), dtype=torch.long)
+                rows = rows.new_ones(
+                    (chosen.numel() + len(self.experts) - 1 - number) // len(self.experts), dtype=torch.long
+                )
             else:
                 rows = rows.nonzero()[:, 0]
-            y = y + torch.zeros_like(tokens).index_copy(0, rows, share[rows, None] * expert(tokens[rows][None])[0])
+            y = y + torch.zeros_like(tokens).index_copy(
+                0, rows, share[rows, None] * expert(tokens[rows][None])[0]
+            )
         return y
 
     def by_expert(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
@@ -98,7 +116,11 @@ class Experts(Forward):
         counts = torch.bincount(chosen[order], minlength=len(self.experts)).tolist()
         pieces = tokens.index_select(0, rows).split(counts)
         every = self.training or not len(rows)
-        outputs = [expert(piece[None]).squeeze(0) for expert, piece in zip(self.experts, pieces, strict=True) if every or len(piece)]
+        outputs = [
+            expert(piece[None]).squeeze(0)
+            for expert, piece in zip(self.experts, pieces, strict=True)
+            if every or len(piece)
+        ]
         y = torch.cat(outputs) * gates.index_select(0, order)[:, None]
         return torch.zeros_like(tokens, dtype=y.dtype).index_add(0, rows, y)
 

@@ -24,7 +24,11 @@ FURTHER = 2048  # bytes that are fetched before they are needed
 @inner
 def turn(pieces, size, threads):
     """How many pieces of `size` bytes one turn takes: enough to be worth the trip, few enough to share evenly."""
-    return pieces if threads == 1 else max(1, min(-(-pieces // (2 * threads)), max(NEAR // size, pieces // (8 * threads))))
+    return (
+        pieces
+        if threads == 1
+        else max(1, min(-(-pieces // (2 * threads)), max(NEAR // size, pieces // (8 * threads))))
+    )
 
 
 @inner
@@ -53,7 +57,12 @@ def float_piece(rows, left, size, y, row, b, step, w, long, x, far):
 def float_pieces(job, first, last):
     """Pieces of three columns of y. Some rows meet some pieces while both are near."""
     rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
-    far, long, step, row = number(job, REST + 3), number(job, REST + 4), number(job, REST + 5), number(job, REST + 6)
+    far, long, step, row = (
+        number(job, REST + 3),
+        number(job, REST + 4),
+        number(job, REST + 5),
+        number(job, REST + 6),
+    )
     x, w, b, y = number(job, REST + 7), number(job, REST + 8), number(job, REST + 9), number(job, REST + 10)
     high, wide = max(HIGH, CLOSE // (4 * HIGH * size) * HIGH), max(1, CLOSE // (4 * WIDE * size))
     if rows <= high:
@@ -63,7 +72,19 @@ def float_pieces(job, first, last):
             for piece in range(chunk, min(chunk + wide, last)):
                 n = WIDE * piece
                 under, to = b + i * step + 4 * n, y + i * row + 4 * n
-                float_piece(min(high, rows - i), columns - n, size, to, row, under, step, w + n * long, long, x + i * far, far)
+                float_piece(
+                    min(high, rows - i),
+                    columns - n,
+                    size,
+                    to,
+                    row,
+                    under,
+                    step,
+                    w + n * long,
+                    long,
+                    x + i * far,
+                    far,
+                )
 
 
 @inner
@@ -77,7 +98,9 @@ def pack_rows(first, last, x, size, rows, packed):
         for k in range(even, size):
             y = floats_at(to + 4 * TALL * k, 8)
             for i in range(8):
-                y[i] = floats_at(x + 4 * ((begin + i) * size + k), 1)[0] if begin + i < rows else np.float32(0)
+                y[i] = (
+                    floats_at(x + 4 * ((begin + i) * size + k), 1)[0] if begin + i < rows else np.float32(0)
+                )
 
 
 pack_all = by_rows(pack_rows)
@@ -111,7 +134,9 @@ def outer_pieces(job, first, last):
                 if left == TALL:
                     outer_tile(to, row, b + 4 * n, w + n * long, long, at, size, left, columns - n)
                     continue
-                outer_tile(spare.ctypes.data, 4 * ACROSS, b + 4 * n, w + n * long, long, at, size, left, columns - n)
+                outer_tile(
+                    spare.ctypes.data, 4 * ACROSS, b + 4 * n, w + n * long, long, at, size, left, columns - n
+                )
                 some = min(ACROSS, columns - n)
                 for j in range(left):
                     floats_at(to + j * row, some)[:] = spare[j, :some]
@@ -138,7 +163,12 @@ def byte_tile(to, row, b, w, s, at, steps, pairs, ahead, left):
 def byte_pieces(job, first, last):
     """Panels of sixteen columns of y, `BLOCK` rows at a time."""
     rows, columns, size = number(job, REST), number(job, REST + 1), number(job, REST + 2)
-    x, weights, bias, out = number(job, REST + 3), number(job, REST + 4), number(job, REST + 5), number(job, REST + 6)
+    x, weights, bias, out = (
+        number(job, REST + 3),
+        number(job, REST + 4),
+        number(job, REST + 5),
+        number(job, REST + 6),
+    )
     scales, steps = number(job, REST + 7), number(job, REST + 8)
     row, pairs = 4 * columns, size // 2
     spare = np.empty((DEEP, PANEL), np.float32)
@@ -149,7 +179,9 @@ def byte_pieces(job, first, last):
             w, b, s, wide = weights + n * size, bias + 4 * n, scales + 4 * n, min(PANEL, columns - n)
             for i in range(block, end, DEEP):
                 left, at, step, to = end - i, x + 2 * i * size, steps + 4 * i, out + i * row + 4 * n
-                ahead = PANEL * size if i > block else FURTHER  # later tiles find this panel near, so they fetch the next
+                ahead = (
+                    PANEL * size if i > block else FURTHER
+                )  # later tiles find this panel near, so they fetch the next
                 if wide == PANEL:
                     byte_tile(to, row, b, w, s, at, step, pairs, ahead, left)
                 else:  # the last panel is wider than y
@@ -183,7 +215,12 @@ def byte_work(job):
 def into(job, work, rows, columns, size, x, far, weights, long, base, step, out, row, threads):
     """out ← x Wᵀ + base, all single precision; rows begin so many bytes apart. `job` has room for FLOAT_JOB numbers."""
     pieces = -(-columns // WIDE)
-    job[TAKEN], job[PIECES], job[TURN], job[PACKED] = 0, pieces, turn(pieces, WIDE * size * max(4, rows), threads), 0
+    job[TAKEN], job[PIECES], job[TURN], job[PACKED] = (
+        0,
+        pieces,
+        turn(pieces, WIDE * size * max(4, rows), threads),
+        0,
+    )
     job[REST], job[REST + 1], job[REST + 2] = rows, columns, size
     job[REST + 3], job[REST + 4], job[REST + 5], job[REST + 6] = far, long, step, row
     job[REST + 7], job[REST + 8], job[REST + 9], job[REST + 10] = x, weights, base, out
@@ -195,14 +232,27 @@ def multiply(work, rows, columns, size, x, weights, bias, out, threads):
     """out (rows, columns) ← x (rows, size) Wᵀ + bias, all single precision."""
     job = np.empty(FLOAT_JOB, np.int64)
     if rows < MANY:
-        into(job, work, rows, columns, size, x, 4 * size, weights, 4 * size, bias, 0, out, 4 * columns, threads)
+        into(
+            job, work, rows, columns, size, x, 4 * size, weights, 4 * size, bias, 0, out, 4 * columns, threads
+        )
         return
     full = -(-rows // TALL) * TALL
     packed = np.empty(full * size, np.float32)
     pack_all(full, threads, x, size, rows, packed.ctypes.data)
     pieces = -(-columns // ACROSS)
-    job[TAKEN], job[PIECES], job[TURN], job[PACKED] = 0, pieces, turn(pieces, 4 * ACROSS * size, threads), packed.ctypes.data
-    job[REST], job[REST + 1], job[REST + 2], job[REST + 4], job[REST + 6] = rows, columns, size, 4 * size, 4 * columns
+    job[TAKEN], job[PIECES], job[TURN], job[PACKED] = (
+        0,
+        pieces,
+        turn(pieces, 4 * ACROSS * size, threads),
+        packed.ctypes.data,
+    )
+    job[REST], job[REST + 1], job[REST + 2], job[REST + 4], job[REST + 6] = (
+        rows,
+        columns,
+        size,
+        4 * size,
+        4 * columns,
+    )
     job[REST + 8], job[REST + 9], job[REST + 10] = weights, bias, out
     share(work, job, threads)
     packed[0] = 0
@@ -237,7 +287,9 @@ def round_rows(first, last, x, size, rows, whole, steps):
     most = np.float32(min(32767, MOST // (127 * size)))
     for i in range(first, last):  # the rows of a tile stand side by side
         begin = i // DEEP * DEEP
-        steps[i] = rounded(x + 4 * i * size, size, whole, begin * size + 2 * (i - begin), 2 * min(DEEP, rows - begin), most)
+        steps[i] = rounded(
+            x + 4 * i * size, size, whole, begin * size + 2 * (i - begin), 2 * min(DEEP, rows - begin), most
+        )
 
 
 round_all = by_rows(round_rows)
@@ -252,6 +304,12 @@ def multiply_bytes(work, rows, columns, size, x, weights, bias, out, scales, thr
     pieces = -(-columns // PANEL)
     job[TAKEN], job[PIECES], job[TURN] = 0, pieces, turn(pieces, PANEL * size, threads)
     job[REST], job[REST + 1], job[REST + 2], job[REST + 3] = rows, columns, size, whole.ctypes.data
-    job[REST + 4], job[REST + 5], job[REST + 6], job[REST + 7], job[REST + 8] = weights, bias, out, scales, steps.ctypes.data
+    job[REST + 4], job[REST + 5], job[REST + 6], job[REST + 7], job[REST + 8] = (
+        weights,
+        bias,
+        out,
+        scales,
+        steps.ctypes.data,
+    )
     share(work, job, threads)
     steps[0], whole[0] = 0, 0

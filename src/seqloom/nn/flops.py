@@ -12,7 +12,9 @@ def product(matrix: torch.Size, vector: torch.Size, out_shape: torch.Size | None
     return 2 * math.prod(matrix)
 
 
-def added(start: torch.Size, matrix: torch.Size, vector: torch.Size, out_shape: torch.Size | None = None) -> int:
+def added(
+    start: torch.Size, matrix: torch.Size, vector: torch.Size, out_shape: torch.Size | None = None
+) -> int:
     return 2 * math.prod(matrix)
 
 

@@ -54,7 +54,9 @@ def workers(live: list[int], batch: int, weights: Tensor) -> tuple[np.ndarray, i
 
     count = threads.threads()
     if count > 1 and batch >= FEWEST * count and weights.nbytes <= NEAR:
-        tokens = np.bincount(np.minimum(live, batch), minlength=batch + 1)[::-1].cumsum()[::-1][1:].cumsum()  # of the rows up to each
+        tokens = (
+            np.bincount(np.minimum(live, batch), minlength=batch + 1)[::-1].cumsum()[::-1][1:].cumsum()
+        )  # of the rows up to each
         bounds = np.searchsorted(tokens, tokens[-1] * np.arange(1, count) / count) + 1
         bounds = np.array([0, *bounds, batch], np.int64)
     else:
@@ -65,7 +67,9 @@ def workers(live: list[int], batch: int, weights: Tensor) -> tuple[np.ndarray, i
 def able(*tensors: Tensor) -> bool:
     """Whether the kernels can compute with these."""
     kinds = {(tensor.device.type, tensor.dtype) for tensor in tensors}
-    return kinds in ({("cpu", torch.float32)}, {("cpu", torch.float64)}) and not torch.is_autocast_enabled("cpu")
+    return kinds in ({("cpu", torch.float32)}, {("cpu", torch.float64)}) and not torch.is_autocast_enabled(
+        "cpu"
+    )
 
 
 class Noise:
@@ -84,7 +88,11 @@ class Noise:
 
     def zone_at(self, t: int, states: Tensor) -> Tensor:
         """For states (S, rows, D)."""
-        return self.zone[:, t, : states.shape[1]] if isinstance(self.zone, Tensor) else torch.full_like(states, self.zone)
+        return (
+            self.zone[:, t, : states.shape[1]]
+            if isinstance(self.zone, Tensor)
+            else torch.full_like(states, self.zone)
+        )
 
 
 def sweep(cell, x: Tensor, state: tuple, mask: Tensor | None, noise: Noise) -> tuple[Tensor, tuple]:
@@ -129,8 +137,14 @@ def room(like: Tensor, live: list[int], *shape: int) -> Tensor:
 def by_time(kernel: Kernel, dr: Tensor, hidden: Tensor, seen: Tensor, side: Tensor) -> Tensor:
     """The gradient of the recurrent matrix, one product over all steps for the blocks that read h and one for the block that reads r ⊙ h."""
     flat, result, dim = dr.flatten(0, 1), torch.empty_like(hidden), hidden.shape[1]
-    first, last = (len(hidden), len(hidden)) if kernel.late is None else (kernel.late * dim, (kernel.late + 1) * dim)
-    for span, read in ((slice(0, first), seen), (slice(first, last), side[:1].flatten(0, 1)), (slice(last, len(hidden)), seen)):
+    first, last = (
+        (len(hidden), len(hidden)) if kernel.late is None else (kernel.late * dim, (kernel.late + 1) * dim)
+    )
+    for span, read in (
+        (slice(0, first), seen),
+        (slice(first, last), side[:1].flatten(0, 1)),
+        (slice(last, len(hidden)), seen),
+    ):
         if span.stop > span.start:
             torch.mm(flat[:, span].T, read.flatten(0, 1), out=result[span])
     return result
@@ -139,7 +153,13 @@ def by_time(kernel: Kernel, dr: Tensor, hidden: Tensor, seen: Tensor, side: Tens
 def given(kernel: Kernel, live: list[int], hidden: Tensor) -> tuple:
     """What both directions of time are told about the cell: which kernel in which form, the late block, the gates around, the rows."""
     around = np.array([block * hidden.shape[1] for block in kernel.gates], np.int64)
-    return sweeps().KINDS.index(kernel.name), kernel.form, -1 if kernel.late is None else kernel.late, around, np.array(live, np.int64)
+    return (
+        sweeps().KINDS.index(kernel.name),
+        kernel.form,
+        -1 if kernel.late is None else kernel.late,
+        around,
+        np.array(live, np.int64),
+    )
 
 
 def noisy(noise: Noise, like: Tensor) -> tuple[np.ndarray, np.ndarray, float]:
@@ -158,7 +178,16 @@ def no_bias(hidden: Tensor) -> Tensor:
     return hidden.new_zeros(len(hidden))
 
 
-def forward(kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden: Tensor, bias: Tensor | None, state: tuple, keep: bool):
+def forward(
+    kernel: Kernel,
+    live: list[int],
+    noise: Noise,
+    share: Tensor,
+    hidden: Tensor,
+    bias: Tensor | None,
+    state: tuple,
+    keep: bool,
+):
     """All states (S, T + 1, B, D), and what a gradient needs besides: the gates, the sides, h as the products read it."""
     (length, batch, width), dim = share.shape, hidden.shape[1]
     slots = length if keep else 1
@@ -170,7 +199,16 @@ def forward(kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden
     filled = [tensor.numpy() for tensor in (gates, past, side)]
     read = arrays(share, no_bias(hidden) if bias is None else bias, hidden)
     parted = workers(live, batch, hidden)
-    sweeps().forward(*parted, *given(kernel, live, hidden), keep, read[0], *filled, *read[1:], seen.numpy(), *noisy(noise, share))
+    sweeps().forward(
+        *parted,
+        *given(kernel, live, hidden),
+        keep,
+        read[0],
+        *filled,
+        *read[1:],
+        seen.numpy(),
+        *noisy(noise, share),
+    )
     return past, (gates, side, seen)
 
 
@@ -178,7 +216,16 @@ class Recurrence(torch.autograd.Function):
     """y, *state = f(share, hidden, bias, *state), through all steps of time."""
 
     @staticmethod
-    def forward(ctx, kernel: Kernel, live: list[int], noise: Noise, share: Tensor, hidden: Tensor, bias: Tensor | None, *state: Tensor):
+    def forward(
+        ctx,
+        kernel: Kernel,
+        live: list[int],
+        noise: Noise,
+        share: Tensor,
+        hidden: Tensor,
+        bias: Tensor | None,
+        *state: Tensor,
+    ):
         past, kept = forward(kernel, live, noise, share, hidden, bias, state, keep=True)
         ctx.save_for_backward(hidden, bias, past, *kept)
         ctx.kernel, ctx.live, ctx.noise = kernel, live, noise
@@ -195,6 +242,8 @@ class Recurrence(torch.autograd.Function):
         read = arrays(gates, past, side, no_bias(hidden) if bias is None else bias, hidden.T, seen)
         written = [tensor.numpy() for tensor in (d, dx, dr)]
         parted = workers(live, gates.shape[1], hidden)
-        sweeps().backward(*parted, *given(kernel, live, hidden), *read, *noisy(ctx.noise, gates), *arrays(dy), *written)
+        sweeps().backward(
+            *parted, *given(kernel, live, hidden), *read, *noisy(ctx.noise, gates), *arrays(dy), *written
+        )
         dhidden = by_time(kernel, dr, hidden, seen, side)
         return None, None, None, dx, dhidden, None if bias is None else dr.flatten(0, 1).sum(0), *d.unbind()

@@ -22,7 +22,12 @@ OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
 inner, compiled = njit(**OPTIONS), compiler(OPTIONS)
 
 f32 = np.float32
-LOG2E, ROUND, LN2_HIGH, LN2_LOW = f32(1 / math.log(2)), f32(1.5 * 2**23), f32(0.693359375), f32(math.log(2) - 0.693359375)
+LOG2E, ROUND, LN2_HIGH, LN2_LOW = (
+    f32(1 / math.log(2)),
+    f32(1.5 * 2**23),
+    f32(0.693359375),
+    f32(math.log(2) - 0.693359375),
+)
 TAYLOR = tuple(f32(1 / math.factorial(n)) for n in range(7))
 E0, E1, E2, E3, E4, E5, E6 = TAYLOR
 TOP, BOTTOM, BIAS, SHIFT = f32(88), f32(-87), np.int32(127), np.int32(23)
@@ -134,7 +139,9 @@ def lstm_back(t, first, last, gates, past, side, bias, d, dx, dr, form):
         n = len(c)
         i, f, new, o = g[:n], g[n : 2 * n], g[2 * n : 3 * n], g[3 * n : 4 * n]
         di, df, dnew, do = da[:n], da[n : 2 * n], da[2 * n : 3 * n], da[3 * n : 4 * n]
-        for j in range(n):  # computed again: the state after the step may be a blend of this and the one before
+        for j in range(
+            n
+        ):  # computed again: the state after the step may be a blend of this and the one before
             seen[j] = f[j] * c[j] + i[j] * new[j]
         if form == 0:
             for j in range(n):
@@ -181,7 +188,13 @@ def mixed_back(keep, old, new, dh, dkeep, dnew):
 def gru_outside(t, slot, first, last, share, gates, past, side, bias, form):
     """side[0] keeps U h + b, which the reset gate multiplies."""
     for b in range(first, last):
-        a, g, old, after, product = share[t, b], gates[slot, b], past[0, t, b], past[0, t + 1, b], side[0, slot, b]
+        a, g, old, after, product = (
+            share[t, b],
+            gates[slot, b],
+            past[0, t, b],
+            past[0, t + 1, b],
+            side[0, slot, b],
+        )
         n = len(old)
         sigmoids(a[: 2 * n], g[: 2 * n])
         r, z, new, x, inside = g[:n], g[n : 2 * n], g[2 * n : 3 * n], a[2 * n : 3 * n], bias[2 * n : 3 * n]

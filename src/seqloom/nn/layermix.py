@@ -22,7 +22,10 @@ class LayerMix(nn.Module):
         self.shares, self.gain = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
 
     def forward(self, levels: Sequence[Tensor]) -> Tensor:
-        need(len(levels) == len(self.shares), f"this mixture is of {len(self.shares)} layers, not {len(levels)}")
+        need(
+            len(levels) == len(self.shares),
+            f"this mixture is of {len(self.shares)} layers, not {len(levels)}",
+        )
         widths = [level.shape[-1] for level in levels]
         need(len(set(widths)) == 1, f"layers of widths {widths} cannot be mixed: make them equal")
         shares = self.gain * self.shares.softmax(0)

@@ -36,19 +36,29 @@ def zeros(length: int) -> Tensor:
 
 def single(x: Tensor) -> bool:
     """Whether compiled code may compute with x: single precision on a processor, nothing to differentiate."""
-    return x.dtype is torch.float32 and x.device.type == "cpu" and not torch.is_grad_enabled() and fast() and not torch.is_autocast_enabled("cpu")
+    return (
+        x.dtype is torch.float32
+        and x.device.type == "cpu"
+        and not torch.is_grad_enabled()
+        and fast()
+        and not torch.is_autocast_enabled("cpu")
+    )
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """y = W x + b: (…, D) → (…, D')"""
     columns, size = weight.shape
     rows = x.numel() // size if size else 0
-    if not (0 < rows <= FEW and columns and single(x) and weight.dtype is torch.float32 and weight.is_contiguous()):
+    if not (
+        0 < rows <= FEW and columns and single(x) and weight.dtype is torch.float32 and weight.is_contiguous()
+    ):
         return F.linear(x, weight, bias)
     (few, threads), x, y = compiled(), x.contiguous(), x.new_empty(*x.shape[:-1], columns)
     more = zeros(columns) if bias is None else bias
     work, shape = threads.work(few.float_work), (rows, columns, size)
-    few.multiply(work, *shape, x.data_ptr(), weight.data_ptr(), more.data_ptr(), y.data_ptr(), threads.threads())
+    few.multiply(
+        work, *shape, x.data_ptr(), weight.data_ptr(), more.data_ptr(), y.data_ptr(), threads.threads()
+    )
     return y
 
 

@@ -21,7 +21,6 @@ from seqloom.nn.tiles import SIDE, bytes_at, dots, floats_at, ints_at, mix
 ) = range(REST, REST + 28)  # fmt: skip
 
 
-
 @inner
 def find(job, b, rows, addresses):
     """In which rows the keys and values of row b lie, and where those of its first group begin; the last stands there until the eights are full."""
@@ -55,13 +54,26 @@ def exponents(x, top):
 @inner
 def look(job, b, g, room, rows, addresses):
     """yₕ = Σⱼ αⱼ vⱼ, α = softmaxⱼ(scale q·kⱼ + biasⱼ) for the heads h of group g in row b."""
-    key, value, first, count = number(job, KEY), number(job, VALUE), number(job, FIRST), number(job, LAST) - number(job, FIRST)
-    heads, mask, bias, each = number(job, HEADS), number(job, MASK), number(job, BIAS), number(job, HEADS) // number(job, GROUPS)
+    key, value, first, count = (
+        number(job, KEY),
+        number(job, VALUE),
+        number(job, FIRST),
+        number(job, LAST) - number(job, FIRST),
+    )
+    heads, mask, bias, each = (
+        number(job, HEADS),
+        number(job, MASK),
+        number(job, BIAS),
+        number(job, HEADS) // number(job, GROUPS),
+    )
     keys, values = g * number(job, KEYS_GROUP), g * number(job, VALUES_GROUP)
     scale, weights = floats_at(number(job, SCALE), 1)[0], room[:count]
     at, where, there = room.ctypes.data, addresses[0].ctypes.data, addresses[1].ctypes.data
     for h in range(g * each, (g + 1) * each):
-        q, y = number(job, QUERY) + b * number(job, QUERY_ROW) + 4 * key * h, number(job, OUT) + 4 * value * (b * heads + h)
+        q, y = (
+            number(job, QUERY) + b * number(job, QUERY_ROW) + 4 * key * h,
+            number(job, OUT) + 4 * value * (b * heads + h),
+        )
         for s in range(0, count, SIDE):
             dots(at, q, where, keys, s, key // 8)
         for s in range(count):
@@ -71,7 +83,9 @@ def look(job, b, g, room, rows, addresses):
             for s in range(count):
                 weights[s] += more[first + s]
         if mask:
-            seen = bytes_at(mask + (rows[0] if number(job, BY_ROW) else b) * number(job, MASK_ROW), first + count)
+            seen = bytes_at(
+                mask + (rows[0] if number(job, BY_ROW) else b) * number(job, MASK_ROW), first + count
+            )
             for s in range(count):
                 weights[s] = weights[s] if seen[first + s] else -np.float32(np.inf)
         top = largest(weights, 0, count)
@@ -89,9 +103,19 @@ def look(job, b, g, room, rows, addresses):
 
 
 def look_work(job):
-    pieces, some, groups, count = number(job, PIECES), number(job, TURN), number(job, GROUPS), number(job, LAST) - number(job, FIRST)
+    pieces, some, groups, count = (
+        number(job, PIECES),
+        number(job, TURN),
+        number(job, GROUPS),
+        number(job, LAST) - number(job, FIRST),
+    )
     full = -(-count // SIDE) * SIDE
-    room, rows, addresses, found = np.empty(full, np.float32), np.empty(count, np.int64), np.empty((2, full), np.int64), -1
+    room, rows, addresses, found = (
+        np.empty(full, np.float32),
+        np.empty(count, np.int64),
+        np.empty((2, full), np.int64),
+        -1,
+    )
     while True:
         begin = take(job, some)
         if begin >= pieces:
@@ -108,7 +132,12 @@ def look_work(job):
 def attend(work, pieces, scale, numbers, threads):
     """Fills the array `OUT` of the numbers, which begin with `HEADS`; a piece is a row's group."""
     job, held = np.empty(END, np.int64), np.array([scale], np.float32)
-    job[TAKEN], job[PIECES], job[TURN], job[SCALE] = 0, pieces, pieces if threads == 1 else -(-pieces // (4 * threads)), held.ctypes.data
+    job[TAKEN], job[PIECES], job[TURN], job[SCALE] = (
+        0,
+        pieces,
+        pieces if threads == 1 else -(-pieces // (4 * threads)),
+        held.ctypes.data,
+    )
     for place in range(len(numbers)):
         job[HEADS + place] = numbers[place]
     share(work, job, threads)

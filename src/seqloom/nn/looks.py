@@ -16,7 +16,9 @@ from seqloom.nn.products import product, tools
 from seqloom.nn.sweeps import ahead, behind, forth
 from seqloom.nn.threads import in_parts, taken
 
-summed = njit(**{**OPTIONS, "fastmath": {"contract", "reassoc"}})  # a sum in any order is one that vectors can make
+summed = njit(
+    **{**OPTIONS, "fastmath": {"contract", "reassoc"}}
+)  # a sum in any order is one that vectors can make
 
 
 @summed
@@ -68,7 +70,26 @@ def plus(a, matrix, out, first, last, tools):
 
 
 @inner
-def look(t, slot, first, last, past, share, keys, values, visible, query, context, vector, scale, asked, found, weights, room, tools):
+def look(
+    t,
+    slot,
+    first,
+    last,
+    past,
+    share,
+    keys,
+    values,
+    visible,
+    query,
+    context,
+    vector,
+    scale,
+    asked,
+    found,
+    weights,
+    room,
+    tools,
+):
     """α = softmax s(h query, keys), c = Σ α values, share ← share + c context"""
     length, size = keys.shape[1], values.shape[2]
     forth(past[0, t], query, asked[slot], first, last, 0, len(query), tools)
@@ -90,7 +111,27 @@ def look(t, slot, first, last, past, share, keys, values, visible, query, contex
 
 @inner
 def look_back(
-    t, first, last, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys, dvector, room, de, tools
+    t,
+    first,
+    last,
+    keys,
+    values,
+    visible,
+    query,
+    context,
+    vector,
+    scale,
+    asked,
+    weights,
+    dx,
+    d,
+    dfound,
+    dasked,
+    dkeys,
+    dvector,
+    room,
+    de,
+    tools,
 ):
     """From the share's gradient to those of the query, the keys and the score; dfound[t] becomes that of the pooled values, d[0] gets h's part."""
     length, one = keys.shape[1], room.dtype.type(1)
@@ -130,14 +171,56 @@ def forward_part(
     ticket, bounds, work, threads, kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate,
     keys, values, visible, query, context, vector, scale, asked, found, weights,
 ):  # fmt: skip
-    shared, room = tools(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads), np.empty(asked.shape[2], hidden.dtype)
+    shared, room = (
+        tools(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads),
+        np.empty(asked.shape[2], hidden.dtype),
+    )
     factor, part = hidden.dtype.type(scale), taken(ticket)
     while part < len(bounds) - 1:
         for t in range(len(live)):
             first, last, slot = bounds[part], min(live[t], bounds[part + 1]), t if keep else 0
             if last > first:
-                look(t, slot, first, last, past, share, keys, values, visible, query, context, vector, factor, asked, found, weights, room, shared)
-                ahead(t, slot, first, last, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, shared)
+                look(
+                    t,
+                    slot,
+                    first,
+                    last,
+                    past,
+                    share,
+                    keys,
+                    values,
+                    visible,
+                    query,
+                    context,
+                    vector,
+                    factor,
+                    asked,
+                    found,
+                    weights,
+                    room,
+                    shared,
+                )
+                ahead(
+                    t,
+                    slot,
+                    first,
+                    last,
+                    kind,
+                    form,
+                    late,
+                    around,
+                    share,
+                    gates,
+                    past,
+                    side,
+                    bias,
+                    hidden,
+                    seen,
+                    drop,
+                    zone,
+                    rate,
+                    shared,
+                )
         part = taken(ticket)
 
 
@@ -146,15 +229,44 @@ def backward_part(
     ticket, bounds, work, threads, kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr,
     keys, values, visible, query, context, vector, scale, asked, weights, dfound, dasked, dkeys, dvectors,
 ):  # fmt: skip
-    shared, room = tools(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads), np.empty(asked.shape[2], hidden.dtype)
-    spare = np.empty((len(around), *d.shape[1:]), d.dtype), np.zeros_like(d), np.empty_like(d[0]), np.empty_like(d[0])
+    shared, room = (
+        tools(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads),
+        np.empty(asked.shape[2], hidden.dtype),
+    )
+    spare = (
+        np.empty((len(around), *d.shape[1:]), d.dtype),
+        np.zeros_like(d),
+        np.empty_like(d[0]),
+        np.empty_like(d[0]),
+    )
     de, part = np.empty(keys.shape[1], hidden.dtype), taken(ticket)
     while part < len(bounds) - 1:
         for t in range(len(live) - 1, -1, -1):
             first, last = bounds[part], min(live[t], bounds[part + 1])
             if last > first:
                 behind(
-                    t, first, last, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, shared
+                    t,
+                    first,
+                    last,
+                    kind,
+                    form,
+                    late,
+                    around,
+                    gates,
+                    past,
+                    side,
+                    bias,
+                    hidden,
+                    seen,
+                    drop,
+                    zone,
+                    rate,
+                    dy,
+                    d,
+                    dx,
+                    dr,
+                    spare,
+                    shared,
                 )
                 look_back(
                     t, first, last, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys,

@@ -62,7 +62,10 @@ def adapt(model: nn.Module, rank: int, alpha: float, names: Sequence[str]) -> li
     known = [name for name, _, _ in linears(model, nn.Linear)]
     for pattern in names:
         some = ", ".join(known[:6]) + (", …" if len(known) > 6 else "")
-        need(any(fnmatchcase(name, pattern) for name in known), f"no linear layer is called {pattern!r}; there are {some or 'none'}")
+        need(
+            any(fnmatchcase(name, pattern) for name in known),
+            f"no linear layer is called {pattern!r}; there are {some or 'none'}",
+        )
     made: dict[int, LoRA] = {}
     for name, parent, base in linears(model, nn.Linear):
         if any(fnmatchcase(name, pattern) for pattern in names):
@@ -84,7 +87,11 @@ def merge(model: nn.Module) -> list[str]:
 
 def linears(model: nn.Module, kind: type[nn.Module]) -> Iterator[tuple[str, nn.Module, nn.Module]]:
     """Dotted name, parent and layer of this kind, at every place; not those inside an adapter."""
-    parents = [(name, part) for name, part in model.named_modules(remove_duplicate=False) if not isinstance(part, LoRA)]
+    parents = [
+        (name, part)
+        for name, part in model.named_modules(remove_duplicate=False)
+        if not isinstance(part, LoRA)
+    ]
     for place, parent in parents:
         for own, part in parent._modules.items():
             if isinstance(part, kind):

@@ -31,7 +31,9 @@ def causal(queries: int, keys: int, device: torch.device | None = None) -> Tenso
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
-def join(past: Tensor | None, past_length: int, mask: Tensor | None, batch: int, length: int, device: torch.device) -> Tensor | None:
+def join(
+    past: Tensor | None, past_length: int, mask: Tensor | None, batch: int, length: int, device: torch.device
+) -> Tensor | None:
     """The mask of past and present positions together; None where all are real."""
     if past is None and mask is None:
         return None

@@ -57,7 +57,9 @@ class Fixed(Layer):
             f"larger length, or mix with MixFeatures, a convolution, recurrence or attention, which take any length",
         )
         x = x if mask is None else x.masked_fill(~mask[..., None], 0)
-        y = self.mix(F.pad(x, (0, 0, 0, self.context - total)))  # (B, n, D); a negative amount cuts padding off
+        y = self.mix(
+            F.pad(x, (0, 0, 0, self.context - total))
+        )  # (B, n, D); a negative amount cuts padding off
         return turned(F.pad(y, (0, 0, 0, total - self.context)), back), None
 
 
@@ -87,7 +89,15 @@ class MixTokens(Fixed):
 class MixerBlock(nn.Module):
     """X ← X + f(norm(X)ᵀ)ᵀ,   X ← X + g(norm(X)),   f: n → n,  g: p → p   [C4, L12]"""
 
-    def __init__(self, size: int, length: int, tokens: Make[Forward], features: Make[Forward], norm: Make[Norm], dropout: float):
+    def __init__(
+        self,
+        size: int,
+        length: int,
+        tokens: Make[Forward],
+        features: Make[Forward],
+        norm: Make[Norm],
+        dropout: float,
+    ):
         super().__init__()
         self.tokens, self.features = tokens(length), features(size)
         self.tokens_norm, self.features_norm = norm(size), norm(size)
@@ -113,7 +123,9 @@ class Mixer(Fixed):
     ):
         super().__init__(size, length)
         need(layers > 0, f"a Mixer needs at least one layer, not {layers}")
-        self.blocks = nn.ModuleList(MixerBlock(size, length, tokens, features, norm, dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            MixerBlock(size, length, tokens, features, norm, dropout) for _ in range(layers)
+        )
         self.norm = norm(size)
 
     def mix(self, x: Tensor) -> Tensor:

@@ -76,7 +76,9 @@ class MaxPool(Pool):
             return x.new_zeros(len(x), self.dim)
         if mask is None:
             return x.amax(1)
-        return x.masked_fill(~mask[..., None], float("-inf")).amax(1).masked_fill(~mask.any(1, keepdim=True), 0)
+        return (
+            x.masked_fill(~mask[..., None], float("-inf")).amax(1).masked_fill(~mask.any(1, keepdim=True), 0)
+        )
 
 
 class AttendPool(Pool):

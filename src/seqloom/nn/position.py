@@ -39,7 +39,9 @@ def walk(seen: Tensor | None, mask: Tensor | None, batch: int, length: int, devi
     if level and (mask is None or masks.right_padded(mask)):
         places = torch.arange(length, device=device)
         if mask is not None and mask.numel():
-            places = places.clamp(max=masks.lengths(mask).max() - 1)  # padding alone never reaches a new position
+            places = places.clamp(
+                max=masks.lengths(mask).max() - 1
+            )  # padding alone never reaches a new position
         return (places + (0 if seen is None or not batch else seen[0])).clamp(min=0)
     here = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
     return (here.cumsum(1) - 1 + (0 if seen is None else seen[:, None])).clamp(min=0)
@@ -81,7 +83,9 @@ class Sinusoidal(Position):
     In the layout "halves" all sines stand before all cosines.
     """
 
-    def __init__(self, dim: int, heads: int = 1, base: float = 10000.0, layout: Layout = "interleaved", first: int = 0):
+    def __init__(
+        self, dim: int, heads: int = 1, base: float = 10000.0, layout: Layout = "interleaved", first: int = 0
+    ):
         super().__init__(dim, heads)
         need(dim % 2 == 0, f"sinusoidal positions need an even size, not {dim}")
         need(base > 0, f"the base of sinusoidal positions must be above 0, not {base}")
@@ -95,13 +99,19 @@ class Sinusoidal(Position):
     def waves(self, places: Tensor) -> Tensor:
         angle = places[..., None] * self.frequency  # (…, T, D/2)
         sine, cosine = angle.sin(), angle.cos()
-        return torch.cat([sine, cosine], -1) if self.layout == "halves" else torch.stack([sine, cosine], -1).flatten(-2)  # (…, T, D)
+        return (
+            torch.cat([sine, cosine], -1)
+            if self.layout == "halves"
+            else torch.stack([sine, cosine], -1).flatten(-2)
+        )  # (…, T, D)
 
     def code(self, places: Places, like: Tensor | None = None) -> Tensor:
         """The vectors of the places, in the type of `like`: (…, T, D)."""
         like = torch.empty(0) if like is None else like
         length = room(end(places))
-        table = self.kept((length, like.dtype, like.device), lambda: self.waves(torch.arange(length)).to(like))
+        table = self.kept(
+            (length, like.dtype, like.device), lambda: self.waves(torch.arange(length)).to(like)
+        )
         return table[places]
 
     def embed(self, x: Tensor, places: Places) -> Tensor:
@@ -123,7 +133,9 @@ class Learned(Position):
                 f"a sequence of {longest} positions is longer than the {self.context} learned ones: "
                 f"shorten it, or train with a larger position.length, or with Sinusoidal, Rotary or ALiBi"
             )
-        return self.table[places] if isinstance(places, slice) else nn.functional.embedding(places, self.table)
+        return (
+            self.table[places] if isinstance(places, slice) else nn.functional.embedding(places, self.table)
+        )
 
     def embed(self, x: Tensor, places: Places) -> Tensor:
         return x + self.code(places)
@@ -135,7 +147,10 @@ class Concatenated(Position):
     def __init__(self, dim: int, heads: int = 1, width: int = 32, code: Make[Position] = Sinusoidal):
         super().__init__(dim + width, heads)
         self.inner = code(width, heads)
-        need(hasattr(self.inner, "code"), f"{type(self.inner).__name__} has no vector to concatenate: use Sinusoidal or Learned")
+        need(
+            hasattr(self.inner, "code"),
+            f"{type(self.inner).__name__} has no vector to concatenate: use Sinusoidal or Learned",
+        )
         self.context = self.inner.context
 
     def embed(self, x: Tensor, places: Places) -> Tensor:
@@ -166,7 +181,10 @@ class Rotary(Position):
         self.stretch = None if stretch is None else stretch()
 
     def check(self, key: int) -> None:
-        need(key % 2 == 0, f"rotary positions need an even head size, not {key}, since they turn pairs: choose other heads, or another key")
+        need(
+            key % 2 == 0,
+            f"rotary positions need an even head size, not {key}, since they turn pairs: choose other heads, or another key",
+        )
 
     def angles(self, places: Tensor, size: int) -> Tensor:
         """t θᵢ: (…, T, K/2)."""
@@ -182,7 +200,9 @@ class Rotary(Position):
                 lambda: table(self.angles(torch.arange(length, device=x.device), size), x.dtype, halves),
             )
             return turn(x, tuple(table[places] for table in tables))
-        angle = self.angles(torch.arange(length, device=x.device)[places], size).unsqueeze(-2)  # (T, 1, K/2) or (B, T, 1, K/2)
+        angle = self.angles(torch.arange(length, device=x.device)[places], size).unsqueeze(
+            -2
+        )  # (T, 1, K/2) or (B, T, 1, K/2)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
         a, b = x.chunk(2, -1) if halves else (x[..., 0::2], x[..., 1::2])  # each (B, T, H, K/2)
         turned = a * cos - b * sin, a * sin + b * cos
@@ -200,7 +220,9 @@ class ALiBi(Position):
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
         distance = (queries[..., :, None] - keys[..., None, :]).abs()  # (T, S) or (B, T, S)
         distance = distance.unsqueeze(-3)  # over heads
-        bias = torch.tensor(self.slopes, device=distance.device).neg()[:, None, None] * distance  # (H, T, S) or (B, H, T, S)
+        bias = (
+            torch.tensor(self.slopes, device=distance.device).neg()[:, None, None] * distance
+        )  # (H, T, S) or (B, H, T, S)
         return bias if bias.dim() == 4 else bias[None]
 
 

@@ -27,13 +27,18 @@ def address(name: str) -> int:
     """Where the routine stands in this process."""
     for path in [Path(torch.__file__).parent / "lib" / "libtorch_cpu.so", None]:
         try:
-            return ctypes.cast(getattr(ctypes.CDLL(None if path is None else str(path)), name), ctypes.c_void_p).value
+            return ctypes.cast(
+                getattr(ctypes.CDLL(None if path is None else str(path)), name), ctypes.c_void_p
+            ).value
         except (OSError, AttributeError):
             continue
     from scipy.linalg import cython_blas
 
     capsule = cython_blas.__pyx_capi__[name.rstrip("_")]
-    ctypes.pythonapi.PyCapsule_GetName.restype, ctypes.pythonapi.PyCapsule_GetName.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    ctypes.pythonapi.PyCapsule_GetName.restype, ctypes.pythonapi.PyCapsule_GetName.argtypes = (
+        ctypes.c_char_p,
+        [ctypes.py_object],
+    )
     ctypes.pythonapi.PyCapsule_GetPointer.restype = ctypes.c_void_p
     ctypes.pythonapi.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
     return ctypes.pythonapi.PyCapsule_GetPointer(capsule, ctypes.pythonapi.PyCapsule_GetName(capsule))
@@ -43,7 +48,10 @@ def address(name: str) -> int:
 llvm.add_symbol("seqloom_sgemm", address("sgemm_"))
 llvm.add_symbol("seqloom_dgemm", address("dgemm_"))
 SIGNATURE = typing.signature(types.void, *[types.intp] * 13)
-sgemm, dgemm = types.ExternalFunction("seqloom_sgemm", SIGNATURE), types.ExternalFunction("seqloom_dgemm", SIGNATURE)
+sgemm, dgemm = (
+    types.ExternalFunction("seqloom_sgemm", SIGNATURE),
+    types.ExternalFunction("seqloom_dgemm", SIGNATURE),
+)
 LETTERS = np.array([ord("N"), ord("T")], np.uint8)
 
 
@@ -51,7 +59,14 @@ LETTERS = np.array([ord("N"), ord("T")], np.uint8)
 def tools(like, widest, work, threads):
     """What all products of a loop share: the numbers and scales that the routine reads by address, the tiles' job and as many zeros as the
     `widest` product has columns, their work and its threads."""
-    return np.empty(6, np.int32), np.array([0, 1], like.dtype), np.empty(FLOAT_JOB, np.int64), np.zeros(widest, like.dtype), work, threads
+    return (
+        np.empty(6, np.int32),
+        np.array([0, 1], like.dtype),
+        np.empty(FLOAT_JOB, np.int64),
+        np.zeros(widest, like.dtype),
+        work,
+        threads,
+    )
 
 
 def product(a, lda, b, ldb, c, ldc, m, n, k, add, like, tools):
@@ -67,9 +82,16 @@ def _product(a, lda, b, ldb, c, ldc, m, n, k, add, like, tools):
     def many(a, lda, b, ldb, c, ldc, m, n, k, add, like, tools):
         numbers, scales = tools[0], tools[1]
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5] = n, m, k, ldb, lda, ldc
-        at, scale, letters, size = numbers.ctypes.data, scales.ctypes.data, LETTERS.ctypes.data, scales.itemsize
+        at, scale, letters, size = (
+            numbers.ctypes.data,
+            scales.ctypes.data,
+            LETTERS.ctypes.data,
+            scales.itemsize,
+        )
         more = scale + (size if add else 0)
-        routine(letters + 1, letters, at, at + 4, at + 8, scale + size, b, at + 12, a, at + 16, more, c, at + 20)
+        routine(
+            letters + 1, letters, at, at + 4, at + 8, scale + size, b, at + 12, a, at + 16, more, c, at + 20
+        )
 
     many_rows = inner(many)
 

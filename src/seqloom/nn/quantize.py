@@ -31,15 +31,30 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        need(self.in_features % 2 == 0, f"rows of {self.in_features} numbers cannot be paired: quantise matrices with an even number of columns")
+        need(
+            self.in_features % 2 == 0,
+            f"rows of {self.in_features} numbers cannot be paired: quantise matrices with an even number of columns",
+        )
         scales = weight.detach().float().abs().amax(1) / TOP
-        whole = (weight.detach().float() / scales.clamp(min=1e-38)[:, None]).round().clamp(-TOP, TOP).to(torch.int8)
+        whole = (
+            (weight.detach().float() / scales.clamp(min=1e-38)[:, None])
+            .round()
+            .clamp(-TOP, TOP)
+            .to(torch.int8)
+        )
         beyond = -self.out_features % PANEL
-        panels = F.pad(whole, (0, 0, 0, beyond)).view(-1, PANEL, self.in_features // 2, 2).transpose(1, 2).contiguous()
+        panels = (
+            F.pad(whole, (0, 0, 0, beyond))
+            .view(-1, PANEL, self.in_features // 2, 2)
+            .transpose(1, 2)
+            .contiguous()
+        )
         self.register_buffer("panels", panels)
         self.register_buffer("scales", F.pad(scales, (0, beyond)))
         self.register_buffer("bias", None if bias is None else F.pad(bias.detach().float(), (0, beyond)))
-        self.register_buffer("nothing", torch.zeros(self.out_features + beyond) if bias is None else None, persistent=False)
+        self.register_buffer(
+            "nothing", torch.zeros(self.out_features + beyond) if bias is None else None, persistent=False
+        )
 
     @property
     def weight(self) -> Tensor:
@@ -54,7 +69,9 @@ class Int8Linear(nn.Module):
         """x̂"""
         most = min(2**15 - 1, (2**31 - 1) // (TOP * self.in_features))
         top = x.abs().amax(-1, keepdim=True)
-        factor = top.new_tensor(most) / top  # a plain number would be multiplied by 1 / top, which rounds twice
+        factor = (
+            top.new_tensor(most) / top
+        )  # a plain number would be multiplied by 1 / top, which rounds twice
         return torch.where(factor < 3e38, (x * factor).round() * (top / most), 0 * x)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -67,7 +84,16 @@ class Int8Linear(nn.Module):
         (few, threads), x, y = compiled(), x.contiguous(), x.new_empty(*x.shape[:-1], columns)
         bias, work = self.nothing if self.bias is None else self.bias, threads.work(few.byte_work)
         few.multiply_bytes(
-            work, rows, columns, size, x.data_ptr(), self.panels.data_ptr(), bias.data_ptr(), y.data_ptr(), self.scales.data_ptr(), threads.threads()
+            work,
+            rows,
+            columns,
+            size,
+            x.data_ptr(),
+            self.panels.data_ptr(),
+            bias.data_ptr(),
+            y.data_ptr(),
+            self.scales.data_ptr(),
+            threads.threads(),
         )
         return y
 
@@ -115,7 +141,9 @@ def quantize(model: nn.Module, kind: str = "int8") -> list[str]:
     new: dict[int, nn.Module] = {}
     for wanted in kinds:  # the output first, whose bias the embedding does not mind
         for parent in list(model.modules()):
-            for name, part in list(parent._modules.items()):  # named_children leaves out what stands at two places
+            for name, part in list(
+                parent._modules.items()
+            ):  # named_children leaves out what stands at two places
                 if type(part) is wanted and size(part) % 2 == 0:
                     if id(part) not in new:
                         new[id(part)] = kinds[wanted](part)

@@ -6,12 +6,26 @@ import numpy as np
 from numba import njit
 
 from seqloom.nn.kernels import power
-from seqloom.nn.threads import OPTIONS, PIECES, REST, TAKEN, TURN, compiled, inner, number, share, summed, take
+from seqloom.nn.threads import (
+    OPTIONS,
+    PIECES,
+    REST,
+    TAKEN,
+    TURN,
+    compiled,
+    inner,
+    number,
+    share,
+    summed,
+    take,
+)
 from seqloom.nn.tiles import floats_at, longs_at
 
 SPAN = 64  # numbers that are looked at together
 LOGITS, VOCABULARY, COUNT, BAN, BANNED, VALUES, TOKENS, TOTALS, END = range(REST, REST + 9)
-ordered = njit(**{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc", "nnan"}})  # the largest of numbers alone
+ordered = njit(
+    **{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc", "nnan"}}
+)  # the largest of numbers alone
 
 
 @ordered
@@ -65,7 +79,12 @@ def rank(x, ban, values, tokens, spans):
 
 
 def rank_work(job):
-    pieces, some, count, size = number(job, PIECES), number(job, TURN), number(job, COUNT), number(job, VOCABULARY)
+    pieces, some, count, size = (
+        number(job, PIECES),
+        number(job, TURN),
+        number(job, COUNT),
+        number(job, VOCABULARY),
+    )
     ban, totals = longs_at(number(job, BAN), number(job, BANNED)), floats_at(number(job, TOTALS), pieces)
     spans = np.empty(-(-size // SPAN), np.float32)
     while True:
@@ -73,8 +92,13 @@ def rank_work(job):
         if first >= pieces:
             return
         for row in range(first, min(first + some, pieces)):
-            values, tokens = floats_at(number(job, VALUES) + 4 * row * count, count), longs_at(number(job, TOKENS) + 8 * row * count, count)
-            totals[row] = rank(floats_at(number(job, LOGITS) + 4 * row * size, size), ban, values, tokens, spans)
+            values, tokens = (
+                floats_at(number(job, VALUES) + 4 * row * count, count),
+                longs_at(number(job, TOKENS) + 8 * row * count, count),
+            )
+            totals[row] = rank(
+                floats_at(number(job, LOGITS) + 4 * row * size, size), ban, values, tokens, spans
+            )
 
 
 @compiled

@@ -52,7 +52,9 @@ class Direction(nn.Module):
             x = x.gather(1, order[..., None].expand_as(x))
             mask = None if mask is None else mask.gather(1, order)
         noise, gates = self.noise(x, state), {}
-        quick = fast() and not looking and x.shape[1] > 1  # one step has nothing to fuse, and no time to get ready
+        quick = (
+            fast() and not looking and x.shape[1] > 1
+        )  # one step has nothing to fuse, and no time to get ready
         if quick and self.cell.sweep and not noise:
             y, state = self.cell.sweep(x, state, mask)
         elif quick and self.cell.kernel and able(x, *self.cell.parameters(), *state):
@@ -61,7 +63,10 @@ class Direction(nn.Module):
             y, gates, state = self.unroll(x, state, mask, noise, looking)
         if order is not None:
             back = order.argsort(1)[..., None]
-            y, gates = y.gather(1, back.expand_as(y)), {name: g.gather(1, back.expand_as(g)) for name, g in gates.items()}
+            y, gates = (
+                y.gather(1, back.expand_as(y)),
+                {name: g.gather(1, back.expand_as(g)) for name, g in gates.items()},
+            )
         return y, gates, state
 
     def noise(self, x: Tensor, state: State) -> Noise:
@@ -69,15 +74,21 @@ class Direction(nn.Module):
             return Noise(zone=self.zoneout)
         zone: Tensor | float = 0.0
         if self.zoneout:
-            zone = (torch.rand(len(state), x.shape[1], *state[0].shape, device=x.device) < self.zoneout).to(x.dtype)
+            zone = (torch.rand(len(state), x.shape[1], *state[0].shape, device=x.device) < self.zoneout).to(
+                x.dtype
+            )
         return Noise(self.drop(torch.ones_like(state[0])) if self.drop.rate else None, zone)
 
-    def unroll(self, x: Tensor, state: State, mask: Tensor | None, noise: Noise, looking: bool) -> tuple[Tensor, Gates, State]:
+    def unroll(
+        self, x: Tensor, state: State, mask: Tensor | None, noise: Noise, looking: bool
+    ) -> tuple[Tensor, Gates, State]:
         """The plain loop: at padding the state stays and the output is 0."""
         outputs, values = [], []
         for t, share in enumerate(self.cell.inputs(x).unbind(1)):
             if looking or noise.drop is not None:
-                values.append(self.cell.gates(share, state, state[0] if noise.drop is None else state[0] * noise.drop))
+                values.append(
+                    self.cell.gates(share, state, state[0] if noise.drop is None else state[0] * noise.drop)
+                )
                 after = self.cell.update(values[-1], state)
             else:
                 after = self.cell.step(share, state)
@@ -87,7 +98,9 @@ class Direction(nn.Module):
                 after = type(state)(*(zone * old + (1 - zone) * new))
             outputs.append(after[0] if mask is None else after[0] * mask[:, t, None])
             state = after if mask is None else merge(mask[:, t], after, state)
-        gates = {name: torch.stack([value[name] for value in values], 1) for name in values[0]} if looking else {}
+        gates = (
+            {name: torch.stack([value[name] for value in values], 1) for name in values[0]} if looking else {}
+        )
         return torch.stack(outputs, 1), gates, state
 
 
@@ -123,11 +136,20 @@ class RNN(Layer):
         dim = dim or size
         ways = {"forward": [False], "backward": [True], "both": [False, True]}
         need(direction in ways, f"direction must be forward, backward or both, not {direction!r}")
-        need(layers > 0 and dim > 0, f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}")
-        self.dim, self.causal, self.residual, self.depth = dim * len(ways[direction]), direction == "forward", residual, layers
+        need(
+            layers > 0 and dim > 0,
+            f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
+        )
+        self.dim, self.causal, self.residual, self.depth = (
+            dim * len(ways[direction]),
+            direction == "forward",
+            residual,
+            layers,
+        )
         sizes = [size] + [self.dim] * (layers - 1)
         self.layers = nn.ModuleList(
-            nn.ModuleList(Direction(cell(s, dim), way, variational, zoneout) for way in ways[direction]) for s in sizes
+            nn.ModuleList(Direction(cell(s, dim), way, variational, zoneout) for way in ways[direction])
+            for s in sizes
         )
         self.dropout, self.variational = Dropout(dropout), Dropout(variational)
 
@@ -138,11 +160,15 @@ class RNN(Layer):
         y, _, state = self.run(x, state, mask, looking=False)
         return y, state
 
-    def look(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, list[list[Gates]], State]:
+    def look(
+        self, x: Tensor, state: State = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, list[list[Gates]], State]:
         """The outputs, the gates of each layer and direction by name, each (B, T, D), and the state [D18]."""
         return self.run(x, state, mask, looking=True)
 
-    def levels(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
+    def levels(
+        self, x: Tensor, state: State = None, mask: Tensor | None = None
+    ) -> tuple[list[Tensor], State]:
         found: list[Tensor] = []
         _, _, state = self.run(x, state, mask, looking=False, levels=found)
         return found, state

@@ -32,7 +32,15 @@ class Rule(NamedTuple):
     window: int | None
     kept: Kept
 
-    def sight(self, x: Tensor, past: int, before: Tensor | None, mask: Tensor | None, visible: Tensor | None, fused: bool) -> Sight:
+    def sight(
+        self,
+        x: Tensor,
+        past: int,
+        before: Tensor | None,
+        mask: Tensor | None,
+        visible: Tensor | None,
+        fused: bool,
+    ) -> Sight:
         """For x (B, T, D) after `past` positions with the mask `before`; `visible` (…, T, S) hides more."""
         batch, length, _ = x.shape
         total = past + length
@@ -45,7 +53,9 @@ class Rule(NamedTuple):
         if fused and visible is None and length and (known is None or (tail and self.causal)):
             return Sight(known, places, self.regular(x, past, total, order))
         if known is not None:
-            visible = known[:, None, None] if visible is None else visible & known[:, None, None]  # (B, 1, 1, S)
+            visible = (
+                known[:, None, None] if visible is None else visible & known[:, None, None]
+            )  # (B, 1, 1, S)
         if order:
             later = masks.causal(length, total, x.device)
             visible = later if visible is None else visible & later
@@ -81,7 +91,10 @@ class Rule(NamedTuple):
 
     def table(self, chunk: int, left: int, right: int, dtype: torch.dtype, device: torch.device) -> Tensor:
         """The bias of the queries left … left + chunk over the keys 0 … left + right, -inf at what they do not see: (1, H or 1, chunk, …)."""
-        queries, keys = torch.arange(left, left + chunk, device=device), torch.arange(left + right, device=device)
+        queries, keys = (
+            torch.arange(left, left + chunk, device=device),
+            torch.arange(left + right, device=device),
+        )
         bias = self.position.bias(queries, keys)
         bias = torch.zeros(1, 1, chunk, left + right, device=device) if bias is None else bias
         if self.causal:

@@ -19,7 +19,10 @@ class Letters(nn.Module):
 
     def __init__(self, size: int, dim: int):
         super().__init__()
-        need(size > 0 and dim > 0, f"a spelling needs characters and words of at least one number, not {size} and {dim}")
+        need(
+            size > 0 and dim > 0,
+            f"a spelling needs characters and words of at least one number, not {size} and {dim}",
+        )
         self.dim = dim
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -35,11 +38,16 @@ class LetterConvolution(Letters):
 
     def __init__(self, size: int, dim: int, widths: tuple[int, ...] = (3,)):
         super().__init__(size, dim)
-        need(len(widths) > 0 and min(widths) > 0, f"a convolution needs widths of at least 1, not {list(widths)}")
+        need(
+            len(widths) > 0 and min(widths) > 0,
+            f"a convolution needs widths of at least 1, not {list(widths)}",
+        )
         need(dim >= len(widths), f"{len(widths)} widths cannot share {dim} numbers: give fewer widths")
         self.widths = tuple(widths)
         shares = [dim // len(widths) + (number < dim % len(widths)) for number in range(len(widths))]
-        self.taps = nn.ModuleList(nn.Linear(width * size, share) for width, share in zip(widths, shares, strict=True))
+        self.taps = nn.ModuleList(
+            nn.Linear(width * size, share) for width, share in zip(widths, shares, strict=True)
+        )
         self.pool = MaxPool(dim)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -77,7 +85,9 @@ class Spelling(nn.Module):
         self.letters = letters(size, dim)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        keys = (ids + 1 if mask is None else torch.where(mask, ids + 1, 0)).flatten(0, 1)  # (N, C), 0 at padding
+        keys = (ids + 1 if mask is None else torch.where(mask, ids + 1, 0)).flatten(
+            0, 1
+        )  # (N, C), 0 at padding
         if not keys.any():
             return self.embedding.table.new_zeros(*ids.shape[:2], self.dim)
         place = None

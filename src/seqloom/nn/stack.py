@@ -89,9 +89,17 @@ class Transformer(Layer):
     ):
         super().__init__()
         need(layers > 0, f"a Transformer needs at least one layer, not {layers}")
-        need(heads > 0 and size % heads == 0, f"size {size} cannot be divided into {heads} heads: choose heads that divide it")
+        need(
+            heads > 0 and size % heads == 0,
+            f"size {size} cannot be divided into {heads} heads: choose heads that divide it",
+        )
         self.position = position(size, heads)
-        self.dim, self.causal, self.context, self.depth = self.position.dim, causal, self.position.context, layers
+        self.dim, self.causal, self.context, self.depth = (
+            self.position.dim,
+            causal,
+            self.position.context,
+            layers,
+        )
         self.blocks = nn.ModuleList(
             Block(
                 attention(self.dim, heads, score, self.position, causal, bias),
@@ -117,26 +125,44 @@ class Transformer(Layer):
         return tuple(block.start(batch, memory) for block in self.blocks)
 
     def forward(
-        self, x: Tensor, state: tuple[State, ...] | None = None, mask: Tensor | None = None, visible: Tensor | None = None
+        self,
+        x: Tensor,
+        state: tuple[State, ...] | None = None,
+        mask: Tensor | None = None,
+        visible: Tensor | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
         """`visible` (…, T, S) hides more than causality and padding do, in all layers."""
         return self.run(x, state, mask, visible)
 
-    def levels(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
+    def levels(
+        self, x: Tensor, state: State = None, mask: Tensor | None = None
+    ) -> tuple[list[Tensor], State]:
         """The last is y, with its norm."""
         found: list[Tensor] = []
         y, state = self.run(x, state, mask, None, found)
         return [*found[:-1], y], state
 
     def run(
-        self, x: Tensor, state: State, mask: Tensor | None, visible: Tensor | None, levels: list[Tensor] | None = None
+        self,
+        x: Tensor,
+        state: State,
+        mask: Tensor | None,
+        visible: Tensor | None,
+        levels: list[Tensor] | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
         """`levels` takes what each block gives, where it is wanted."""
         state = state or self.start(x.shape[0])
-        sight = self.blocks[0].attention.sight(x, state[0][0], mask, visible)  # the same for all: they share positions and options
+        sight = self.blocks[0].attention.sight(
+            x, state[0][0], mask, visible
+        )  # the same for all: they share positions and options
         x = self.position.embed(x, sight.places)
         x = self.dropout(x if self.entry is None else self.entry(x))
-        if x.shape[1] == 1 and mask is None and levels is None and (done := step.run(self.blocks, x, state, sight)):
+        if (
+            x.shape[1] == 1
+            and mask is None
+            and levels is None
+            and (done := step.run(self.blocks, x, state, sight))
+        ):
             return done[0] if self.norm is None else self.norm(done[0]), done[1]
         after = []
         for block, before in zip(self.blocks, state, strict=True):

@@ -69,7 +69,9 @@ def detach(state: State) -> State:
 def merge(real: Tensor, new: State, old: State) -> State:
     """The new state in the rows where `real` (B,) holds, the old one elsewhere."""
     before = tensors(old)
-    return map_state(lambda tensor: torch.where(real.view(-1, *[1] * (tensor.dim() - 1)), tensor, next(before)), new)
+    return map_state(
+        lambda tensor: torch.where(real.view(-1, *[1] * (tensor.dim() - 1)), tensor, next(before)), new
+    )
 
 
 def fill(state: State, values: list[Tensor]) -> State:

@@ -31,7 +31,9 @@ from seqloom.nn.weights import Softmax
 if TYPE_CHECKING:
     from seqloom.nn.stack import Block
 
-NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE, ROTATE = range(9)  # as in tape.py, which takes a second to load
+NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE, ROTATE = range(
+    9
+)  # as in tape.py, which takes a second to load
 
 
 @cache
@@ -40,7 +42,13 @@ def machine() -> tuple[ModuleType, tuple]:
     from seqloom.nn import few, look, tape
     from seqloom.nn.threads import work
 
-    works = work(few.float_work), work(few.byte_work), work(look.look_work), work(tape.bend_work), np.array(tape.SIZES)
+    works = (
+        work(few.float_work),
+        work(few.byte_work),
+        work(look.look_work),
+        work(tape.bend_work),
+        np.array(tape.SIZES),
+    )
     return tape, works
 
 
@@ -62,7 +70,9 @@ class Plan:
         self.numbers: list[float] = [0.0]  # place 0 is taken, since a place may carry a sign
         self.held: list[Tensor] = []
         self.x = like.new_empty(rows, 1, blocks[0].dim)
-        shapes = [part.shape for block in blocks for part in (block.attention, block.cross) if part is not None]
+        shapes = [
+            part.shape for block in blocks for part in (block.attention, block.cross) if part is not None
+        ]
         self.h = self.room(like, blocks[0].dim)
         self.asked = self.room(like, max(sum(shape.widths) for shape in shapes))
         self.found = self.room(like, max(shape.queries * shape.value for shape in shapes))
@@ -98,15 +108,31 @@ class Plan:
         if type(forward) is SwiGLU:
             self.said += (GATE, self.rows, forward.last.in_features, self.inner, self.gated)
         else:
-            self.said += (BEND, self.rows * forward.first.out_features, machine()[0].BENDS.index(forward.activation), self.inner)
-        self.join(block, forward.last, self.gated if type(forward) is SwiGLU else self.inner, block.feedforward_norm)
+            self.said += (
+                BEND,
+                self.rows * forward.first.out_features,
+                machine()[0].BENDS.index(forward.activation),
+                self.inner,
+            )
+        self.join(
+            block, forward.last, self.gated if type(forward) is SwiGLU else self.inner, block.feedforward_norm
+        )
         return Spots(*places, cross)
 
     def norm(self, part: Norm, x: int, y: int) -> int:
         """y ← norm(x)"""
         centred = isinstance(part, LayerNorm)
         place = self.number(part.epsilon) * (1 if centred else -1)
-        self.said += (NORM, self.rows, part.dim, x, y, self.address(part.gain), self.address(part.bias) if centred else 0, place)
+        self.said += (
+            NORM,
+            self.rows,
+            part.dim,
+            x,
+            y,
+            self.address(part.gain),
+            self.address(part.bias) if centred else 0,
+            place,
+        )
         return y
 
     def linear(self, part: nn.Module, x: int, y: int) -> None:
@@ -114,10 +140,29 @@ class Plan:
         columns, size, bias = part.out_features, part.in_features, part.bias
         if isinstance(part, Int8Linear):
             more = part.nothing if bias is None else bias
-            self.said += (BYTES, self.rows, columns, size, x, self.address(part.panels), self.address(more), y, self.address(part.scales))
+            self.said += (
+                BYTES,
+                self.rows,
+                columns,
+                size,
+                x,
+                self.address(part.panels),
+                self.address(more),
+                y,
+                self.address(part.scales),
+            )
         else:
             more = zeros(columns) if bias is None else bias
-            self.said += (FLOATS, self.rows, columns, size, x, self.address(part.weight), self.address(more), y)
+            self.said += (
+                FLOATS,
+                self.rows,
+                columns,
+                size,
+                x,
+                self.address(part.weight),
+                self.address(more),
+                y,
+            )
 
     def join(self, block: Block, last: nn.Module, made: int, norm: Norm) -> None:
         """x ← x + last(made), with its norm where it stands after."""
@@ -134,9 +179,29 @@ class Plan:
         self.linear(part.project, x, self.asked)
         rotate = len(self.said) if part.position.turns else -1
         if part.position.turns:
-            self.said += (ROTATE, self.rows, heads + groups, key, int(part.position.layout == "halves"), self.asked, row, 0, 0)
+            self.said += (
+                ROTATE,
+                self.rows,
+                heads + groups,
+                key,
+                int(part.position.layout == "halves"),
+                self.asked,
+                row,
+                0,
+                0,
+            )
         keep = len(self.said)
-        self.said += (KEEP, self.rows, groups, key, value, self.asked + 4 * queries, self.asked + 4 * (queries + keys), row, *[0] * 6)
+        self.said += (
+            KEEP,
+            self.rows,
+            groups,
+            key,
+            value,
+            self.asked + 4 * queries,
+            self.asked + 4 * (queries + keys),
+            row,
+            *[0] * 6,
+        )
         place = len(self.said)
         self.said += (LOOK, self.rows * groups, self.number(part.score.scale), *part.shape, 0, 0, *[0] * 20)
         self.said[place + 9 : place + 12] = self.asked, row, self.found
@@ -165,12 +230,20 @@ def known(part: nn.Module, rows: int) -> bool:
 def fits(block: Block, rows: int) -> bool:
     """Whether compiled code knows all parts of the block."""
     attention, cross, forward = block.attention, block.cross, block.feedforward
-    if type(attention) is not SelfAttention or type(cross) not in (CrossAttention, type(None)) or type(forward) not in (FeedForward, SwiGLU):
+    if (
+        type(attention) is not SelfAttention
+        or type(cross) not in (CrossAttention, type(None))
+        or type(forward) not in (FeedForward, SwiGLU)
+    ):
         return False
     looks, norms = [attention], [block.attention_norm, block.feedforward_norm]
     linears = [attention.project, attention.last, forward.first, forward.last]
     if cross is not None:
-        looks, norms, linears = [*looks, cross], [*norms, block.cross_norm], [*linears, cross.query, cross.last]
+        looks, norms, linears = (
+            [*looks, cross],
+            [*norms, block.cross_norm],
+            [*linears, cross.query, cross.last],
+        )
     return (
         (not attention.position.turns or type(attention.position) is Rotary)
         and all(type(part.score) in (Dot, ScaledDot) and type(part.weights) is Softmax for part in looks)
@@ -188,7 +261,9 @@ def angles(part: SelfAttention, places: Places) -> Tensor:
     return torch.cat([angle.cos(), angle.sin()], -1).float()
 
 
-def run(blocks: Sequence[Block], x: Tensor, state: Sequence[State], sight: Sight) -> tuple[Tensor, tuple[State, ...]] | None:
+def run(
+    blocks: Sequence[Block], x: Tensor, state: Sequence[State], sight: Sight
+) -> tuple[Tensor, tuple[State, ...]] | None:
     """What the blocks give for x (B, 1, D), and their states after; None where they must do it themselves."""
     rows, first = len(x), state[0][0]
     seen = sight.view.one(first.length + 1) if rows and first.length and single(x) else None
@@ -206,19 +281,33 @@ def run(blocks: Sequence[Block], x: Tensor, state: Sequence[State], sight: Sight
     turns = angles(blocks[0].attention, sight.places) if plan.spots[0].rotate >= 0 else None
     for (past, memory), spots in zip(state, plan.spots, strict=True):
         if turns is not None:
-            code[spots.rotate + 7 : spots.rotate + 9] = turns.data_ptr(), 0 if len(turns) == 1 else 4 * turns.shape[1]
+            code[spots.rotate + 7 : spots.rotate + 9] = (
+                turns.data_ptr(),
+                0 if len(turns) == 1 else 4 * turns.shape[1],
+            )
         new = past.reserved(1, rows, sight.known)
         (a, b, c, _), (d, e, f, _) = new.room_keys.stride(), new.room_values.stride()
         keys, values = new.room_keys.data_ptr(), new.room_values.data_ptr()
-        code[spots.keep + 8 : spots.keep + 14] = keys + 4 * c * past.length, 4 * a, 4 * b, values + 4 * f * past.length, 4 * d, 4 * e
+        code[spots.keep + 8 : spots.keep + 14] = (
+            keys + 4 * c * past.length,
+            4 * a,
+            4 * b,
+            values + 4 * f * past.length,
+            4 * d,
+            4 * e,
+        )
         code[spots.look + 7], code[spots.look + 8] = low, high
-        code[spots.look + 12 : spots.look + 29] = told(new.room_keys, new.room_values, new.table, mask, low, False)
+        code[spots.look + 12 : spots.look + 29] = told(
+            new.room_keys, new.room_values, new.table, mask, low, False
+        )
         if spots.cross >= 0:
             if id(memory.rows) not in tables:
                 tables[id(memory.rows)] = memory.places()
             table = tables[id(memory.rows)]
             code[spots.cross + 8] = memory.room_keys.shape[2]
-            code[spots.cross + 12 : spots.cross + 29] = told(memory.room_keys, memory.room_values, table, memory.room_visible, 0, True)
+            code[spots.cross + 12 : spots.cross + 29] = told(
+                memory.room_keys, memory.room_values, table, memory.room_visible, 0, True
+            )
         after.append((new, memory))
     after[0][0].plan = plan
     plan.play(code)

@@ -37,7 +37,10 @@ class Banded(Stretch):
 
     def __init__(self, factor: float, low: float, high: float, length: int):
         super().__init__()
-        need(factor > 0 and length > 0, f"a stretch needs a factor and a length above 0, not {factor} and {length}")
+        need(
+            factor > 0 and length > 0,
+            f"a stretch needs a factor and a length above 0, not {factor} and {length}",
+        )
         need(0 <= low < high, f"a banded stretch needs low below high, not {low} and {high}")
         self.factor, self.low, self.high, self.length = factor, low, high, length
 

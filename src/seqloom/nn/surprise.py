@@ -31,7 +31,11 @@ def surprise(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[T
         return losses.view(targets.shape), (nats if smoothing else losses).view(targets.shape)
     log_p = logits.log_softmax(-1)
     nats = -log_p.gather(-1, targets[..., None])[..., 0]
-    return (nats, nats) if not smoothing else ((1 - smoothing) * nats - smoothing * log_p.mean(-1), nats.detach())
+    return (
+        (nats, nats)
+        if not smoothing
+        else ((1 - smoothing) * nats - smoothing * log_p.mean(-1), nats.detach())
+    )
 
 
 class Surprise(torch.autograd.Function):
@@ -43,7 +47,9 @@ class Surprise(torch.autograd.Function):
         logits = logits.contiguous()
         losses, nats = logits.new_empty(len(logits)), logits.new_empty(len(logits))
         p = torch.empty_like(logits) if keep else logits.new_empty(1, logits.shape[1])
-        loops().forward(logits.detach().numpy(), targets.numpy(), smoothing, keep, p.numpy(), losses.numpy(), nats.numpy())
+        loops().forward(
+            logits.detach().numpy(), targets.numpy(), smoothing, keep, p.numpy(), losses.numpy(), nats.numpy()
+        )
         ctx.save_for_backward(p, targets)
         ctx.smoothing = smoothing
         ctx.mark_non_differentiable(nats)
@@ -54,5 +60,7 @@ class Surprise(torch.autograd.Function):
     def backward(ctx, dlosses: Tensor, _: Tensor):
         p, targets = ctx.saved_tensors
         gradient = torch.empty_like(p)
-        loops().backward(p.numpy(), targets.numpy(), ctx.smoothing, dlosses.contiguous().numpy(), gradient.numpy())
+        loops().backward(
+            p.numpy(), targets.numpy(), ctx.smoothing, dlosses.contiguous().numpy(), gradient.numpy()
+        )
         return gradient, None, None

@@ -7,7 +7,9 @@ from numba import njit
 
 from seqloom.nn.kernels import OPTIONS, compiled, power
 
-summed = njit(**{**OPTIONS, "fastmath": {"contract", "reassoc"}})  # a sum in any order is one that vectors can make
+summed = njit(
+    **{**OPTIONS, "fastmath": {"contract", "reassoc"}}
+)  # a sum in any order is one that vectors can make
 
 
 @summed

@@ -80,7 +80,27 @@ def back(given, hidden, out, first, last, begin, end, add, tools):
 
 
 @inner
-def ahead(t, slot, first, last, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, tools):
+def ahead(
+    t,
+    slot,
+    first,
+    last,
+    kind,
+    form,
+    late,
+    around,
+    share,
+    gates,
+    past,
+    side,
+    bias,
+    hidden,
+    seen,
+    drop,
+    zone,
+    rate,
+    tools,
+):
     """One step of time: the products, the kernel, and what stands around it."""
     (width, dim), states = hidden.shape, past.shape[0]
     if drop.size:
@@ -96,7 +116,9 @@ def ahead(t, slot, first, last, kind, form, late, around, share, gates, past, si
         forth(side[0, slot], hidden, gates[slot], first, last, late * dim, (late + 1) * dim, tools)
     step(kind, t, slot, first, last, share, gates, past, side, bias, form)
     for which in range(len(around)):
-        gated(t, slot, first, last, share, gates, past, side, around[which], side.shape[0] - len(around) + which)
+        gated(
+            t, slot, first, last, share, gates, past, side, around[which], side.shape[0] - len(around) + which
+        )
     if zone.size or rate > 0:
         for s in range(states):
             for b in range(first, last):
@@ -106,7 +128,30 @@ def ahead(t, slot, first, last, kind, form, late, around, share, gates, past, si
 
 
 @inner
-def behind(t, first, last, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, tools):
+def behind(
+    t,
+    first,
+    last,
+    kind,
+    form,
+    late,
+    around,
+    gates,
+    past,
+    side,
+    bias,
+    hidden,
+    seen,
+    drop,
+    zone,
+    rate,
+    dy,
+    d,
+    dx,
+    dr,
+    spare,
+    tools,
+):
     """The gradient of one step of time. `spare` is room for what stays inside it."""
     kept, stays, reset, into = spare
     (dim, width), states = hidden.shape, past.shape[0]
@@ -120,7 +165,20 @@ def behind(t, first, last, kind, form, late, around, gates, past, side, bias, hi
                     stays[s, b, j] = d[s, b, j] * (zone[s, t, b, j] if zone.size else hidden.dtype.type(rate))
                     d[s, b, j] -= stays[s, b, j]
     for which in range(len(around) - 1, -1, -1):
-        gated_back(t, first, last, gates, past, side, d, dx, dr, kept[which], around[which], side.shape[0] - len(around) + which)
+        gated_back(
+            t,
+            first,
+            last,
+            gates,
+            past,
+            side,
+            d,
+            dx,
+            dr,
+            kept[which],
+            around[which],
+            side.shape[0] - len(around) + which,
+        )
     step_back(kind, t, first, last, gates, past, side, bias, d, dx, dr, form)
     for which in range(len(around)):
         for b in range(first, last):
@@ -149,7 +207,26 @@ def behind(t, first, last, kind, form, late, around, gates, past, side, bias, hi
 
 @inner
 def forward_part(
-    ticket, bounds, work, threads, kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate
+    ticket,
+    bounds,
+    work,
+    threads,
+    kind,
+    form,
+    late,
+    around,
+    live,
+    keep,
+    share,
+    gates,
+    past,
+    side,
+    bias,
+    hidden,
+    seen,
+    drop,
+    zone,
+    rate,
 ):
     shared = tools(hidden, max(hidden.shape), work, threads)
     part = taken(ticket)
@@ -157,23 +234,90 @@ def forward_part(
         for t in range(len(live)):
             first, last, slot = bounds[part], min(live[t], bounds[part + 1]), t if keep else 0
             if last > first:
-                ahead(t, slot, first, last, kind, form, late, around, share, gates, past, side, bias, hidden, seen, drop, zone, rate, shared)
+                ahead(
+                    t,
+                    slot,
+                    first,
+                    last,
+                    kind,
+                    form,
+                    late,
+                    around,
+                    share,
+                    gates,
+                    past,
+                    side,
+                    bias,
+                    hidden,
+                    seen,
+                    drop,
+                    zone,
+                    rate,
+                    shared,
+                )
         part = taken(ticket)
 
 
 @inner
 def backward_part(
-    ticket, bounds, work, threads, kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr
+    ticket,
+    bounds,
+    work,
+    threads,
+    kind,
+    form,
+    late,
+    around,
+    live,
+    gates,
+    past,
+    side,
+    bias,
+    hidden,
+    seen,
+    drop,
+    zone,
+    rate,
+    dy,
+    d,
+    dx,
+    dr,
 ):
     shared = tools(hidden, max(hidden.shape), work, threads)
-    spare = np.empty((len(around), *d.shape[1:]), d.dtype), np.zeros_like(d), np.empty_like(d[0]), np.empty_like(d[0])
+    spare = (
+        np.empty((len(around), *d.shape[1:]), d.dtype),
+        np.zeros_like(d),
+        np.empty_like(d[0]),
+        np.empty_like(d[0]),
+    )
     part = taken(ticket)
     while part < len(bounds) - 1:
         for t in range(len(live) - 1, -1, -1):
             first, last = bounds[part], min(live[t], bounds[part + 1])
             if last > first:
                 behind(
-                    t, first, last, kind, form, late, around, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr, spare, shared
+                    t,
+                    first,
+                    last,
+                    kind,
+                    form,
+                    late,
+                    around,
+                    gates,
+                    past,
+                    side,
+                    bias,
+                    hidden,
+                    seen,
+                    drop,
+                    zone,
+                    rate,
+                    dy,
+                    d,
+                    dx,
+                    dr,
+                    spare,
+                    shared,
                 )
         part = taken(ticket)
 

@@ -13,7 +13,19 @@ import numpy as np
 from seqloom.nn.few import multiply, multiply_bytes
 from seqloom.nn.kernels import power, squash
 from seqloom.nn.look import attend
-from seqloom.nn.threads import PIECES, REST, TAKEN, TURN, by_rows, compiled, inner, number, share, summed, take
+from seqloom.nn.threads import (
+    PIECES,
+    REST,
+    TAKEN,
+    TURN,
+    by_rows,
+    compiled,
+    inner,
+    number,
+    share,
+    summed,
+    take,
+)
 from seqloom.nn.tiles import floats_at
 
 NORM, FLOATS, BYTES, ADD, KEEP, LOOK, BEND, GATE, ROTATE = range(9)
@@ -22,8 +34,23 @@ BENDS = ("relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh")
 CHUNK = 4096  # numbers that are bent together
 
 f32 = np.float32
-HALF, ONE, TWO, ZERO, ROOT, CUBE, ROOT_HALF = f32(0.5), f32(1), f32(2), f32(0), f32(math.sqrt(2 / math.pi)), f32(0.044715), f32(math.sqrt(0.5))
-P, A1, A2, A3, A4, A5 = f32(0.3275911), f32(0.254829592), f32(-0.284496736), f32(1.421413741), f32(-1.453152027), f32(1.061405429)
+HALF, ONE, TWO, ZERO, ROOT, CUBE, ROOT_HALF = (
+    f32(0.5),
+    f32(1),
+    f32(2),
+    f32(0),
+    f32(math.sqrt(2 / math.pi)),
+    f32(0.044715),
+    f32(math.sqrt(0.5)),
+)
+P, A1, A2, A3, A4, A5 = (
+    f32(0.3275911),
+    f32(0.254829592),
+    f32(-0.284496736),
+    f32(1.421413741),
+    f32(-1.453152027),
+    f32(1.061405429),
+)
 
 
 @inner
@@ -60,7 +87,12 @@ def bend(x, kind):
 
 
 def bend_work(job):
-    pieces, count, kind, x = number(job, PIECES), number(job, REST), number(job, REST + 1), number(job, REST + 2)
+    pieces, count, kind, x = (
+        number(job, PIECES),
+        number(job, REST),
+        number(job, REST + 1),
+        number(job, REST + 2),
+    )
     while True:
         piece = take(job, number(job, TURN))
         if piece >= pieces:
@@ -106,7 +138,14 @@ def norm_rows(first, last, c, numbers):
     dim, kind = c[2], c[7]  # the place of ε, turned round where the mean is left in
     gain, bias = floats_at(c[5], dim if c[5] else 0), floats_at(c[6], dim if c[6] else 0)
     for b in range(first, last):
-        norm(floats_at(c[3] + 4 * b * dim, dim), floats_at(c[4] + 4 * b * dim, dim), gain, bias, numbers[abs(kind)], kind > 0)
+        norm(
+            floats_at(c[3] + 4 * b * dim, dim),
+            floats_at(c[4] + 4 * b * dim, dim),
+            gain,
+            bias,
+            numbers[abs(kind)],
+            kind > 0,
+        )
 
 
 @inner
@@ -159,7 +198,13 @@ def rotate_rows(first, last, c):
                 x[one * i], x[one * i + step] = left * cos - right * sin, left * sin + right * cos
 
 
-norms, keep, adds, gates, rotate = by_rows(norm_rows), by_rows(keep_rows), by_rows(add_rows), by_rows(gate_rows), by_rows(rotate_rows)
+norms, keep, adds, gates, rotate = (
+    by_rows(norm_rows),
+    by_rows(keep_rows),
+    by_rows(add_rows),
+    by_rows(gate_rows),
+    by_rows(rotate_rows),
+)
 
 
 @compiled
@@ -184,7 +229,14 @@ def play(code, numbers, float_work, byte_work, look_work, bend_work, sizes, thre
         elif op == BEND:
             job = np.empty(REST + 3, np.int64)
             pieces = -(-c[1] // CHUNK)
-            job[TAKEN], job[PIECES], job[TURN], job[REST], job[REST + 1], job[REST + 2] = 0, pieces, 1, c[1], c[2], c[3]
+            job[TAKEN], job[PIECES], job[TURN], job[REST], job[REST + 1], job[REST + 2] = (
+                0,
+                pieces,
+                1,
+                c[1],
+                c[2],
+                c[3],
+            )
             share(bend_work, job, min(threads, pieces))
         elif op == ROTATE:
             rotate(c[1], threads, c)

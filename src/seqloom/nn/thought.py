@@ -27,7 +27,11 @@ def thought(memory: Memory, read: Read) -> Tensor:
     if not length:
         return values.new_zeros(batch, size)
     place = torch.arange(length, device=values.device)
-    chosen = torch.where(mask, place, -1).amax(1) if read == "last" else torch.where(mask, place, length - 1).amin(1)  # (B,)
+    chosen = (
+        torch.where(mask, place, -1).amax(1)
+        if read == "last"
+        else torch.where(mask, place, length - 1).amin(1)
+    )  # (B,)
     vector = values.gather(1, chosen.clamp(min=0)[:, None, None].expand(-1, 1, size))[:, 0]
     return vector.masked_fill(~mask.any(1, keepdim=True), 0)
 
@@ -57,7 +61,10 @@ class ThoughtRNN(Layer):
     ):
         super().__init__()
         dim = dim or memory
-        need(layers > 0 and dim > 0, f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}")
+        need(
+            layers > 0 and dim > 0,
+            f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
+        )
         need(read in ("last", "first", "mean"), f"read must be last, first or mean, not {read!r}")
         self.dim, self.read = dim, read
         self.layers = nn.ModuleList(Direction(cell(dim if number else size, dim)) for number in range(layers))
@@ -65,12 +72,17 @@ class ThoughtRNN(Layer):
         self.dropout = Dropout(dropout)
 
     def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
-        need(memory is not None, "this decoder starts from the encoder's thought: start it with the encoder's outputs")
+        need(
+            memory is not None,
+            "this decoder starts from the encoder's thought: start it with the encoder's outputs",
+        )
         h = thought(memory, self.read)
         h = h if self.first is None else self.first(h).tanh()
         return tuple(begun(layer.cell, h) for layer in self.layers)
 
-    def forward(self, x: Tensor, state: tuple[State, ...], mask: Tensor | None = None) -> tuple[Tensor, tuple[State, ...]]:
+    def forward(
+        self, x: Tensor, state: tuple[State, ...], mask: Tensor | None = None
+    ) -> tuple[Tensor, tuple[State, ...]]:
         after = []
         for layer, before in zip(self.layers, state, strict=True):
             x, now = layer(self.dropout(x) if after else x, before, mask)

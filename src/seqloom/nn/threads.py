@@ -24,7 +24,9 @@ from seqloom.nn.built import compiler, kept
 
 OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz"}, "error_model": "numpy", "boundscheck": False}
 inner, compiled = njit(**OPTIONS), compiler(OPTIONS)
-summed = njit(**{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc"}})  # a sum in any order is one that vectors can make
+summed = njit(
+    **{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc"}}
+)  # a sum in any order is one that vectors can make
 WORD = ir.IntType(64)
 TAKEN, PIECES, TURN, REST = 0, 1, 2, 3  # the places of a job's numbers
 SOME = 16  # rows that a thread takes at a time
@@ -49,7 +51,9 @@ def pool() -> tuple[int, bool]:
 
 _address, several = pool()
 llvm.add_symbol("seqloom_threads", _address)
-_together = types.ExternalFunction("seqloom_threads", typing.signature(types.void, types.intp, types.intp, types.uint32, types.uint32))
+_together = types.ExternalFunction(
+    "seqloom_threads", typing.signature(types.void, types.intp, types.intp, types.uint32, types.uint32)
+)
 
 
 @intrinsic
@@ -84,7 +88,9 @@ def threads() -> int:
 def work(kind: Callable) -> int:
     """The address of a compiled function of a job, made when first asked for."""
     with kept():
-        made = cfunc(typing.signature(types.void, types.intp), cache=True, nopython=True, error_model="numpy")(kind)
+        made = cfunc(
+            typing.signature(types.void, types.intp), cache=True, nopython=True, error_model="numpy"
+        )(kind)
     _made.append(made)
     return made.address
 
@@ -97,7 +103,9 @@ def number(typing, job, place):
     """The job's number at a place."""
 
     def code(context, builder, signature, args):
-        return builder.load(builder.inttoptr(builder.add(args[0], builder.mul(args[1], WORD(8))), WORD.as_pointer()))
+        return builder.load(
+            builder.inttoptr(builder.add(args[0], builder.mul(args[1], WORD(8))), WORD.as_pointer())
+        )
 
     return types.intp(types.intp, types.intp), code
 
@@ -122,22 +130,39 @@ def together(function: Callable) -> Callable:
 
         def code(context, builder, signature, args):
             place = cgutils.alloca_once_value(builder, args[0])
-            body = ir.Function(builder.module, ir.FunctionType(ir.VoidType(), [WORD]), builder.module.get_unique_name("seqloom_part"))
+            body = ir.Function(
+                builder.module,
+                ir.FunctionType(ir.VoidType(), [WORD]),
+                builder.module.get_unique_name("seqloom_part"),
+            )
             body.linkage = "internal"
             body.attributes.add("noinline")
             inside = ir.IRBuilder(body.append_basic_block())
             packed = inside.load(inside.inttoptr(body.args[0], place.type))
             found = function.get_compile_result(called)
             context.add_linking_libs([found.library])
-            context.call_internal_no_propagate(inside, found.fndesc, called, cgutils.unpack_tuple(inside, packed))
+            context.call_internal_no_propagate(
+                inside, found.fndesc, called, cgutils.unpack_tuple(inside, packed)
+            )
             inside.ret_void()
             kind = ir.FunctionType(ir.VoidType(), [WORD, WORD, ir.IntType(32), ir.IntType(32)])
-            start, packed = cgutils.get_or_insert_function(builder.module, kind, "seqloom_threads"), builder.ptrtoint(place, WORD)
+            start, packed = (
+                cgutils.get_or_insert_function(builder.module, kind, "seqloom_threads"),
+                builder.ptrtoint(place, WORD),
+            )
             with builder.if_else(builder.icmp_unsigned("==", args[1], WORD(1))) as (alone, several):
                 with alone:
                     builder.call(body, [packed])
                 with several:
-                    builder.call(start, [builder.ptrtoint(body, WORD), packed, builder.trunc(args[1], ir.IntType(32)), ir.IntType(32)(0)])
+                    builder.call(
+                        start,
+                        [
+                            builder.ptrtoint(body, WORD),
+                            packed,
+                            builder.trunc(args[1], ir.IntType(32)),
+                            ir.IntType(32)(0),
+                        ],
+                    )
             return context.get_dummy_value()
 
         return types.none(arguments, types.intp), code

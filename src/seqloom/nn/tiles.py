@@ -15,12 +15,19 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 I8, I16, I32, I64, FLOAT = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
-FLOATS, INTS, SHORTS, BYTES = ir.VectorType(FLOAT, 8), ir.VectorType(I32, 8), ir.VectorType(I16, 16), ir.VectorType(I8, 16)
+FLOATS, INTS, SHORTS, BYTES = (
+    ir.VectorType(FLOAT, 8),
+    ir.VectorType(I32, 8),
+    ir.VectorType(I16, 16),
+    ir.VectorType(I8, 16),
+)
 WIDE, HIGH = 3, 4  # of a tile of floats: rows of weights, inputs
 ACROSS, TALL = 6, 16  # of a tile whose inputs stand side by side
 PANEL, DEEP = 16, 6  # of a tile of bytes
 SIDE = 8  # vectors that are multiplied with one at a time
-PAIRS = bool(llvm.get_host_cpu_features().get("avx2"))  # whether the processor multiplies and adds pairs of 16-bit numbers
+PAIRS = bool(
+    llvm.get_host_cpu_features().get("avx2")
+)  # whether the processor multiplies and adds pairs of 16-bit numbers
 FAST = ("contract", "reassoc", "nsz")
 SWAPS = (  # parts of two vectors that change places, singly, by twos, by fours: what turns eight by eight
     ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]),
@@ -43,7 +50,9 @@ def spread(builder, value, count):
     """The number, so many times."""
     kind = ir.VectorType(value.type, count)
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, count), [0] * count))
+    return builder.shuffle_vector(
+        one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, count), [0] * count)
+    )
 
 
 def registers(builder, kind, rows, columns):
@@ -61,24 +70,35 @@ def rows_of(builder, start, stride, count):
 
 
 def fma(builder, a, b, c):
-    return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(FLOATS, [FLOATS] * 3), "llvm.fma.v8f32"), [a, b, c])
+    return builder.call(
+        cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(FLOATS, [FLOATS] * 3), "llvm.fma.v8f32"
+        ),
+        [a, b, c],
+    )
 
 
 def total(builder, value):
     """The sum of eight floats."""
     name, kind = "llvm.vector.reduce.fadd.v8f32", ir.FunctionType(FLOAT, [FLOAT, FLOATS])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [FLOAT(-0.0), value], fastmath=FAST)
+    return builder.call(
+        cgutils.get_or_insert_function(builder.module, kind, name), [FLOAT(-0.0), value], fastmath=FAST
+    )
 
 
 def paired(builder, a, b):
     """a₂ᵢ b₂ᵢ + a₂ᵢ₊₁ b₂ᵢ₊₁ of sixteen 16-bit numbers."""
     if PAIRS:
         kind = ir.FunctionType(INTS, [SHORTS, SHORTS])
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd"), [a, b])
+        return builder.call(
+            cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.pmadd.wd"), [a, b]
+        )
     none, halves = ir.Constant(SHORTS, ir.Undefined), []
     for first in (0, 1):
         which = ir.Constant(INTS, list(range(first, 16, 2)))
-        halves.append(builder.mul(*(builder.sext(builder.shuffle_vector(one, none, which), INTS) for one in (a, b))))
+        halves.append(
+            builder.mul(*(builder.sext(builder.shuffle_vector(one, none, which), INTS) for one in (a, b)))
+        )
     return builder.add(*halves)
 
 
@@ -90,8 +110,13 @@ def read_some(builder, address, count):
     """Eight floats, of which only the first `count` are read; the others are 0."""
     kind = ir.FunctionType(FLOATS, [FLOATS.as_pointer(), I32, ir.VectorType(ir.IntType(1), 8), FLOATS])
     masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v8f32.p0")
-    which = builder.icmp_unsigned("<", ir.Constant(INTS, list(range(8))), spread(builder, builder.trunc(count, I32), 8))
-    return builder.call(masked, [builder.inttoptr(address, FLOATS.as_pointer()), I32(4), which, ir.Constant(FLOATS, [0.0] * 8)])
+    which = builder.icmp_unsigned(
+        "<", ir.Constant(INTS, list(range(8))), spread(builder, builder.trunc(count, I32), 8)
+    )
+    return builder.call(
+        masked,
+        [builder.inttoptr(address, FLOATS.as_pointer()), I32(4), which, ir.Constant(FLOATS, [0.0] * 8)],
+    )
 
 
 @intrinsic
@@ -118,10 +143,16 @@ def floats(typing, out, row, base, step, weights, long, x, far, size, inputs, co
             add(builder.mul(loop.index, I64(32)), lambda address: read(builder, address, FLOATS, 4))
         with builder.if_then(builder.icmp_unsigned("!=", rest, I64(0))):
             add(builder.mul(eights, I64(32)), lambda address: read_some(builder, address, rest))
-        for i, (start, under) in enumerate(zip(rows_of(builder, out, row, high), rows_of(builder, base, step, high), strict=True)):
+        for i, (start, under) in enumerate(
+            zip(rows_of(builder, out, row, high), rows_of(builder, base, step, high), strict=True)
+        ):
             for n in range(wide):
                 more = read(builder, builder.add(under, I64(4 * n)), FLOAT, 4)
-                write(builder, builder.fadd(total(builder, builder.load(sums[i][n])), more), builder.add(start, I64(4 * n)))
+                write(
+                    builder,
+                    builder.fadd(total(builder, builder.load(sums[i][n])), more),
+                    builder.add(start, I64(4 * n)),
+                )
         return context.get_dummy_value()
 
     return types.none(*[types.intp] * 9, inputs, columns), code
@@ -145,11 +176,17 @@ def outer(typing, out, row, bias, weights, long, x, size, eights, columns):
                 value = spread(builder, read(builder, builder.add(ws[n], at), FLOAT, 4), 8)
                 for i in range(high):
                     builder.store(fma(builder, value, loaded[i], builder.load(sums[n][i])), sums[n][i])
-        more = [spread(builder, read(builder, builder.add(bias, I64(4 * n)), FLOAT, 4), 8) for n in range(wide)]
+        more = [
+            spread(builder, read(builder, builder.add(bias, I64(4 * n)), FLOAT, 4), 8) for n in range(wide)
+        ]
         made = [[builder.fadd(builder.load(sums[n][i]), more[n]) for i in range(high)] for n in range(wide)]
         for i, start in enumerate(rows_of(builder, out, row, 8 * high)):
             for n in range(wide):
-                write(builder, builder.extract_element(made[n][i // 8], I32(i % 8)), builder.add(start, I64(4 * n)))
+                write(
+                    builder,
+                    builder.extract_element(made[n][i // 8], I32(i % 8)),
+                    builder.add(start, I64(4 * n)),
+                )
         return context.get_dummy_value()
 
     return types.none(*[types.intp] * 7, eights, columns), code
@@ -166,7 +203,10 @@ def turned(typing, out, row, x, far):
             made = list(values)
             for i in range(8):
                 if not i & step:
-                    made[i], made[i + step] = (builder.shuffle_vector(values[i], values[i + step], ir.Constant(INTS, which)) for which in swap)
+                    made[i], made[i + step] = (
+                        builder.shuffle_vector(values[i], values[i + step], ir.Constant(INTS, which))
+                        for which in swap
+                    )
             values = made
         order = [values[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]
         for value, at in zip(order, rows_of(builder, out, row, 8), strict=True):
@@ -179,7 +219,9 @@ def turned(typing, out, row, x, far):
 def prefetch(builder, address):
     """Asks for the cache line at the address, to be read; where it is, the processor may forget it."""
     byte = I8.as_pointer()
-    function = builder.module.declare_intrinsic("llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32]))
+    function = builder.module.declare_intrinsic(
+        "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, I32, I32, I32])
+    )
     builder.call(function, [builder.inttoptr(address, byte), I32(0), I32(2), I32(1)])
 
 
@@ -195,28 +237,46 @@ def bytes_(typing, out, row, bias, weights, scales, x, steps, pairs, ahead, inpu
         sums = registers(builder, INTS, high, 2)
 
         def pair(at, here, number):
-            loaded = [builder.sext(read(builder, builder.add(at, I64(2 * PANEL * number + PANEL * n)), BYTES, 1), SHORTS) for n in range(2)]
+            loaded = [
+                builder.sext(
+                    read(builder, builder.add(at, I64(2 * PANEL * number + PANEL * n)), BYTES, 1), SHORTS
+                )
+                for n in range(2)
+            ]
             for i in range(high):
                 both = read(builder, builder.add(here, I64(4 * (high * number + i))), I32, 2)
                 both = builder.bitcast(spread(builder, both, 8), SHORTS)
                 for n in range(2):
-                    builder.store(builder.add(builder.load(sums[i][n]), paired(builder, loaded[n], both)), sums[i][n])
+                    builder.store(
+                        builder.add(builder.load(sums[i][n]), paired(builder, loaded[n], both)), sums[i][n]
+                    )
 
         two = builder.lshr(pairs, I64(1))
         with cgutils.for_range(builder, two, intp=I64) as loop:
-            at, here = builder.add(weights, builder.mul(loop.index, I64(4 * PANEL))), builder.add(x, builder.mul(loop.index, I64(8 * high)))
+            at, here = (
+                builder.add(weights, builder.mul(loop.index, I64(4 * PANEL))),
+                builder.add(x, builder.mul(loop.index, I64(8 * high))),
+            )
             prefetch(builder, builder.add(at, ahead))
             pair(at, here, 0)
             pair(at, here, 1)
         with builder.if_then(builder.trunc(pairs, ir.IntType(1))):
-            pair(builder.add(weights, builder.mul(two, I64(4 * PANEL))), builder.add(x, builder.mul(two, I64(8 * high))), 0)
+            pair(
+                builder.add(weights, builder.mul(two, I64(4 * PANEL))),
+                builder.add(x, builder.mul(two, I64(8 * high))),
+                0,
+            )
         factors = [read(builder, builder.add(scales, I64(32 * n)), FLOATS, 4) for n in range(2)]
         more = [read(builder, builder.add(bias, I64(32 * n)), FLOATS, 4) for n in range(2)]
         for i, start in enumerate(rows_of(builder, out, row, high)):
             step = spread(builder, read(builder, builder.add(steps, I64(4 * i)), FLOAT, 4), 8)
             for n in range(2):
                 value = builder.sitofp(builder.load(sums[i][n]), FLOATS)
-                write(builder, fma(builder, value, builder.fmul(step, factors[n]), more[n]), builder.add(start, I64(32 * n)))
+                write(
+                    builder,
+                    fma(builder, value, builder.fmul(step, factors[n]), more[n]),
+                    builder.add(start, I64(32 * n)),
+                )
         return context.get_dummy_value()
 
     return types.none(*[types.intp] * 9, inputs), code
@@ -226,7 +286,10 @@ def totals(builder, values):
     """The sums of eight vectors of eight floats, as one vector."""
     for swap in SWAPS:
         pairs = zip(values[::2], values[1::2], strict=True)
-        values = [builder.fadd(*(builder.shuffle_vector(a, b, ir.Constant(INTS, which)) for which in swap)) for a, b in pairs]
+        values = [
+            builder.fadd(*(builder.shuffle_vector(a, b, ir.Constant(INTS, which)) for which in swap))
+            for a, b in pairs
+        ]
     return values[0]
 
 
@@ -243,8 +306,15 @@ def dots(typing, out, a, b, shift, first, eights):
             at = builder.mul(loop.index, I64(32))
             value = read(builder, builder.add(a, at), FLOATS, 4)
             for one, row in zip(sums, rows, strict=True):
-                builder.store(fma(builder, value, read(builder, builder.add(row, at), FLOATS, 4), builder.load(one)), one)
-        write(builder, totals(builder, [builder.load(one) for one in sums]), builder.add(out, builder.mul(first, I64(4))))
+                builder.store(
+                    fma(builder, value, read(builder, builder.add(row, at), FLOATS, 4), builder.load(one)),
+                    one,
+                )
+        write(
+            builder,
+            totals(builder, [builder.load(one) for one in sums]),
+            builder.add(out, builder.mul(first, I64(4))),
+        )
         return context.get_dummy_value()
 
     return types.none(*[types.intp] * 6), code
@@ -261,9 +331,19 @@ def mix(typing, out, weights, x, shift, count, eights):
         (sums,) = registers(builder, FLOATS, 1, wide)
         with cgutils.for_range(builder, count, intp=I64) as loop:
             row = builder.add(read(builder, builder.add(x, builder.mul(loop.index, I64(8))), I64, 8), shift)
-            factor = spread(builder, read(builder, builder.add(weights, builder.mul(loop.index, I64(4))), FLOAT, 4), 8)
+            factor = spread(
+                builder, read(builder, builder.add(weights, builder.mul(loop.index, I64(4))), FLOAT, 4), 8
+            )
             for n, one in enumerate(sums):
-                builder.store(fma(builder, factor, read(builder, builder.add(row, I64(32 * n)), FLOATS, 4), builder.load(one)), one)
+                builder.store(
+                    fma(
+                        builder,
+                        factor,
+                        read(builder, builder.add(row, I64(32 * n)), FLOATS, 4),
+                        builder.load(one),
+                    ),
+                    one,
+                )
         for n, one in enumerate(sums):
             write(builder, builder.load(one), builder.add(out, I64(32 * n)))
         return context.get_dummy_value()

@@ -11,7 +11,11 @@ def table(angle: Tensor, dtype: torch.dtype, halves: bool) -> tuple[Tensor, ...]
     """What `turn` reads, from angles (…, K/2)."""
     if halves:
         return angle.cos().repeat(1, 2).to(dtype), angle.sin().to(dtype)
-    return (torch.polar(torch.ones_like(angle), angle).to(torch.complex64 if dtype == torch.float32 else torch.complex128),)
+    return (
+        torch.polar(torch.ones_like(angle), angle).to(
+            torch.complex64 if dtype == torch.float32 else torch.complex128
+        ),
+    )
 
 
 def turn(x: Tensor, rows: tuple[Tensor, ...]) -> Tensor:

@@ -34,7 +34,10 @@ class TwoWays(Layer):
         need(layers > 0, f"two ways need at least one layer, not {layers}")
         self.dim, self.depth = 2 * size, layers + 1
         self.ahead, self.back = (
-            nn.ModuleList(RNN(size, size, cell, direction=way, residual=residual and number > 0) for number in range(layers))
+            nn.ModuleList(
+                RNN(size, size, cell, direction=way, residual=residual and number > 0)
+                for number in range(layers)
+            )
             for way in ("forward", "backward")
         )
         self.mix, self.dropout = mix(layers + 1), Dropout(dropout)
@@ -42,7 +45,9 @@ class TwoWays(Layer):
     def start(self, batch: int, memory: Memory | None = None) -> State:
         return tuple(tuple(layer.start(batch) for layer in way) for way in (self.ahead, self.back))
 
-    def walk(self, way: nn.ModuleList, x: Tensor, state: State, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
+    def walk(
+        self, way: nn.ModuleList, x: Tensor, state: State, mask: Tensor | None = None
+    ) -> tuple[list[Tensor], State]:
         """x and the outputs of each layer of one direction, and its state."""
         levels, after = [x], []
         for layer, before in zip(way, state, strict=True):
@@ -51,7 +56,9 @@ class TwoWays(Layer):
             after.append(now)
         return levels, tuple(after)
 
-    def levels(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[list[Tensor], State]:
+    def levels(
+        self, x: Tensor, state: State = None, mask: Tensor | None = None
+    ) -> tuple[list[Tensor], State]:
         """[h→; h←] of each layer and their mixture with [x; x], (B, T, 2 D) each, and the state."""
         both = zip((self.ahead, self.back), state or self.start(x.shape[0]), strict=True)
         (ahead, first), (back, second) = (self.walk(way, x, before, mask) for way, before in both)

@@ -61,9 +61,14 @@ class Dense(NamedTuple):
     def one(self, keys: int) -> Seen | None:
         return None
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, score: Score, weights: Weights) -> tuple[Tensor, Tensor]:
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, score: Score, weights: Weights
+    ) -> tuple[Tensor, Tensor]:
         if (times := q.shape[1] // k.shape[1]) > 1:
-            k, v = k.repeat_interleave(times, 1), v.repeat_interleave(times, 1)  # heads of a group share keys and values
+            k, v = (
+                k.repeat_interleave(times, 1),
+                v.repeat_interleave(times, 1),
+            )  # heads of a group share keys and values
         scores = score(q, k)
         alpha = weights(scores if self.bias is None else scores + self.bias, self.visible)
         return torch.einsum("bhts,bhsk->bhtk", alpha, v), alpha
@@ -82,7 +87,9 @@ class Fused(NamedTuple):
         return cls(added(visible, bias), causal, blind)
 
     def one(self, keys: int) -> Seen | None:
-        plain = self.mask is None or (self.mask.dim() == 4 and (self.mask.dtype is torch.float32 or self.mask.shape[1] == 1))
+        plain = self.mask is None or (
+            self.mask.dim() == 4 and (self.mask.dtype is torch.float32 or self.mask.shape[1] == 1)
+        )
         return (self.mask, 0, keys) if plain else None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, score: Score, weights: Weights) -> tuple[Tensor, None]:
@@ -98,12 +105,16 @@ def added(visible: Tensor | None, bias: Tensor | None) -> Tensor | None:
 
 def kernel(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
     size = v.shape[-1]
-    if q.shape[-1] != size and q.shape[2] > 1:  # only equal sizes have a fast kernel, and zeros change no product; one query needs none
+    if (
+        q.shape[-1] != size and q.shape[2] > 1
+    ):  # only equal sizes have a fast kernel, and zeros change no product; one query needs none
         wide = max(q.shape[-1], size)
         q, k, v = (x if x.shape[-1] == wide else F.pad(x, (0, wide - x.shape[-1])) for x in (q, k, v))
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
-    y = F.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    y = F.scaled_dot_product_attention(
+        q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+    )
     return y if y.shape[-1] == size else y[..., :size]
 
 
@@ -141,7 +152,9 @@ class Band(NamedTuple):
         for (a, b, low, high), keys, values in zip(bounds, cut(k, spans), cut(v, spans), strict=True):
             shift = self.left - self.past - a
             mask = None if self.table is None else self.table[:, :, : b - a, low + shift : high + shift]
-            pieces.append(kernel(q[:, :, a:b], keys, values, mask, False, score.scale).transpose(1, 2))  # (B, chunk, H, K')
+            pieces.append(
+                kernel(q[:, :, a:b], keys, values, mask, False, score.scale).transpose(1, 2)
+            )  # (B, chunk, H, K')
         return (pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)).transpose(1, 2), None
 
 
@@ -164,7 +177,9 @@ class Cut(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients: Tensor) -> tuple[Tensor, None]:
         batch, heads, length, size = ctx.shape
-        whole = gradients[0].new_zeros(batch, length, heads, size).transpose(1, 2)  # as the kernel lays it out
+        whole = (
+            gradients[0].new_zeros(batch, length, heads, size).transpose(1, 2)
+        )  # as the kernel lays it out
         for (low, high), gradient in zip(ctx.spans, gradients, strict=True):
             whole[:, :, low:high] += gradient
         return whole, None

@@ -6,4 +6,14 @@ from seqloom.objectives.masked import masked
 from seqloom.objectives.reward import mixed
 from seqloom.objectives.twoway import two_way
 
-__all__ = ["classification", "masked", "mixed", "next_token", "regression", "spans", "tagging", "translation", "two_way"]
+__all__ = [
+    "classification",
+    "masked",
+    "mixed",
+    "next_token",
+    "regression",
+    "spans",
+    "tagging",
+    "translation",
+    "two_way",
+]

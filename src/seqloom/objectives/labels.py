@@ -45,7 +45,9 @@ def spans(model: nn.Module, batch: Asked, state: State = None) -> Result:
     """-ln P(i) - ln P(j): where the answer begins and where it ends   [T10]"""
     with collected(model) as losses:
         scores, _ = model.scores((batch.ids, batch.real), (batch.second, batch.second_real))
-    nats = F.cross_entropy(scores.float()[batch.mask].flatten(0, 1), batch.targets[batch.mask].flatten(), reduction="sum")
+    nats = F.cross_entropy(
+        scores.float()[batch.mask].flatten(0, 1), batch.targets[batch.mask].flatten(), reduction="sum"
+    )
     return *joined(nats, {"nats": float(nats.detach())}, losses, batch), None
 
 

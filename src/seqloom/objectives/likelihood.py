@@ -18,7 +18,9 @@ from seqloom.nn.state import State
 Result = tuple[Tensor, dict[str, float], State]
 
 
-def cross_entropy(model: nn.Module, h: Tensor, targets: Tensor, mask: Tensor, smoothing: float) -> tuple[Tensor, dict[str, float]]:
+def cross_entropy(
+    model: nn.Module, h: Tensor, targets: Tensor, mask: Tensor, smoothing: float
+) -> tuple[Tensor, dict[str, float]]:
     """ℓ = Σₜ [(1 - ε) (-ln P(wₜ)) + ε mean_w (-ln P(w))]   [E3], and the part without ε as `nats`. Only counted positions reach the output."""
     if not mask.all():
         h, targets = h[mask], targets[mask]
@@ -31,7 +33,9 @@ def collected(model: nn.Module) -> AbstractContextManager[list[Tensor]]:
     return extra.collect() if model.training else nullcontext([])
 
 
-def joined(loss: Tensor, numbers: dict[str, float], losses: list[Tensor], batch: Batch) -> tuple[Tensor, dict[str, float]]:
+def joined(
+    loss: Tensor, numbers: dict[str, float], losses: list[Tensor], batch: Batch
+) -> tuple[Tensor, dict[str, float]]:
     """ℓ + weight · Σ extra, and Σ extra as a number beside the likelihood where there is any."""
     if not losses:
         return loss, numbers

@@ -23,7 +23,10 @@ def masked(model: nn.Module, batch: Cloze, state: State = None, follows: float =
     if not model.training:
         numbers["right"] = int((model.output(h[batch.mask]).argmax(-1) == batch.targets[batch.mask]).sum())
     if batch.follows is not None:
-        need(getattr(model, "pooler", None) is not None, "pairs of segments need a model that tells them apart: say model.pooler=Pooler")
+        need(
+            getattr(model, "pooler", None) is not None,
+            "pairs of segments need a model that tells them apart: say model.pooler=Pooler",
+        )
         told = model.follows(model.pooler(h))  # (B, 2)
         loss = loss + follows * batch.weight * F.cross_entropy(told.float(), batch.follows)
         numbers["told"], numbers["pairs"] = int((told.argmax(-1) == batch.follows).sum()), len(told)

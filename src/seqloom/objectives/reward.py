@@ -12,7 +12,14 @@ from seqloom.nn.state import State, select
 from seqloom.objectives.likelihood import Result, cross_entropy
 
 
-def mixed(model: nn.Module, batch: Pair, state: State = None, weight: float = 0.25, samples: int = 4, temperature: float = 1.0) -> Result:
+def mixed(
+    model: nn.Module,
+    batch: Pair,
+    state: State = None,
+    weight: float = 0.25,
+    samples: int = 4,
+    temperature: float = 1.0,
+) -> Result:
     """ℓ = weight · ℓ_ML - Σ_x |y*| E_y[r(y, y*)],   r = GLEU: GNMT's mixed objective, in which each sentence counts with its length
 
     By REINFORCE: of `samples` texts drawn for each sentence, ∇E[r] ≈ mean (r - r̄) ∇ ln P(y | x), r̄ the mean of the others' rewards.
@@ -36,14 +43,18 @@ def mixed(model: nn.Module, batch: Pair, state: State = None, weight: float = 0.
 
 
 @torch.no_grad()
-def draw(model: nn.Module, batch: Pair, rows: Tensor, temperature: float) -> tuple[list[list[int]], list[float]]:
+def draw(
+    model: nn.Module, batch: Pair, rows: Tensor, temperature: float
+) -> tuple[list[list[int]], list[float]]:
     """A text for each of the rows, its end included, and its reward against the row's own target."""
     model.eval()
     first, start, _ = model.prompt(batch.source[rows], batch.source_mask[rows], int(batch.ids[0, 0]))
     seed = int(torch.randint(2**62, ()))  # from the run's own generator, so that a resumed run draws the same
     length = int(batch.mask.sum(1).max()) * 3 // 2 + 4
     end = int(batch.targets[0, batch.mask[0].sum() - 1])  # every target ends
-    texts = complete(model, first, start, pick=Sample(temperature), length=length, stop=(end,), ban=(), seed=seed)
+    texts = complete(
+        model, first, start, pick=Sample(temperature), length=length, stop=(end,), ban=(), seed=seed
+    )
     model.train()
     wanted = [target[real].tolist() for target, real in zip(batch.targets, batch.mask, strict=True)]
     drawn = [text.ids + [end] * text.finished for text in texts]
@@ -54,5 +65,7 @@ def laid(texts: list[list[int]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Texts as a decoder reads and predicts them: inputs, targets and which are real, padded on the right."""
     longest = max(len(text) for text in texts)
     targets = torch.tensor([text + [0] * (longest - len(text)) for text in texts], device=like.device)
-    mask = torch.arange(longest, device=like.device) < torch.tensor([[len(text)] for text in texts], device=like.device)
+    mask = torch.arange(longest, device=like.device) < torch.tensor(
+        [[len(text)] for text in texts], device=like.device
+    )
     return torch.cat([like[:1, :1].expand(len(texts), 1), targets[:, :-1]], 1), targets, mask

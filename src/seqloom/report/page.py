@@ -41,7 +41,9 @@ def page(title: str, body: str, script: str = "", style: str = "") -> str:
     )
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "", text: Sequence[int] = ()) -> str:
+def table(
+    head: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "", text: Sequence[int] = ()
+) -> str:
     """A table of escaped cells; the columns in `text` hold prose."""
 
     def cell(column: int, value: Any) -> str:
@@ -50,19 +52,29 @@ def table(head: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "",
     lines = ["".join(cell(column, value) for column, value in enumerate(row)) for row in rows]
     return (
         f"<div class=wide><table{' class=prose' if text else ''}>{f'<caption>{escape(caption)}</caption>' if caption else ''}<thead><tr>"
-        + "".join(f"<th{' class=text' if column in text else ''}>{escape(name)}</th>" for column, name in enumerate(head) if any(head))
+        + "".join(
+            f"<th{' class=text' if column in text else ''}>{escape(name)}</th>"
+            for column, name in enumerate(head)
+            if any(head)
+        )
         + "</tr></thead><tbody>"
         + "".join(f"<tr>{line}</tr>" for line in lines)
         + "</tbody></table></div>"
     )
 
 
-def figure(curves: dict[str, tuple[Sequence[Any], Sequence[float]]], x: str, y: str, first: bool, log: bool = False) -> str:
+def figure(
+    curves: dict[str, tuple[Sequence[Any], Sequence[float]]], x: str, y: str, first: bool, log: bool = False
+) -> str:
     """Lines over one axis, each with a name; the first figure of a page brings plotly's script with it."""
     import plotly.graph_objects as go
 
-    marks = "lines+markers" if max((len(points[0]) for points in curves.values()), default=0) < 40 else "lines"
-    plot = go.Figure([go.Scatter(x=list(xs), y=list(ys), name=name, mode=marks) for name, (xs, ys) in curves.items()])
+    marks = (
+        "lines+markers" if max((len(points[0]) for points in curves.values()), default=0) < 40 else "lines"
+    )
+    plot = go.Figure(
+        [go.Scatter(x=list(xs), y=list(ys), name=name, mode=marks) for name, (xs, ys) in curves.items()]
+    )
     plot.update_layout(
         height=420, margin={"l": 60, "r": 10, "t": 10, "b": 50}, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
         font={"color": "#7a8794"}, hovermode="closest", showlegend=True, legend={"orientation": "h", "y": -0.2},
@@ -71,4 +83,6 @@ def figure(curves: dict[str, tuple[Sequence[Any], Sequence[float]]], x: str, y: 
     grid = {"gridcolor": "rgba(128,140,152,.25)", "zeroline": False}
     plot.update_xaxes(title=x, type="log" if log else None, **grid)
     plot.update_yaxes(title=y, **grid)
-    return plot.to_html(full_html=False, include_plotlyjs=first, config={"displaylogo": False, "responsive": True})
+    return plot.to_html(
+        full_html=False, include_plotlyjs=first, config={"displaylogo": False, "responsive": True}
+    )

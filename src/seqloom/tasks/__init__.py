@@ -22,7 +22,12 @@ from seqloom.tasks import answering, classes, scores, tagging
 from seqloom.text.kinds import Layout
 from seqloom.text.store import Store, held
 
-TASKS: dict[type[nn.Module], ModuleType] = {Tagger: tagging, Classifier: classes, Regressor: scores, Spans: answering}
+TASKS: dict[type[nn.Module], ModuleType] = {
+    Tagger: tagging,
+    Classifier: classes,
+    Regressor: scores,
+    Spans: answering,
+}
 CHUNK, MOST = 1 << 19, 2048  # characters and records that are in memory at a time
 
 
@@ -41,8 +46,14 @@ def of(model: nn.Module) -> ModuleType | None:
 def need(run: Run) -> ModuleType:
     task = of(run.model)
     if task is None:
-        use = "fill gaps with it: seqloom fill" if isinstance(run.model, MaskedLM) else "write with it: seqloom generate"
-        raise ValueError(f"{run.folder}: a {type(run.model).__name__} has no labels to give; {use} {run.folder}")
+        use = (
+            "fill gaps with it: seqloom fill"
+            if isinstance(run.model, MaskedLM)
+            else "write with it: seqloom generate"
+        )
+        raise ValueError(
+            f"{run.folder}: a {type(run.model).__name__} has no labels to give; {use} {run.folder}"
+        )
     return task
 
 
@@ -77,7 +88,16 @@ def stream(run: Run, records: Iterable[tuple[str, Sequence]], judged: bool = Tru
 def predict(run: Run, records: Sequence) -> list[Any]:
     """What the run says about each record: a text, a pair of texts, a sentence as a list of words, or (question, passage)."""
     single = sum(1 for name in run.recipe.kinds() if name in ("text", "words", "passage")) == 1
-    return list(stream(run, ((f"record {number}", (record,) if single else record) for number, record in enumerate(records, 1)), judged=False))
+    return list(
+        stream(
+            run,
+            (
+                (f"record {number}", (record,) if single else record)
+                for number, record in enumerate(records, 1)
+            ),
+            judged=False,
+        )
+    )
 
 
 def chunked(records: Iterator[tuple[str, Sequence]]) -> Iterator[tuple[str, Sequence]]:
@@ -85,7 +105,11 @@ def chunked(records: Iterator[tuple[str, Sequence]]) -> Iterator[tuple[str, Sequ
     size = 0
     for place, record in islice(records, MOST):
         yield place, record
-        size += sum(len(value) * (6 if isinstance(value, list) else 1) for value in record if hasattr(value, "__len__"))
+        size += sum(
+            len(value) * (6 if isinstance(value, list) else 1)
+            for value in record
+            if hasattr(value, "__len__")
+        )
         if size > CHUNK:
             return
 
@@ -95,8 +119,12 @@ def known(run: Run, store: Store) -> bool:
     if getattr(run.model, "spelling", None) is not None or run.specials.unk is None:
         return True
     fields = [field for name in ("text", "passage", "pieces") for field in store.columns(name)]
-    return any(not np.isin(field.tokens[:CHUNK], [run.specials.unk, run.specials.eos]).all() for field in fields)
+    return any(
+        not np.isin(field.tokens[:CHUNK], [run.specials.unk, run.specials.eos]).all() for field in fields
+    )
 
 
 def strange(run: Run) -> ValueError:
-    return ValueError(f"{run.folder}: not one token of these records is known to the run; give text like that which it was trained on")
+    return ValueError(
+        f"{run.folder}: not one token of these records is known to the run; give text like that which it was trained on"
+    )

@@ -32,7 +32,12 @@ class Found(NamedTuple):
     probability: float
 
     def json(self) -> dict[str, Any]:
-        return {"answer": self.text, "start": self.start, "end": self.end, "probability": round(self.probability, 6)}
+        return {
+            "answer": self.text,
+            "start": self.start,
+            "end": self.end,
+            "probability": round(self.probability, 6),
+        }
 
 
 class Span(NamedTuple):
@@ -53,7 +58,10 @@ def told(run: Run, source: Questions, most: int | None = None) -> Iterator[tuple
     """The best span of each record."""
 
     def look(group: np.ndarray) -> list[Span]:
-        begins = [parts(int(n), int(r)) for n, r in zip(sizes(source.passages, group), source.room(group), strict=True)]
+        begins = [
+            parts(int(n), int(r))
+            for n, r in zip(sizes(source.passages, group), source.room(group), strict=True)
+        ]
         whose = np.repeat(np.arange(len(group)), [len(row) for row in begins])
         starts = np.concatenate(begins)
         found: list[list[Span]] = [[] for _ in group]
@@ -61,7 +69,9 @@ def told(run: Run, source: Questions, most: int | None = None) -> Iterator[tuple
             batch = source.parts(group[whose[some]], starts[some], np.zeros((len(some), 2), np.int64))
             scores, _ = run.model.scores((batch.ids, batch.real), (batch.second, batch.second_real))
             for place, span in zip(some, best(scores.double()), strict=True):
-                found[whose[place]].append(span._replace(first=span.first + int(starts[place]), last=span.last + int(starts[place])))
+                found[whose[place]].append(
+                    span._replace(first=span.first + int(starts[place]), last=span.last + int(starts[place]))
+                )
         return [chosen(spans, NONE in run.labels) for spans in found]
 
     return walk(run.model, source, look, most)
@@ -101,7 +111,9 @@ def found(source: Questions, record: int, span: Span) -> Found:
     return Found(text[start:end], start, end, float(np.exp(span.log_p)))
 
 
-def measure(run: Run, source: Questions, facts: dict[str, object], most: int | None = None) -> tuple[list[Number], None]:
+def measure(
+    run: Run, source: Questions, facts: dict[str, object], most: int | None = None
+) -> tuple[list[Number], None]:
     """Exact match and F1 against every right answer."""
     counted, right = Answers(), source.store.columns("answers")[0]
     for number, span in told(run, source, most):

@@ -40,10 +40,14 @@ def told(run: Run, source: Labelled, most: int | None = None) -> Iterator[tuple[
 def answers(run: Run, source: Labelled) -> Iterator[Label]:
     for _, chances in told(run, source):
         best = int(chances.argmax())
-        yield Label(run.labels[best], float(chances[best]), dict(zip(run.labels, chances.tolist(), strict=True)))
+        yield Label(
+            run.labels[best], float(chances[best]), dict(zip(run.labels, chances.tolist(), strict=True))
+        )
 
 
-def measure(run: Run, source: Labelled, facts: dict[str, object], most: int | None = None) -> tuple[list[Number], Confusion]:
+def measure(
+    run: Run, source: Labelled, facts: dict[str, object], most: int | None = None
+) -> tuple[list[Number], Confusion]:
     """Accuracy, F1, calibration."""
     confusion, calibration = Confusion(run.labels), Calibration()
     for number, chances in told(run, source, most):

@@ -49,8 +49,10 @@ class Form:
 
     def need(self, *wanted: str) -> None:
         if tuple(self.reads) != wanted:
-            raise ValueError(f"{self.path}: the run reads {' and '.join(self.reads)}, and such a file has {' and '.join(wanted)}; give a file like "
-                             "those it was trained on, or JSON Lines")
+            raise ValueError(
+                f"{self.path}: the run reads {' and '.join(self.reads)}, and such a file has {' and '.join(wanted)}; give a file like "
+                "those it was trained on, or JSON Lines"
+            )
 
     def entries(self) -> Iterator[Entry]:
         raise NotImplementedError
@@ -84,8 +86,16 @@ class CoNLLU(Form):
     def entries(self) -> Iterator[Entry]:
         self.need("words")
         for number, own in annotated.stretches(rows(self.path)):
-            words = annotated.words_of(self.path, number, [ended(row)[0] for row in own]) if own[0].strip() else []
-            yield Entry(f"{self.path}:{number}", own, ([cells[1] for cells in words],)) if words else Entry("", "".join(own))
+            words = (
+                annotated.words_of(self.path, number, [ended(row)[0] for row in own])
+                if own[0].strip()
+                else []
+            )
+            yield (
+                Entry(f"{self.path}:{number}", own, ([cells[1] for cells in words],))
+                if words
+                else Entry("", "".join(own))
+            )
 
     def write(self, raw: list[str], answer: Answer) -> str:
         column, tags, out = annotated.FIELDS.index(self.options.get("column", "upos")), iter(answer.tags), []
@@ -110,8 +120,14 @@ class Columns(Form):
             raw = [(row, annotated.told(ended(row)[0], first) if row.strip() else []) for row in own]
             words = [cells for _, cells in raw if cells]
             if any(not -len(cells) <= column < len(cells) or not cells[column] for cells in words):
-                raise ValueError(f"{self.path}:{number}: the sentence from here has a line without column {column}; repair it")
-            yield Entry(f"{self.path}:{number}", raw, ([cells[column] for cells in words],)) if words else Entry("", "".join(own))
+                raise ValueError(
+                    f"{self.path}:{number}: the sentence from here has a line without column {column}; repair it"
+                )
+            yield (
+                Entry(f"{self.path}:{number}", raw, ([cells[column] for cells in words],))
+                if words
+                else Entry("", "".join(own))
+            )
 
     def fits(self) -> bool:
         """Rows of the first sentence have equally many cells; where it is one row of several, its tag is one that was learnt."""
@@ -119,7 +135,9 @@ class Columns(Form):
         for _, own in annotated.sentences(ended(row)[0] for row in rows(self.path)):
             if words := [cells for row in own if (cells := annotated.told(row, first))]:
                 width, tag = len(words[0]), self.options.get("tag", -1)
-                return all(len(cells) == width for cells in words) and (len(words) > 1 or width == 1 or words[0][tag % width] in self.run.labels)
+                return all(len(cells) == width for cells in words) and (
+                    len(words) > 1 or width == 1 or words[0][tag % width] in self.run.labels
+                )
         return False
 
     def write(self, raw: list[tuple[str, list[str]]], answer: Answer) -> str:
@@ -137,16 +155,24 @@ class Table(Form):
 
     def __init__(self, run: Run, path: str | Path):
         super().__init__(run, path)
-        self.separator = self.options.get("separator") or ("," if str(path).removesuffix(".gz").endswith(".csv") else "\t")
+        self.separator = self.options.get("separator") or (
+            "," if str(path).removesuffix(".gz").endswith(".csv") else "\t"
+        )
         columns = self.options.get("columns") or tuple(range(len(run.recipe.kinds())))
-        self.columns = [column for column, name in zip(columns, run.recipe.kinds(), strict=False) if KINDS[name].asked]
+        self.columns = [
+            column for column, name in zip(columns, run.recipe.kinds(), strict=False) if KINDS[name].asked
+        ]
 
     def cells(self) -> Iterator[tuple[int, str, list[str] | None]]:
         """(line, text, cells) of each row, and blank lines without cells."""
         file, found = rows(self.path), corpus.table_rows(self.path, self.separator)
         for (number, cells), (after, _) in pairwise(chain([(1, None)], found, [(None, None)])):
             own = list(islice(file, None if after is None else after - number))
-            size = 0 if cells is None else max(place for place, row in enumerate(own, 1) if place == 1 or row.strip())
+            size = (
+                0
+                if cells is None
+                else max(place for place, row in enumerate(own, 1) if place == 1 or row.strip())
+            )
             if size:
                 yield number, "".join(own[:size]), cells
             yield from ((number, row, None) for row in own[size:])
@@ -158,13 +184,23 @@ class Table(Form):
                 yield Entry("", text)
                 continue
             if columns is None:
-                columns = self.columns if all(-len(cells) <= c < len(cells) for c in self.columns) else list(range(len(self.columns)))
+                columns = (
+                    self.columns
+                    if all(-len(cells) <= c < len(cells) for c in self.columns)
+                    else list(range(len(self.columns)))
+                )
                 width = len(cells)
             if len(cells) != width or len(cells) < len(self.reads):
-                wanted = f"the first row has {width}" if len(cells) != width else f"{len(self.reads)} are read"
+                wanted = (
+                    f"the first row has {width}" if len(cells) != width else f"{len(self.reads)} are read"
+                )
                 raise ValueError(f"{self.path}:{number}: {len(cells)} cells, but {wanted}; repair the row")
             if skip:
-                names = ["answer"] if {"number", "tags"} & set(self.run.recipe.kinds()) else ["answer", "probability"]
+                names = (
+                    ["answer"]
+                    if {"number", "tags"} & set(self.run.recipe.kinds())
+                    else ["answer", "probability"]
+                )
                 skip = False
                 yield Entry("", self.longer(text, names))
                 continue
@@ -200,7 +236,9 @@ class JSONLines(Form):
         super().__init__(run, path)
         usual = {("text",): ("text",), ("words",): ("words",), ("text", "passage"): ("question", "context")}
         trained = zip(self.options.get("fields", ()), run.recipe.kinds(), strict=False)
-        self.fields = [name for name, kind in trained if KINDS[kind].asked] or list(usual.get(tuple(self.reads), ("first", "second")))
+        self.fields = [name for name, kind in trained if KINDS[kind].asked] or list(
+            usual.get(tuple(self.reads), ("first", "second"))
+        )
 
     def entries(self) -> Iterator[Entry]:
         for number, row in enumerate(rows(self.path), 1):
@@ -212,7 +250,9 @@ class JSONLines(Form):
                 found = json.loads(row)
                 yield Entry(place, (row, set(found)), tuple(found[name] for name in self.fields))
             except (ValueError, RecursionError, KeyError, TypeError):
-                raise ValueError(f"{place}: not a JSON object with {', '.join(self.fields)}; write one per line") from None
+                raise ValueError(
+                    f"{place}: not a JSON object with {', '.join(self.fields)}; write one per line"
+                ) from None
 
     def write(self, raw: tuple[str, set[str]], answer: Answer) -> str:
         row, taken = raw
@@ -266,9 +306,20 @@ class Lines(Form):
         return "\t".join([text, *shown(answer)]) + end
 
 
-FORMS: dict[str, type[Form]] = {kind.__name__: kind for kind in (CoNLLU, Columns, Table, JSONLines, SQuAD, Lines)}
-SURE: dict[str, type[Form]] = {".conllu": CoNLLU, ".conll": Columns, ".bio": Columns, ".csv": Table, ".jsonl": JSONLines}
-LIKELY: dict[str, type[Form]] = {".tsv": Table, ".json": SQuAD}  # what an ending means unless the file reads like those of training
+FORMS: dict[str, type[Form]] = {
+    kind.__name__: kind for kind in (CoNLLU, Columns, Table, JSONLines, SQuAD, Lines)
+}
+SURE: dict[str, type[Form]] = {
+    ".conllu": CoNLLU,
+    ".conll": Columns,
+    ".bio": Columns,
+    ".csv": Table,
+    ".jsonl": JSONLines,
+}
+LIKELY: dict[str, type[Form]] = {
+    ".tsv": Table,
+    ".json": SQuAD,
+}  # what an ending means unless the file reads like those of training
 
 
 def chosen(run: Run, path: str | Path, form: str | None = None) -> Form:
@@ -280,7 +331,9 @@ def chosen(run: Run, path: str | Path, form: str | None = None) -> Form:
     ending = Path(str(path).removesuffix(".gz")).suffix
     if ending in SURE:
         return SURE[ending](run, path)
-    trained = next((kind(run, path) for kind in FORMS.values() if kind.kind is run.recipe.parts["corpus"].func), None)
+    trained = next(
+        (kind(run, path) for kind in FORMS.values() if kind.kind is run.recipe.parts["corpus"].func), None
+    )
     if trained is not None and (str(path) == "-" or trained.fits()):
         return trained
     return LIKELY.get(ending, Lines)(run, path)

@@ -37,14 +37,21 @@ def begin(model: Regressor, store: Store, _: Sequence[str]) -> None:
 
 
 def told(run: Run, source: Labelled, most: int | None = None) -> Iterator[tuple[int, float]]:
-    return walk(run.model, source, lambda group: run.model.scores(*sides(source.cut(group, whole=True))).tolist(), most)
+    return walk(
+        run.model,
+        source,
+        lambda group: run.model.scores(*sides(source.cut(group, whole=True))).tolist(),
+        most,
+    )
 
 
 def answers(run: Run, source: Labelled) -> Iterator[Score]:
     return (Score(number) for _, number in told(run, source))
 
 
-def measure(run: Run, source: Labelled, facts: dict[str, object], most: int | None = None) -> tuple[list[Number], None]:
+def measure(
+    run: Run, source: Labelled, facts: dict[str, object], most: int | None = None
+) -> tuple[list[Number], None]:
     """Spearman, Pearson and the root of the mean squared error."""
     records, said = zip(*told(run, source, most), strict=True)
     return agreement(np.array(said, np.float64), np.concatenate(rows(source.said[0], records)), facts), None

@@ -26,7 +26,11 @@ class Tags(NamedTuple):
     probabilities: list[float]
 
     def json(self) -> dict[str, Any]:
-        return {"words": self.words, "tags": self.tags, "probabilities": [round(p, 6) for p in self.probabilities]}
+        return {
+            "words": self.words,
+            "tags": self.tags,
+            "probabilities": [round(p, 6) for p in self.probabilities],
+        }
 
 
 def begin(model: Tagger, store: Store, names: Sequence[str]) -> None:
@@ -34,14 +38,24 @@ def begin(model: Tagger, store: Store, names: Sequence[str]) -> None:
     if not model.head.spans:
         return
     if not chunks.marked(names):
-        raise ValueError(f"model.head.spans: {some(names)} are not labels of spans, such as O, B-PER and I-PER; leave it out")
+        raise ValueError(
+            f"model.head.spans: {some(names)} are not labels of spans, such as O, B-PER and I-PER; leave it out"
+        )
     field = store.columns("tags")[0]
     tags, border, full = field.tokens.astype(np.int64), len(names), np.flatnonzero(np.diff(field.offsets))
-    before, after = np.insert(tags, field.offsets[full], border), np.insert(tags, field.offsets[full + 1], border)
+    before, after = (
+        np.insert(tags, field.offsets[full], border),
+        np.insert(tags, field.offsets[full + 1], border),
+    )
     if len(wrong := np.flatnonzero(~model.head.allowed.numpy()[before, after])):
         first, second = ([*names, "the border"][side[wrong[0]]] for side in (before, after))
-        sentence = full[np.searchsorted(field.offsets[full + 1] + np.arange(1, len(full) + 1), wrong[0], "right")] + 1
-        raise ValueError(f"sentence {sentence} of the training text has {second} after {first}, which no spans allow; leave model.head.spans out")
+        sentence = (
+            full[np.searchsorted(field.offsets[full + 1] + np.arange(1, len(full) + 1), wrong[0], "right")]
+            + 1
+        )
+        raise ValueError(
+            f"sentence {sentence} of the training text has {second} after {first}, which no spans allow; leave model.head.spans out"
+        )
 
 
 class Told(NamedTuple):
@@ -69,7 +83,9 @@ def answers(run: Run, source: Tagged) -> Iterator[Tags]:
         yield Tags(words, [run.labels[place] for place in one.said], one.probability.tolist())
 
 
-def measure(run: Run, source: Tagged, facts: dict[str, object], most: int | None = None) -> tuple[list[Number], Confusion]:
+def measure(
+    run: Run, source: Tagged, facts: dict[str, object], most: int | None = None
+) -> tuple[list[Number], Confusion]:
     """Accuracy, F1, calibration; accuracy on unknown words; F1 of spans where tags mark spans."""
     confusion, calibration, spans = Confusion(run.labels), Calibration(), chunks.Spans()
     marks, unknown, hits = chunks.marked(run.labels), 0, 0
@@ -84,5 +100,9 @@ def measure(run: Run, source: Tagged, facts: dict[str, object], most: int | None
             spans.add([run.labels[place] for place in right], [run.labels[place] for place in one.said])
     numbers = labels(confusion, calibration, "words", facts)
     if unknown:
-        numbers.append(Number("unknown words", 100 * hits / unknown, sign("accuracy-unknown", {"words": unknown, **facts})))
+        numbers.append(
+            Number(
+                "unknown words", 100 * hits / unknown, sign("accuracy-unknown", {"words": unknown, **facts})
+            )
+        )
     return numbers + (spans.numbers(facts) if marks else []), confusion

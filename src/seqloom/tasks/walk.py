@@ -14,7 +14,9 @@ from seqloom.data.buckets import Buckets
 Found = TypeVar("Found")
 
 
-def walk(model: nn.Module, source: Buckets, look: Callable[[np.ndarray], Sequence[Found]], most: int | None = None) -> Iterator[tuple[int, Found]]:
+def walk(
+    model: nn.Module, source: Buckets, look: Callable[[np.ndarray], Sequence[Found]], most: int | None = None
+) -> Iterator[tuple[int, Found]]:
     """The number of each record and what `look` finds about it, group by group, in order; one pool is in memory at a time. At most `most` groups."""
     training, done = model.training, 0
     model.eval()

@@ -29,7 +29,9 @@ class CoNLLU(Reader):
         for self.at, _, rows in nodes(path):
             words, tags = zip(*((cells[1], cells[FIELDS.index(self.column)]) for cells in rows), strict=True)
             if self.column != "feats" and "_" in tags:
-                raise ValueError(f"{self.at}: the sentence from here has a word without {self.column}; fill the column, or choose another")
+                raise ValueError(
+                    f"{self.at}: the sentence from here has a word without {self.column}; fill the column, or choose another"
+                )
             yield list(words), list(tags)
 
 
@@ -49,7 +51,9 @@ def words_of(path: str | Path, number: int, rows: list[str]) -> list[list[str]]:
         cells = row.split("\t")
         kind = number_of(cells[0])
         if len(cells) != len(FIELDS) or kind is None or not all(cell.strip() for cell in cells):
-            raise ValueError(f"{path}:{number}: the sentence from here is not CoNLL-U (line {line} is no row of 10 cells); repair it")
+            raise ValueError(
+                f"{path}:{number}: the sentence from here is not CoNLL-U (line {line} is no row of 10 cells); repair it"
+            )
         if kind == "word":
             words.append(cells)
     return words
@@ -60,7 +64,11 @@ def number_of(cell: str) -> str | None:
     for mark, kind in (("-", "range"), (".", "empty")):
         first, found, second = cell.partition(mark)
         if found:
-            return kind if first.isascii() and first.isdigit() and second.isascii() and second.isdigit() else None
+            return (
+                kind
+                if first.isascii() and first.isdigit() and second.isascii() and second.isdigit()
+                else None
+            )
     return "word" if cell.isascii() and cell.isdigit() else None
 
 
@@ -87,7 +95,11 @@ class Columns(Reader):
         first = shape_of(path)
         for number, rows in sentences(lines(path)):
             self.at = f"{path}:{number}"
-            found = [pair for line, row in enumerate(rows, number) if (pair := self.pair(f"{path}:{line}", row, first))]
+            found = [
+                pair
+                for line, row in enumerate(rows, number)
+                if (pair := self.pair(f"{path}:{line}", row, first))
+            ]
             if found:
                 words, tags = zip(*found, strict=True)
                 yield list(words), list(tags)
@@ -97,11 +109,15 @@ class Columns(Reader):
         if not (cells := told(row, first)):
             return None
         if len(cells) < first.cells:
-            raise ValueError(f"{place}: {len(cells)} columns, but the first row has {first.cells}; repair the line")
+            raise ValueError(
+                f"{place}: {len(cells)} columns, but the first row has {first.cells}; repair the line"
+            )
         try:
             word, tag = cells[self.word], cells[self.tag]
         except IndexError:
-            raise ValueError(f"{place}: {len(cells)} columns, but columns {self.word} and {self.tag} are wanted; repair the line") from None
+            raise ValueError(
+                f"{place}: {len(cells)} columns, but columns {self.word} and {self.tag} are wanted; repair the line"
+            ) from None
         if self.word % len(cells) == self.tag % len(cells) or not word or not tag:
             raise ValueError(f"{place}: a word without a tag, or a tag without a word; repair the line")
         return word, tag
@@ -110,7 +126,11 @@ class Columns(Reader):
 def split(row: str) -> list[str]:
     """The cells of a row of columns: between tabs where it has any, else between spaces. Other white space belongs to words."""
     row = row.rstrip(" \t")
-    return [cell.strip(" ") for cell in row.split("\t")] if "\t" in row else [cell for cell in row.split(" ") if cell]
+    return (
+        [cell.strip(" ") for cell in row.split("\t")]
+        if "\t" in row
+        else [cell for cell in row.split(" ") if cell]
+    )
 
 
 def shape(row: str) -> Shape:
@@ -164,12 +184,20 @@ def questions(path: str | Path) -> Iterator[tuple[str, str, str, str, list[tuple
                 for asked in paragraph["qas"]:
                     name, question = str(asked["id"]), asked["question"]
                     place = f"{path}: question {name}"
-                    found = [] if asked.get("is_impossible") else answers(place, asked["answers"]) if "answers" in asked else None
+                    found = (
+                        []
+                        if asked.get("is_impossible")
+                        else answers(place, asked["answers"])
+                        if "answers" in asked
+                        else None
+                    )
                     if not isinstance(question, str) or not isinstance(passage, str):
                         raise TypeError
                     yield place, name, question, passage, found
         except (KeyError, TypeError):
-            raise ValueError(f"{path}: article {number} is not as in SQuAD (paragraphs, context, qas, id, question); correct it") from None
+            raise ValueError(
+                f"{path}: article {number} is not as in SQuAD (paragraphs, context, qas, id, question); correct it"
+            ) from None
 
 
 def articles(path: str | Path) -> Iterator[Any]:

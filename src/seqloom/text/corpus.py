@@ -107,8 +107,10 @@ class Parallel(Reader):
                 break
         if short:
             sizes = [sum(1 for _ in lines(path)) for path in self.paths]
-            raise ValueError(f"{self.paths[short - 1]}:{count}: the file ends here: {self.paths[0]} has {sizes[0]} lines, "
-                             f"{self.paths[1]} has {sizes[1]}; make them line up")
+            raise ValueError(
+                f"{self.paths[short - 1]}:{count}: the file ends here: {self.paths[0]} has {sizes[0]} lines, "
+                f"{self.paths[1]} has {sizes[1]}; make them line up"
+            )
 
 
 class Table(Reader):
@@ -148,11 +150,15 @@ class Table(Reader):
                 width = len(cells)
                 for column in self.columns:
                     if not -width <= column < width:
-                        raise ValueError(f"{path}:{number}: no column {column} among {width}; count from 0, or give the right separator")
+                        raise ValueError(
+                            f"{path}:{number}: no column {column} among {width}; count from 0, or give the right separator"
+                        )
                 if self.header:
                     continue
             if len(cells) != width:
-                raise ValueError(f"{path}:{number}: {len(cells)} cells, but the first row has {width}; repair the row")
+                raise ValueError(
+                    f"{path}:{number}: {len(cells)} cells, but the first row has {width}; repair the row"
+                )
             self.at = f"{path}:{number}"
             yield tuple(cells[column] for column in self.columns)
 
@@ -193,7 +199,8 @@ class JSONLines(Reader):
         self,
         paths: Paths,
         fields: tuple[str, ...] = ("text",),
-        kinds: tuple[Literal["text", "words", "tags", "label", "number", "passage", "span"], ...] | None = None,
+        kinds: tuple[Literal["text", "words", "tags", "label", "number", "passage", "span"], ...]
+        | None = None,
     ):
         super().__init__(paths)
         if not fields:
@@ -216,11 +223,18 @@ class JSONLines(Reader):
         except (ValueError, RecursionError) as error:
             raise ValueError(f"{place}: not JSON ({error}); write one object per line") from error
         if not isinstance(record, dict):
-            raise ValueError(f"{place}: a JSON {type(record).__name__}, not an object; write one object per line")
+            raise ValueError(
+                f"{place}: a JSON {type(record).__name__}, not an object; write one object per line"
+            )
         for field in self.fields:
             if field not in record:
-                raise ValueError(f"{place}: no field {field!r}; it has {', '.join(map(repr, record)) or 'none'}")
-        return tuple(_value(place, field, record[field], kind) for field, kind in zip(self.fields, self.kinds, strict=True))
+                raise ValueError(
+                    f"{place}: no field {field!r}; it has {', '.join(map(repr, record)) or 'none'}"
+                )
+        return tuple(
+            _value(place, field, record[field], kind)
+            for field, kind in zip(self.fields, self.kinds, strict=True)
+        )
 
 
 def _value(place: str, field: str, value: Any, kind: str) -> Any:
@@ -239,13 +253,23 @@ def _value(place: str, field: str, value: Any, kind: str) -> Any:
 def answers(place: str, value: Any) -> list[tuple[int, str]]:
     """(start, text) of each answer: of {"answer_start": [n, …], "text": [answer, …]} or a list of {"answer_start": n, "text": answer}."""
     try:
-        rows = zip(value["answer_start"], value["text"], strict=True) if isinstance(value, dict) else [(a["answer_start"], a["text"]) for a in value]
-        found = [(start, text) for start, text in rows if isinstance(start, int) and isinstance(text, str) and whole(text)]
+        rows = (
+            zip(value["answer_start"], value["text"], strict=True)
+            if isinstance(value, dict)
+            else [(a["answer_start"], a["text"]) for a in value]
+        )
+        found = [
+            (start, text)
+            for start, text in rows
+            if isinstance(start, int) and isinstance(text, str) and whole(text)
+        ]
         if len(found) == len(value["text"] if isinstance(value, dict) else value):
             return found
     except (KeyError, TypeError, ValueError):
         pass
-    raise ValueError(f'{place}: answers are {{"answer_start": [n, …], "text": [answer, …]}} or a list of such; correct them')
+    raise ValueError(
+        f'{place}: answers are {{"answer_start": [n, …], "text": [answer, …]}} or a list of such; correct them'
+    )
 
 
 def whole(text: str) -> bool:

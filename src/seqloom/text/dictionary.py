@@ -13,7 +13,11 @@ from seqloom.text.corpus import Reader
 from seqloom.text.lines import lines
 
 NUMBER = re.compile(r"\(\d+\)$")
-PARTS = {"test": 13, "valid": 26, "train": 256}  # the first bytes of a word's SHA-256 below which it belongs to a part
+PARTS = {
+    "test": 13,
+    "valid": 26,
+    "train": 256,
+}  # the first bytes of a word's SHA-256 below which it belongs to a part
 
 
 class Dictionary(Reader):
@@ -38,7 +42,9 @@ def entry(line: str, place: str) -> tuple[str, str] | None:
     if phonemes and phonemes[0].isdecimal():
         phonemes = phonemes[1:]
     if not phonemes:
-        raise ValueError(f"{place}: the word {word!r} has no phonemes; write them after it, with spaces between them")
+        raise ValueError(
+            f"{place}: the word {word!r} has no phonemes; write them after it, with spaces between them"
+        )
     return NUMBER.sub("", word).lower(), " ".join(phonemes)
 
 
@@ -59,7 +65,9 @@ def split(path: str | Path, folder: Path) -> dict[str, int]:
             rows[name].append(line.rstrip())
             words[name].add(pair[0])
     if not all(words.values()):
-        raise ValueError(f"{path}: {sum(map(len, words.values()))} words are too few to cut into train, valid and test; give a larger dictionary")
+        raise ValueError(
+            f"{path}: {sum(map(len, words.values()))} words are too few to cut into train, valid and test; give a larger dictionary"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for name, kept in rows.items():
         write_whole(folder / f"{name}.dict", "\n".join(kept) + "\n")

@@ -25,9 +25,15 @@ def _state(part: object) -> dict:
 
 
 # Each works on a chunk as it does on the whole text: splits end where white space begins, and normalizers look no further than a word.
-SPLITS = [_state(part) for part in (BYTES, pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer())]
-NORMALIZERS = [None, _state(LITERALS), _state(normalizers.Lowercase()),
-               _state(normalizers.Sequence([normalizers.Lowercase(), LITERALS]))]
+SPLITS = [
+    _state(part) for part in (BYTES, pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer())
+]
+NORMALIZERS = [
+    None,
+    _state(LITERALS),
+    _state(normalizers.Lowercase()),
+    _state(normalizers.Sequence([normalizers.Lowercase(), LITERALS])),
+]
 
 
 class Chunks(dict[str, bytes]):
@@ -49,7 +55,9 @@ class Encoder:
         self.tokenizer, self.ends, self.end = tokenizer, ends, specials(tokenizer).eos
         self.dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32)
         parts = json.loads(tokenizer.to_str())
-        plain = parts["post_processor"] is None or parts["post_processor"]["type"] == "TemplateProcessing"  # whose frame is not asked for
+        plain = (
+            parts["post_processor"] is None or parts["post_processor"]["type"] == "TemplateProcessing"
+        )  # whose frame is not asked for
         bare = plain and not (parts["added_tokens"] or parts["truncation"] or parts["padding"])
         model = parts["model"]
         self.encode = self._whole if ends else self._joint
@@ -59,7 +67,12 @@ class Encoder:
                 if len(token) == 1:
                     self.table[ord(token)] = index
             self.encode = self._characters
-        elif bare and parts["pre_tokenizer"] in SPLITS and parts["normalizer"] in NORMALIZERS and not model.get("dropout"):
+        elif (
+            bare
+            and parts["pre_tokenizer"] in SPLITS
+            and parts["normalizer"] in NORMALIZERS
+            and not model.get("dropout")
+        ):
             self.chunks = Chunks(lambda chunk: self._bytes(tokenizer.encode(chunk, add_special_tokens=False)))
             self.encode = self._chunked
 
@@ -93,7 +106,9 @@ class Encoder:
         (encoding,) = self.tokenizer.encode_batch(["".join(records)], add_special_tokens=False)
         begins = np.array(encoding.offsets, np.int64).reshape(-1, 2)[:, 0]
         ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
-        return self._bytes(encoding), np.bincount(np.searchsorted(ends, begins, "right").clip(max=len(records) - 1), minlength=len(records))
+        return self._bytes(encoding), np.bincount(
+            np.searchsorted(ends, begins, "right").clip(max=len(records) - 1), minlength=len(records)
+        )
 
     def _bytes(self, encoding: Encoding) -> bytes:
         return np.array(encoding.ids, self.dtype).tobytes()
@@ -108,6 +123,18 @@ class Encoder:
 
 def _single(model: dict) -> bool:
     """Whether a model in JSON gives each character its own id: byte pairs without a pair."""
-    odd = ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", "byte_fallback", "ignore_merges")
-    return (model["type"] == "BPE" and not model["merges"] and model["unk_token"] == "<unk>" and model["vocab"].get("<unk>") == UNK
-            and not any(model.get(name) for name in odd))
+    odd = (
+        "dropout",
+        "continuing_subword_prefix",
+        "end_of_word_suffix",
+        "fuse_unk",
+        "byte_fallback",
+        "ignore_merges",
+    )
+    return (
+        model["type"] == "BPE"
+        and not model["merges"]
+        and model["unk_token"] == "<unk>"
+        and model["vocab"].get("<unk>") == UNK
+        and not any(model.get(name) for name in odd)
+    )

@@ -26,7 +26,9 @@ from seqloom.text.encode import Encoder
 from seqloom.text.special import specials
 
 Name = Literal["text", "words", "tags", "label", "number", "passage", "span"]
-Encoded = tuple[bytes, np.ndarray, np.ndarray]  # values in a row; how many each record has; its bytes of UTF-8
+Encoded = tuple[
+    bytes, np.ndarray, np.ndarray
+]  # values in a row; how many each record has; its bytes of UTF-8
 REMEMBERED = 200_000  # words whose pieces are kept at hand
 MOST = 10_000  # labels; more are a wrong column
 NONE = "none"  # the label of a question without an answer
@@ -85,7 +87,9 @@ class Words(Kind):
     def check(self, value: Any, place: str) -> list[str]:
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, list):
-            raise ValueError(f"{place}: a {type(value).__name__} where words should be; write a list of words")
+            raise ValueError(
+                f"{place}: a {type(value).__name__} where words should be; write a list of words"
+            )
         if not words:
             raise ValueError(f"{place}: a sentence without words; write some, or leave it out")
         for word in words:
@@ -118,8 +122,15 @@ class Words(Kind):
             counts.append(len(pieces) - start)
         letters = ["\0".join([*words, ""]).encode() for words in values]
         sizes, words = integers(map(len, letters)), integers(map(len, values))
-        ids, places = (np.array(column, dtype).tobytes() for column, dtype in zip((pieces, begins), self.dtypes, strict=False))
-        return [(ids, integers(counts), sizes - words), (places, words, 0 * words), (b"".join(letters), sizes, 0 * words)]
+        ids, places = (
+            np.array(column, dtype).tobytes()
+            for column, dtype in zip((pieces, begins), self.dtypes, strict=False)
+        )
+        return [
+            (ids, integers(counts), sizes - words),
+            (places, words, 0 * words),
+            (b"".join(letters), sizes, 0 * words),
+        ]
 
 
 class Label(Kind):
@@ -138,11 +149,15 @@ class Label(Kind):
         try:
             return [self.labels[name] for name in self.said(value, place)]
         except KeyError as error:
-            raise ValueError(f"{place}: the label {error.args[0]!r} is not one that was learnt ({some(self.labels)}); correct it") from None
+            raise ValueError(
+                f"{place}: the label {error.args[0]!r} is not one that was learnt ({some(self.labels)}); correct it"
+            ) from None
 
     def encode(self, values: list[list[int]]) -> list[Encoded]:
         counts = integers(map(len, values))
-        return [(np.array([place for row in values for place in row], np.uint16).tobytes(), counts, 0 * counts)]
+        return [
+            (np.array([place for row in values for place in row], np.uint16).tobytes(), counts, 0 * counts)
+        ]
 
 
 class Tags(Label):
@@ -152,7 +167,11 @@ class Tags(Label):
 
     @classmethod
     def said(cls, value: Any, place: str) -> list[str]:
-        return [name for one in (value.split() if isinstance(value, str) else value) for name in Label.said(one, place)]
+        return [
+            name
+            for one in (value.split() if isinstance(value, str) else value)
+            for name in Label.said(one, place)
+        ]
 
 
 class Number(Kind):
@@ -194,7 +213,11 @@ class Passage(Text):
         if self.last[0] != text:
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
             ids, edges = encoding.ids or [self.unknown], encoding.offsets or [(0, len(text))]
-            found = np.array(ids, self.dtypes[0]).tobytes(), np.array(trimmed(text, edges), np.uint32).tobytes(), len(ids)
+            found = (
+                np.array(ids, self.dtypes[0]).tobytes(),
+                np.array(trimmed(text, edges), np.uint32).tobytes(),
+                len(ids),
+            )
             self.last = text, found
         return self.last[1]
 
@@ -218,29 +241,47 @@ class Span(Kind):
     def check(self, value: Any, place: str) -> list[tuple[int, str]]:
         for start, text in value:
             if start < 0 or not text.strip() or "\0" in written(text, place):
-                raise ValueError(f"{place}: an answer {text!r} at character {start}; answers are text that stands in the passage")
+                raise ValueError(
+                    f"{place}: an answer {text!r} at character {start}; answers are text that stands in the passage"
+                )
         return value
 
     def encode(self, values: list[list[tuple[int, str]]]) -> list[Encoded]:
         spans = [(row[0][0], row[0][0] + len(row[0][1])) if row else (0, 0) for row in values]
         texts = ["\0".join([*(text for _, text in row), ""]).encode() if row else b"" for row in values]
         counts, sizes = np.full(len(values), 2, np.int64), integers(map(len, texts))
-        return [(np.array(spans, np.uint32).tobytes(), counts, 0 * counts), (b"".join(texts), sizes, 0 * counts)]
+        return [
+            (np.array(spans, np.uint32).tobytes(), counts, 0 * counts),
+            (b"".join(texts), sizes, 0 * counts),
+        ]
 
 
-KINDS: dict[str, type[Kind]] = {kind.__name__.lower(): kind for kind in (Text, Words, Tags, Label, Number, Passage, Span)}
+KINDS: dict[str, type[Kind]] = {
+    kind.__name__.lower(): kind for kind in (Text, Words, Tags, Label, Number, Passage, Span)
+}
 
 
 class Layout:
     """The kinds of a record together. With `answered` false only what a model reads is expected."""
 
-    def __init__(self, kinds: Sequence[str], tokenizers: Sequence[Tokenizer], ends: bool, labels: Sequence[str], answered: bool = True):
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        tokenizers: Sequence[Tokenizer],
+        ends: bool,
+        labels: Sequence[str],
+        answered: bool = True,
+    ):
         names = [name for name in kinds if answered or KINDS[name].asked]
         if len(tokenizers) not in (1, len(names)):
-            raise ValueError(f"{len(tokenizers)} tokenizers for records of {len(names)} fields; give one for all, or one for each")
+            raise ValueError(
+                f"{len(tokenizers)} tokenizers for records of {len(names)} fields; give one for all, or one for each"
+            )
         known = {label: place for place, label in enumerate(labels)}
         each = tokenizers if len(tokenizers) > 1 else list(tokenizers) * len(names)
-        self.kinds = [KINDS[name](tokenizer, ends, known) for name, tokenizer in zip(names, each, strict=True)]
+        self.kinds = [
+            KINDS[name](tokenizer, ends, known) for name, tokenizer in zip(names, each, strict=True)
+        ]
         self.names = tuple(name for kind in self.kinds for name in kind.names)
         self.learnt = not all(KINDS[name].asked for name in kinds)
         self.specials = specials(each[-1])
@@ -248,24 +289,34 @@ class Layout:
     def check(self, record: Sequence, place: str) -> list:
         """A record's values as they are encoded; those that do not fit each other are an error too."""
         if isinstance(record, str):
-            raise ValueError(f"{place}: one text where {len(self.kinds)} fields should be ({', '.join(self.names)}); give them together, as a pair")
+            raise ValueError(
+                f"{place}: one text where {len(self.kinds)} fields should be ({', '.join(self.names)}); give them together, as a pair"
+            )
         if len(record) != len(self.kinds):
-            raise ValueError(f"{place}: {len(record)} fields where {len(self.kinds)} should be ({', '.join(self.names)})")
+            raise ValueError(
+                f"{place}: {len(record)} fields where {len(self.kinds)} should be ({', '.join(self.names)})"
+            )
         values = [kind.check(value, place) for kind, value in zip(self.kinds, record, strict=True)]
         if self.learnt and any(isinstance(value, str) and not value.strip() for value in values):
             raise ValueError(f"{place}: an empty text; write one, or leave the record out")
         by_kind = {type(kind): value for kind, value in zip(self.kinds, values, strict=True)}
         if Tags in by_kind and len(by_kind[Tags]) != len(by_kind[Words]):
-            raise ValueError(f"{place}: {len(by_kind[Words])} words and {len(by_kind[Tags])} tags; give each word one tag")
+            raise ValueError(
+                f"{place}: {len(by_kind[Words])} words and {len(by_kind[Tags])} tags; give each word one tag"
+            )
         for start, text in by_kind.get(Span, []):
             if by_kind[Passage][start : start + len(text)] != text:
-                raise ValueError(f"{place}: the answer {text!r} does not stand at character {start} of the passage; correct answer_start")
+                raise ValueError(
+                    f"{place}: the answer {text!r} does not stand at character {start} of the passage; correct answer_start"
+                )
         return values
 
 
 def learn(reader: Reader) -> list[str]:
     """The labels of a corpus in the order of the alphabet; none where it has no labels."""
-    fields = [(number, KINDS[name]) for number, name in enumerate(reader.kinds) if hasattr(KINDS[name], "said")]
+    fields = [
+        (number, KINDS[name]) for number, name in enumerate(reader.kinds) if hasattr(KINDS[name], "said")
+    ]
     found: set[str] = set()
     for record in reader if fields else ():
         for number, kind in fields:
@@ -299,11 +350,16 @@ def labelled(kinds: Iterable[str]) -> bool:
 
 def trimmed(text: str, edges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Edges without the white space that a piece may begin with."""
-    return [(end - len(text[start:end].lstrip()), end) if text[start:end].strip() else (start, end) for start, end in edges]
+    return [
+        (end - len(text[start:end].lstrip()), end) if text[start:end].strip() else (start, end)
+        for start, end in edges
+    ]
 
 
 def octets(values: list[str]) -> np.ndarray:
-    return integers(map(len, values) if all(map(str.isascii, values)) else (len(text.encode()) for text in values))
+    return integers(
+        map(len, values) if all(map(str.isascii, values)) else (len(text.encode()) for text in values)
+    )
 
 
 def integers(values: Iterable[int]) -> np.ndarray:

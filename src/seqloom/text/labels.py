@@ -15,7 +15,10 @@ def signature(labels: Sequence[str]) -> str:
 
 def save(labels: Sequence[str], path: str | Path) -> None:
     """Write labels as JSON, whole or not at all."""
-    write_whole(path, json.dumps({"labels": list(labels), "signature": signature(labels)}, ensure_ascii=False, indent=1))
+    write_whole(
+        path,
+        json.dumps({"labels": list(labels), "signature": signature(labels)}, ensure_ascii=False, indent=1),
+    )
 
 
 def load(path: str | Path) -> list[str]:
@@ -23,7 +26,11 @@ def load(path: str | Path) -> list[str]:
     try:
         kept = json.loads(Path(path).read_text("utf-8"))
         labels = kept["labels"]
-        whole = isinstance(labels, list) and all(isinstance(one, str) for one in labels) and kept["signature"] == signature(labels)
+        whole = (
+            isinstance(labels, list)
+            and all(isinstance(one, str) for one in labels)
+            and kept["signature"] == signature(labels)
+        )
     except (OSError, ValueError, KeyError, TypeError):
         whole = False
     if not whole:

@@ -44,7 +44,9 @@ def local(path: str | Path) -> Path:
                 with file.open("rb") as source:
                     shutil.copyfileobj(source, copy, BLOCK)
     except OSError as error:
-        raise ValueError(f"{path}: {(error.strerror or str(error)).lower()}; give a file that can be read") from error
+        raise ValueError(
+            f"{path}: {(error.strerror or str(error)).lower()}; give a file that can be read"
+        ) from error
     if spool.stat().st_size == 0:
         raise ValueError(f"{path}: nothing came in; pipe text into the command")
     _spooled[name] = spool
@@ -77,7 +79,9 @@ def blocks(path: str | Path, kept: bool = False) -> Iterator[str]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path}:{number}: damaged gzip file ({error}); fetch or pack it again") from error
     except OSError as error:
-        raise ValueError(f"{path}:{number}: {(error.strerror or str(error)).lower()}; give a file that can be read") from error
+        raise ValueError(
+            f"{path}:{number}: {(error.strerror or str(error)).lower()}; give a file that can be read"
+        ) from error
 
 
 def lines(path: str | Path) -> Iterator[str]:
@@ -155,6 +159,8 @@ def _decode(path: str | Path, number: int, data: bytes) -> str:
     except UnicodeDecodeError as error:
         line = number + data.count(b"\n", 0, error.start)
         column = error.start - data.rfind(b"\n", 0, error.start)
-        raise ValueError(f"{path}:{line}: byte {column} of the line (0x{data[error.start]:02x}) is not UTF-8; "
-                         "save the file as UTF-8 (iconv -t UTF-8)") from None
+        raise ValueError(
+            f"{path}:{line}: byte {column} of the line (0x{data[error.start]:02x}) is not UTF-8; "
+            "save the file as UTF-8 (iconv -t UTF-8)"
+        ) from None
     return text

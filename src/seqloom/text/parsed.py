@@ -27,7 +27,9 @@ def load(path: str | Path) -> Tokenizer:
     try:
         text = read_small(path, MOST).decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: cannot read a tokenizer: {getattr(error, 'strerror', error)}; give a tokenizer.json") from error
+        raise ValueError(
+            f"{path}: cannot read a tokenizer: {getattr(error, 'strerror', error)}; give a tokenizer.json"
+        ) from error
     return parse(text, path)
 
 
@@ -50,7 +52,9 @@ def parse(text: str, path: str | Path) -> Tokenizer:
         raise
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{path}: not a tokenizer.json of the tokenizers library ({reason}); give another file") from None
+        raise ValueError(
+            f"{path}: not a tokenizer.json of the tokenizers library ({reason}); give another file"
+        ) from None
     if top != count - 1:
         raise ValueError(f"{path}: {count} tokens but the highest id is {top}; number them 0 to {count - 1}")
     return tokenizer
@@ -72,7 +76,11 @@ def _growth(part: dict | None) -> float:
     if part["type"] == "Sequence":
         return math.prod(_growth(one) for one in part.get("normalizers") or part.get("decoders") or [])
     if part["type"] == "Replace":
-        return max(1, len(part["content"]) / len(part["pattern"]["String"])) if part["pattern"].get("String") else 1 + len(part["content"])
+        return (
+            max(1, len(part["content"]) / len(part["pattern"]["String"]))
+            if part["pattern"].get("String")
+            else 1 + len(part["content"])
+        )
     if part["type"] == "Precompiled":
         table = base64.b64decode(part["precompiled_charsmap"])
         if len(table) < 4 or int.from_bytes(table[:4], "little") > len(table) - 4:
@@ -98,7 +106,12 @@ def _complete(frame: dict | None, count: int) -> None:
     for one in [frame, *(frame or {}).get("processors", [])]:
         ids = [one[name][1] for name in ("cls", "sep")] if one and one["type"] in PAIRS else []
         if one and one["type"] == "TemplateProcessing":
-            names = [piece["SpecialToken"]["id"] for side in ("single", "pair") for piece in one[side] if "SpecialToken" in piece]
+            names = [
+                piece["SpecialToken"]["id"]
+                for side in ("single", "pair")
+                for piece in one[side]
+                if "SpecialToken" in piece
+            ]
             if missing := [name for name in names if name not in one["special_tokens"]]:
                 raise ValueError(f"the template names {missing[0]} and does not say its id")
             ids = [index for token in one["special_tokens"].values() for index in token["ids"]]

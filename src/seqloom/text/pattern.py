@@ -16,13 +16,17 @@ def Pattern(texts: Iterable[str], pattern: str = r"\S") -> Tokenizer:
     try:
         cut = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     except Exception as error:
-        raise ValueError(f"tokenizer.pattern: {pattern!r} is no regular expression ({error}); correct it") from None
+        raise ValueError(
+            f"tokenizer.pattern: {pattern!r} is no regular expression ({error}); correct it"
+        ) from None
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(token for token, _ in cut.pre_tokenize_str(text))
     words = sorted(set(counts) - set(SPECIALS), key=lambda token: (-counts[token], token))
     if not words:
         raise ValueError(f"tokenizer.pattern: {pattern!r} matches nothing in the text; correct it")
-    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate([*SPECIALS, *words])}, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({token: index for index, token in enumerate([*SPECIALS, *words])}, unk_token="<unk>")
+    )
     tokenizer.pre_tokenizer = cut
     return tokenizer

@@ -25,7 +25,9 @@ from seqloom.text.encode import Encoder
 def encode(encoder: Encoder, records: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
     """(ids as bytes, ids per record, UTF-8 bytes per record)."""
     tokens, counts = encoder(records)
-    sizes = (map(len, records) if all(map(str.isascii, records)) else (len(record.encode()) for record in records))
+    sizes = (
+        map(len, records) if all(map(str.isascii, records)) else (len(record.encode()) for record in records)
+    )
     return tokens, counts, np.fromiter(sizes, np.int64, len(records))
 
 
@@ -35,15 +37,24 @@ class Pool:
     def __init__(self, tokenizers: list[Tokenizer], ends: bool, count: int):
         # Workers find the package where this process did, and share the cores among themselves rather than within.
         paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "TOKENIZERS_PARALLELISM": "false"}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "TOKENIZERS_PARALLELISM": "false",
+        }
         setup = json.dumps([ends, [tokenizer.to_str() for tokenizer in tokenizers]]).encode()
         self.threads = ThreadPoolExecutor(count)
         self.workers: list[subprocess.Popen] = []
         self.idle: SimpleQueue[subprocess.Popen] = SimpleQueue()
         try:
             for _ in range(count):
-                self.workers.append(subprocess.Popen([sys.executable, "-P", "-m", "seqloom.text.pool"], env=environment,
-                                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE))
+                self.workers.append(
+                    subprocess.Popen(
+                        [sys.executable, "-P", "-m", "seqloom.text.pool"],
+                        env=environment,
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                    )
+                )
             for worker in self.workers:
                 _send(worker.stdin, setup)
                 self.idle.put(worker)
@@ -62,9 +73,13 @@ class Pool:
             _send(worker.stdin, struct.pack("<q", field), lengths.tobytes(), "".join(records).encode())
             tokens, counts, sizes = (_receive(worker.stdout) for _ in range(3))
         except (OSError, EOFError) as error:
-            raise ValueError("a tokenizing worker ended early, perhaps out of memory; try again with workers=1") from error
+            raise ValueError(
+                "a tokenizing worker ended early, perhaps out of memory; try again with workers=1"
+            ) from error
         finally:
-            self.idle.put(worker)  # a dead one too: whoever takes it next fails at once instead of waiting for ever
+            self.idle.put(
+                worker
+            )  # a dead one too: whoever takes it next fails at once instead of waiting for ever
         return tokens, np.frombuffer(counts, np.int64), np.frombuffer(sizes, np.int64)
 
     def close(self) -> None:

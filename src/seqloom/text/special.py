@@ -51,7 +51,11 @@ def specials(tokenizer: Tokenizer) -> Specials:
     if tokenizer.post_processor is None:
         return Specials()
     template = _template(json.loads(tokenizer.post_processor.__getstate__()))
-    ids = {} if template is None else {name: tuple(one["ids"]) for name, one in template["special_tokens"].items()}
+    ids = (
+        {}
+        if template is None
+        else {name: tuple(one["ids"]) for name, one in template["special_tokens"].items()}
+    )
     first = {name: (ids.get(MARK + name) or (None,))[0] for name in NAMES}
     if first["eos"] is None and first["bos"] is None:
         return Specials()
@@ -73,7 +77,9 @@ def carrying(parts: dict[str, Any], roles: Mapping[str, Sequence[int]]) -> dict[
     for name in NAMES:
         if ids := list(roles.get(name, ())):
             if missing := [index for index in ids if index not in names]:
-                raise ValueError(f"the {name} token has id {missing[0]}, which the tokenizer has not; its settings do not belong to it")
+                raise ValueError(
+                    f"the {name} token has id {missing[0]}, which the tokenizer has not; its settings do not belong to it"
+                )
             table[MARK + name] = {"id": MARK + name, "ids": ids, "tokens": [names[index] for index in ids]}
     if not table.keys() & {f"{MARK}eos", f"{MARK}bos"}:
         raise ValueError("nothing says which token begins or ends a text")
@@ -86,10 +92,15 @@ def carrying(parts: dict[str, Any], roles: Mapping[str, Sequence[int]]) -> dict[
 def framed(parts: dict[str, Any], before: Sequence[int], after: Sequence[int]) -> dict[str, Any]:
     """The JSON of a tokenizer whose template puts the given ids around every text."""
     names = {index: token for token, index in vocabulary(parts).items()}
-    sides = [[{"SpecialToken": {"id": names[index], "type_id": 0}} for index in side] for side in (before, after)]
+    sides = [
+        [{"SpecialToken": {"id": names[index], "type_id": 0}} for index in side] for side in (before, after)
+    ]
     old = parts.get("post_processor")
     table = {} if old is None or _template(old) is None else _template(old)["special_tokens"]
-    table = table | {names[index]: {"id": names[index], "ids": [index], "tokens": [names[index]]} for index in (*before, *after)}
+    table = table | {
+        names[index]: {"id": names[index], "ids": [index], "tokens": [names[index]]}
+        for index in (*before, *after)
+    }
     return parts | {"post_processor": _made(*sides, table)}
 
 
@@ -114,9 +125,19 @@ def _framing(state: dict[str, Any] | None) -> dict[str, Any]:
         return empty
     if state["type"] in PAIRS:
         before, after = ([{"SpecialToken": {"id": state[name][0], "type_id": 0}}] for name in ("cls", "sep"))
-        return _made(before, after, {token: {"id": token, "ids": [index], "tokens": [token]} for token, index in (state["cls"], state["sep"])})
+        return _made(
+            before,
+            after,
+            {
+                token: {"id": token, "ids": [index], "tokens": [token]}
+                for token, index in (state["cls"], state["sep"])
+            },
+        )
     if state["type"] == "Sequence":
-        state = {**state, "processors": [_framing(one) if one["type"] in PAIRS else one for one in state["processors"]]}
+        state = {
+            **state,
+            "processors": [_framing(one) if one["type"] in PAIRS else one for one in state["processors"]],
+        }
     return state if _template(state) is not None else {"type": "Sequence", "processors": [state, empty]}
 
 

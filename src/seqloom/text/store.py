@@ -77,9 +77,13 @@ class Store:
         The ids are views; the tail's offsets are counted anew from 0, sixteen bytes of memory per record of it.
         """
         if not 0 < fraction < 1:
-            raise ValueError(f"a held-out fraction of {fraction} is not between 0 and 1; give for example 0.1")
+            raise ValueError(
+                f"a held-out fraction of {fraction} is not between 0 and 1; give for example 0.1"
+            )
         if len(self) < 2:
-            raise ValueError("one record cannot be split; give a second file for validation, or a reader that cuts the text into lines")
+            raise ValueError(
+                "one record cannot be split; give a second file for validation, or a reader that cuts the text into lines"
+            )
         offsets = self.fields[0].offsets
         cut = int(np.searchsorted(offsets, np.int64(round(offsets[-1] * (1 - fraction)))))
         cut = min(max(cut, 1), len(self) - 1)
@@ -90,8 +94,17 @@ class Store:
             part = numbers[start : stop + 1]
             return part - part[0] if start else part
 
-        fields = [Field(tokens[offsets[start] : offsets[stop]], shifted(offsets), shifted(sizes)) for tokens, offsets, sizes in self.fields]
-        return Store(fields, hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest(), self.vocabulary, self.names, self.specials)
+        fields = [
+            Field(tokens[offsets[start] : offsets[stop]], shifted(offsets), shifted(sizes))
+            for tokens, offsets, sizes in self.fields
+        ]
+        return Store(
+            fields,
+            hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest(),
+            self.vocabulary,
+            self.names,
+            self.specials,
+        )
 
 
 def build(
@@ -111,7 +124,9 @@ def build(
     folder = Path(folder or platformdirs.user_cache_dir("seqloom"))
     known = [json.dumps(list(labels))] if labelled(reader.kinds) else []
     joined = ["joined" for one in tokenizers if Encoder(one, reader.ends).joins]
-    name = " ".join([str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers), *known, *joined])
+    name = " ".join(
+        [str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers), *known, *joined]
+    )
     digest = hashlib.sha256(name.encode()).hexdigest()
     place, vocabulary = folder / digest[:32], max(one.get_vocab_size() for one in tokenizers)
     ids = specials(tokenizers[-1])
@@ -133,7 +148,9 @@ def build(
         raise no_room(error, folder, "the tokenized text") from error
     store = _open(place, digest, vocabulary, ids)
     if store is None:
-        raise ValueError(f"{place}: the store is gone or damaged as soon as it was written; choose another folder")
+        raise ValueError(
+            f"{place}: the store is gone or damaged as soon as it was written; choose another folder"
+        )
     return store
 
 
@@ -154,8 +171,17 @@ def _open(place: Path, digest: str, vocabulary: int = 0, ids: Specials = Special
         records, fields = notes["records"] + 1, []
         for index, field in enumerate(notes["fields"]):
             shapes = ((field["dtype"], field["tokens"]), ("int64", records), ("int64", records))
-            fields.append(Field(*(_map(place / f"{index}.{name}", *shape) for name, shape in zip(Field._fields, shapes, strict=True))))
-        return Store(fields, digest, vocabulary, [field.get("name", "text") for field in notes["fields"]], ids)
+            fields.append(
+                Field(
+                    *(
+                        _map(place / f"{index}.{name}", *shape)
+                        for name, shape in zip(Field._fields, shapes, strict=True)
+                    )
+                )
+            )
+        return Store(
+            fields, digest, vocabulary, [field.get("name", "text") for field in notes["fields"]], ids
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -220,7 +246,9 @@ class _Output:
                 file.close()
 
 
-def _write(folder: Path, reader: Reader, layout: Layout, workers: int, progress: Callable[[int], None], digest: str) -> None:
+def _write(
+    folder: Path, reader: Reader, layout: Layout, workers: int, progress: Callable[[int], None], digest: str
+) -> None:
     outputs: list[_Output] = []
     pool: Pool | None = None
     waiting: deque = deque()
@@ -237,7 +265,11 @@ def _write(folder: Path, reader: Reader, layout: Layout, workers: int, progress:
                 if pool is not None and type(kind) is Text:
                     waiting.append((own[0], pool.submit(texts.index(kind), values)))
                 else:
-                    progress(sum(output.add(*found) for output, found in zip(own, kind.encode(values), strict=True)))
+                    progress(
+                        sum(
+                            output.add(*found) for output, found in zip(own, kind.encode(values), strict=True)
+                        )
+                    )
             while len(waiting) > 2 * workers:
                 output, future = waiting.popleft()
                 progress(output.add(*future.result()))
@@ -253,9 +285,14 @@ def _write(folder: Path, reader: Reader, layout: Layout, workers: int, progress:
     if not outputs:
         raise ValueError(f"{', '.join(map(str, reader.paths))}: no record in it; give a file with text")
     dtypes = [dtype.name for kind in layout.kinds for dtype in kind.dtypes]
-    notes = {"digest": digest, "records": outputs[0].records,
-             "fields": [{"name": name, "dtype": dtype, "tokens": output.ids}
-                        for name, dtype, output in zip(layout.names, dtypes, outputs, strict=True)]}
+    notes = {
+        "digest": digest,
+        "records": outputs[0].records,
+        "fields": [
+            {"name": name, "dtype": dtype, "tokens": output.ids}
+            for name, dtype, output in zip(layout.names, dtypes, outputs, strict=True)
+        ],
+    }
     write_new(folder / "store.json", json.dumps(notes).encode())
 
 
@@ -281,5 +318,10 @@ def held(records: Sequence[Sequence], layout: Layout, places: Sequence[str] | No
     fields = []
     for kind, values in zip(layout.kinds, zip(*rows, strict=True), strict=True):
         for (tokens, counts, sizes), dtype in zip(kind.encode(list(values)), kind.dtypes, strict=True):
-            fields.append(Field(np.frombuffer(tokens, dtype), *(np.concatenate([[0], np.cumsum(column)]) for column in (counts, sizes))))
+            fields.append(
+                Field(
+                    np.frombuffer(tokens, dtype),
+                    *(np.concatenate([[0], np.cumsum(column)]) for column in (counts, sizes)),
+                )
+            )
     return Store(fields, "", 0, layout.names, layout.specials)

@@ -34,7 +34,10 @@ PATTERN = (
     r"'(?:s|t|re|ve|m|ll|d)(?![\p{L}\p{M}])| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 )
 BYTES = pre_tokenizers.Sequence(
-    [pre_tokenizers.Split(Regex(PATTERN), "isolated"), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]
+    [
+        pre_tokenizers.Split(Regex(PATTERN), "isolated"),
+        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+    ]
 )
 LITERALS = normalizers.Replace(Regex(r"(?<!\S)<(?:pad|bos|eos|mask)>(?!\S)"), "<unk>")
 
@@ -50,7 +53,9 @@ def Characters(texts: Iterable[str]) -> Tokenizer:
     return tokenizer
 
 
-def Words(texts: Iterable[str], size: int | None = None, lowercase: bool = False, also: str | None = None) -> Tokenizer:
+def Words(
+    texts: Iterable[str], size: int | None = None, lowercase: bool = False, also: str | None = None
+) -> Tokenizer:
     """Words between white space, for text that is already tokenised: the `size` most frequent, or all of them.
 
     Learns from the first 100 million characters. A written `<unk>` is UNK; decoding joins words with one space. `also` is a file whose lines begin
@@ -61,13 +66,17 @@ def Words(texts: Iterable[str], size: int | None = None, lowercase: bool = False
     normalizer = normalizers.Sequence([normalizers.Lowercase(), LITERALS]) if lowercase else LITERALS
     counts = _count(texts, normalizer)
     counts.pop("<unk>", None)
-    words = sorted(counts, key=lambda word: (-counts[word], word))[: None if size is None else size - len(SPECIALS)]
+    words = sorted(counts, key=lambda word: (-counts[word], word))[
+        : None if size is None else size - len(SPECIALS)
+    ]
     if also is not None:
         place = Path(also) / "words.txt" if Path(also).is_dir() else Path(also)
         more = (line.split(maxsplit=1)[0] for line in lines(place) if line.strip())
         words = list(dict.fromkeys([*words, *(normalizer.normalize_str(word) for word in more)]))
     known = dict.fromkeys([*SPECIALS, *words])
-    tokenizer = Tokenizer(models.WordLevel({token: index for index, token in enumerate(known)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({token: index for index, token in enumerate(known)}, unk_token="<unk>")
+    )
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer
@@ -78,8 +87,17 @@ def BPE(texts: Iterable[str], size: int = 8000) -> Tokenizer:
 
     Learns from the first 100 million characters.
     """
-    return _bytes(models.BPE(), texts, trainers.BpeTrainer(
-        vocab_size=size, min_frequency=2, special_tokens=list(SPECIALS), initial_alphabet=_alphabet(size), show_progress=False))
+    return _bytes(
+        models.BPE(),
+        texts,
+        trainers.BpeTrainer(
+            vocab_size=size,
+            min_frequency=2,
+            special_tokens=list(SPECIALS),
+            initial_alphabet=_alphabet(size),
+            show_progress=False,
+        ),
+    )
 
 
 def Unigram(texts: Iterable[str], size: int = 8000) -> Tokenizer:
@@ -87,8 +105,17 @@ def Unigram(texts: Iterable[str], size: int = 8000) -> Tokenizer:
 
     Learns from the first 100 million characters. Learning twice gives slightly different pieces: the library adds up in random order.
     """
-    return _bytes(models.Unigram(), texts, trainers.UnigramTrainer(
-        vocab_size=size, special_tokens=list(SPECIALS), unk_token="<unk>", initial_alphabet=_alphabet(size), show_progress=False))
+    return _bytes(
+        models.Unigram(),
+        texts,
+        trainers.UnigramTrainer(
+            vocab_size=size,
+            special_tokens=list(SPECIALS),
+            unk_token="<unk>",
+            initial_alphabet=_alphabet(size),
+            show_progress=False,
+        ),
+    )
 
 
 def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -> Tokenizer:
@@ -106,9 +133,17 @@ def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -
             counts[piece] += count
     # The trainer breaks ties by the order in which it met "##" characters, which is random: give them an order first.
     inside = sorted({f"##{character}" for word in counts for character in word[1:]})
-    _check(size, len(SPECIALS) + len(inside) + len(set().union(*counts)), "the special tokens and the characters of the text")
-    trainer = trainers.WordPieceTrainer(vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inside], show_progress=False)
-    return _learn(tokenizer, (part for word in sorted(counts) for part in _repeat(word, counts[word])), trainer)
+    _check(
+        size,
+        len(SPECIALS) + len(inside) + len(set().union(*counts)),
+        "the special tokens and the characters of the text",
+    )
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inside], show_progress=False
+    )
+    return _learn(
+        tokenizer, (part for word in sorted(counts) for part in _repeat(word, counts[word])), trainer
+    )
 
 
 def File(texts: Iterable[str], path: str) -> Tokenizer:
@@ -118,12 +153,16 @@ def File(texts: Iterable[str], path: str) -> Tokenizer:
     special, as those of imported runs do, stays as it is.
     """
     tokenizer = load(path)
-    if specials(tokenizer) != Specials() or [tokenizer.id_to_token(index) for index in range(len(SPECIALS))] == list(SPECIALS):
+    if specials(tokenizer) != Specials() or [
+        tokenizer.id_to_token(index) for index in range(len(SPECIALS))
+    ] == list(SPECIALS):
         return tokenizer
     taken = [token for token in SPECIALS if tokenizer.token_to_id(token) is not None]
     if taken:
-        raise ValueError(f"{path}: {taken[0]} has id {tokenizer.token_to_id(taken[0])}, but {' '.join(SPECIALS)} must be ids 0 to 4; "
-                         "rename it in the file, or leave it out")
+        raise ValueError(
+            f"{path}: {taken[0]} has id {tokenizer.token_to_id(taken[0])}, but {' '.join(SPECIALS)} must be ids 0 to 4; "
+            "rename it in the file, or leave it out"
+        )
     return parse(json.dumps(_moved(json.loads(tokenizer.to_str()))), path)
 
 
@@ -185,7 +224,9 @@ def _count(texts: Iterable[str], normalizer: normalizers.Normalizer | None) -> C
     for text in _sample(texts):
         counts.update(split(normalizer.normalize_str(text) if normalizer else text))
     if not counts:
-        raise ValueError("there is no word to learn a tokenizer from: the text is all white space; give a text with words")
+        raise ValueError(
+            "there is no word to learn a tokenizer from: the text is all white space; give a text with words"
+        )
     return counts
 
 
@@ -213,7 +254,9 @@ def _moved(parts: dict) -> dict:
     """The JSON of a foreign tokenizer with every id five higher and our special tokens before them."""
     model, more = parts["model"], len(SPECIALS)
     if isinstance(model["vocab"], dict):
-        model["vocab"] = dict(zip(SPECIALS, range(more), strict=True)) | {token: index + more for token, index in model["vocab"].items()}
+        model["vocab"] = dict(zip(SPECIALS, range(more), strict=True)) | {
+            token: index + more for token, index in model["vocab"].items()
+        }
     else:
         model["vocab"] = [[token, 0.0] for token in SPECIALS] + model["vocab"]
         model["unk_id"] = None if model["unk_id"] is None else model["unk_id"] + more

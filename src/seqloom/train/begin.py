@@ -50,11 +50,18 @@ class Begun(NamedTuple):
         sizes = {name.replace(".base.", "."): p.numel() for name, p in model.named_parameters()}
         if self.run:
             yield f"taken from {self.run}: {told(self.taken, sizes)}"
-            yield f"new: {told(self.new, sizes)}" + (f"; left there: {', '.join(heads(self.left))}" if self.left else "")
+            yield f"new: {told(self.new, sizes)}" + (
+                f"; left there: {', '.join(heads(self.left))}" if self.left else ""
+            )
         if self.frozen:
             yield f"frozen: {told(self.frozen, sizes)}"
         if self.adapted:
-            learns = sum(p.numel() for part in model.modules() if isinstance(part, lora.LoRA) for p in (part.first, part.last))
+            learns = sum(
+                p.numel()
+                for part in model.modules()
+                if isinstance(part, lora.LoRA)
+                for p in (part.first, part.last)
+            )
             yield f"adapted: {len(self.adapted)} layers, {learns:,} parameters beside them"
 
 
@@ -91,25 +98,41 @@ class Options:
         self.source = None if said is None else config.options(Source, said, {}, "from", lines)()
         self.freeze = config.convert(tree.get("freeze", []), list[str], {}, "freeze", lines)
         rates = config.convert(tree.get("rates", {}), dict, {}, "rates", lines)
-        self.rates = {str(name): config.convert(factor, float, {}, f"rates.{name}", lines) for name, factor in rates.items()}
+        self.rates = {
+            str(name): config.convert(factor, float, {}, f"rates.{name}", lines)
+            for name, factor in rates.items()
+        }
         self.decay = config.convert(tree.get("layer_decay", 1.0), float, {}, "layer_decay", lines)
-        self.adapt = config.options(Adapters, tree["adapt"], {}, "adapt", lines)() if tree.get("adapt") else None
+        self.adapt = (
+            config.options(Adapters, tree["adapt"], {}, "adapt", lines)() if tree.get("adapt") else None
+        )
         if self.adapt and not self.source:
-            raise ValueError(f"{lines.at('adapt')}: adapters stand beside weights that were learnt before; say which with --from RUN")
+            raise ValueError(
+                f"{lines.at('adapt')}: adapters stand beside weights that were learnt before; say which with --from RUN"
+            )
         if any(factor < 0 for factor in self.rates.values()) or self.decay <= 0:
-            raise ValueError(f"{lines.at('rates')}: factors on the rate are 0 or more, and layer_decay is above 0; to keep weights, freeze them")
+            raise ValueError(
+                f"{lines.at('rates')}: factors on the rate are 0 or more, and layer_decay is above 0; to keep weights, freeze them"
+            )
 
 
-def based(recipe: Recipe, base: str | Path, overrides: Sequence[str] = (), parts: Sequence[type[nn.Module]] = ()) -> Recipe:
+def based(
+    recipe: Recipe, base: str | Path, overrides: Sequence[str] = (), parts: Sequence[type[nn.Module]] = ()
+) -> Recipe:
     """The recipe begun from a run: the body of its model (sizes, embedding, stack) and its tokenizer replace the recipe's own, but for
     what an override says; the head stays the recipe's."""
     old = source_config(base)
     tree, theirs = config.copy(recipe.tree), config.override(old, [])["model"]
-    known, same = inspect.signature(recipe.parts["model"].func).parameters, theirs["type"] == tree["model"]["type"]
+    known, same = (
+        inspect.signature(recipe.parts["model"].func).parameters,
+        theirs["type"] == tree["model"]["type"],
+    )
     kept = HEAD[:2] if same else HEAD
     body = {name: value for name, value in theirs.items() if name in known and name not in kept}
     if isinstance(body.get("embedding"), dict):
-        body["embedding"] = {name: value for name, value in body["embedding"].items() if name not in ("vectors", "frozen")}
+        body["embedding"] = {
+            name: value for name, value in body["embedding"].items() if name not in ("vectors", "frozen")
+        }
     tree["model"] = {name: value for name, value in tree["model"].items() if name not in BESIDE} | body
     tree["from"] = {"run": str(Path(base).resolve())}
     tree = config.override(tree, [change for change in overrides if change.startswith("model.")])
@@ -128,7 +151,9 @@ def pinned(recipe: Recipe) -> Recipe:
 
 def source_config(folder: str | Path) -> config.Tree:
     if not is_run(folder):
-        raise ValueError(f"{folder}: not a run folder, so there is nothing to begin from; train or import one first")
+        raise ValueError(
+            f"{folder}: not a run folder, so there is nothing to begin from; train or import one first"
+        )
     return config_of(folder)[0]
 
 
@@ -136,14 +161,18 @@ def digest(folder: Path) -> str:
     """The SHA-256 of a run's final weights, which must be those that its results.json names."""
     path = folder / "model.safetensors"
     if not path.exists():
-        raise ValueError(f"{folder}: has no finished weights to begin from; finish it with: seqloom train {folder}")
+        raise ValueError(
+            f"{folder}: has no finished weights to begin from; finish it with: seqloom train {folder}"
+        )
     found = files.sha256(path)
     try:
         said = json.loads((folder / "results.json").read_text("utf-8"))["weights"]["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
         said = None
     if found != said:
-        raise ValueError(f"{path}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}")
+        raise ValueError(
+            f"{path}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}"
+        )
     return found
 
 
@@ -162,12 +191,18 @@ def begin(model: nn.Module, recipe: Recipe, folder: Path | None) -> Begun | None
         begun = read(folder)
     else:
         begun = take(model, options.source)
-    frozen = {name for name, p in model.named_parameters() if not p.requires_grad} | set(fitting(model, options.freeze, "freeze"))
+    frozen = {name for name, p in model.named_parameters() if not p.requires_grad} | set(
+        fitting(model, options.freeze, "freeze")
+    )
     if options.adapt:
         frozen |= set(begun.taken)
         layers = [name for name, _, _ in lora.linears(model, nn.Linear)]
         wanted = options.adapt.names
-        chosen = [name for name in layers if f"{name}.weight" in begun.taken and (wanted is None or any(fits(name, one) for one in wanted))]
+        chosen = [
+            name
+            for name in layers
+            if f"{name}.weight" in begun.taken and (wanted is None or any(fits(name, one) for one in wanted))
+        ]
         if not chosen:
             some = ", ".join(layers[:6]) + (", …" if len(layers) > 6 else "")
             raise ValueError(f"adapt.names: no matrix that was taken is called so; there are {some}")
@@ -196,13 +231,25 @@ def take(model: nn.Module, source: Source | None) -> Begun:
     folder = Path(source.run)
     source_config(folder)
     if digest(folder) != source.sha256:
-        raise ValueError(f"{folder}: its weights are no longer those that the run began with (SHA-256 {source.sha256[:12]}…); choose another --out")
+        raise ValueError(
+            f"{folder}: its weights are no longer those that the run began with (SHA-256 {source.sha256[:12]}…); choose another --out"
+        )
     theirs = kept(folder)
     taken = [name for name in own if name in theirs and theirs[name].shape == own[name].shape]
     if not taken:
-        unlike = [f"{name} is {tuple(theirs[name].shape)} there and {tuple(own[name].shape)} here" for name in own if name in theirs]
-        reason = unlike[0] if unlike else f"it has {', '.join(heads(theirs))}, and the model {', '.join(heads(own))}"
-        raise ValueError(f"{folder}: no weight fits the model ({reason}); use --from, which takes over the sizes, or give the model the same ones")
+        unlike = [
+            f"{name} is {tuple(theirs[name].shape)} there and {tuple(own[name].shape)} here"
+            for name in own
+            if name in theirs
+        ]
+        reason = (
+            unlike[0]
+            if unlike
+            else f"it has {', '.join(heads(theirs))}, and the model {', '.join(heads(own))}"
+        )
+        raise ValueError(
+            f"{folder}: no weight fits the model ({reason}); use --from, which takes over the sizes, or give the model the same ones"
+        )
     with torch.no_grad():
         for name in taken:
             own[name].copy_(theirs[name])
@@ -219,7 +266,9 @@ def fitting(model: nn.Module, patterns: Iterable[str], place: str) -> list[str]:
     names = [name for name, _ in model.named_parameters()]
     for pattern in patterns:
         if not any(fits(name, pattern) for name in names):
-            raise ValueError(f"{place}: no weight is called {pattern!r}; {config.nearest(pattern, heads(names))}")
+            raise ValueError(
+                f"{place}: no weight is called {pattern!r}; {config.nearest(pattern, heads(names))}"
+            )
     return [name for name in names if any(fits(name, pattern) for pattern in patterns)]
 
 

@@ -25,9 +25,30 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from seqloom.files import NoRoom, claim, claimed, free_bytes, fsync_file, fsync_folder, no_room, sha256, write_new
+from seqloom.files import (
+    NoRoom,
+    claim,
+    claimed,
+    free_bytes,
+    fsync_file,
+    fsync_folder,
+    no_room,
+    sha256,
+    write_new,
+)
 
-__all__ = ["Checkpoint", "NoRoom", "average", "load", "newest", "room_for", "rotate", "save", "size", "verify"]
+__all__ = [
+    "Checkpoint",
+    "NoRoom",
+    "average",
+    "load",
+    "newest",
+    "room_for",
+    "rotate",
+    "save",
+    "size",
+    "verify",
+]
 
 _MANIFEST, _FACTS = "manifest.json", "state.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -56,7 +77,9 @@ class Checkpoint(NamedTuple):
 
 def size(files: Mapping[str, Mapping[str, Tensor]]) -> int:
     """Bytes a save of these tensors takes on the disk, about."""
-    return 2 * _HEADER + sum(_HEADER + sum(t.numel() * t.element_size() for t in tensors.values()) for tensors in files.values())
+    return 2 * _HEADER + sum(
+        _HEADER + sum(t.numel() * t.element_size() for t in tensors.values()) for tensors in files.values()
+    )
 
 
 def room_for(folder: Path, bytes_needed: int) -> str | None:
@@ -70,7 +93,9 @@ def room_for(folder: Path, bytes_needed: int) -> str | None:
     )
 
 
-def save(folder: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> Path:
+def save(
+    folder: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]
+) -> Path:
     """Save `files` (name → tensors) and `facts` (JSON values: a tuple comes back as a list) as the checkpoint of `step`.
 
     Weights (`files["model"]`) that are not finite are refused. A disk that refuses raises `NoRoom`, with nothing half-done left and
@@ -106,20 +131,28 @@ def save(folder: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], fac
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _checked(final: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> bytes:
+def _checked(
+    final: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]
+) -> bytes:
     """The facts as JSON, once everything that could be refused for its content has been looked at."""
     if step < 0:
         raise ValueError(f"{final}: a step is 0 or more, not {step}.")
     for name in files:
         if not _NAME.fullmatch(name):
-            raise ValueError(f"{final}: {name!r} is no name for a file; use up to 64 letters, digits, '.', '_' and '-'.")
+            raise ValueError(
+                f"{final}: {name!r} is no name for a file; use up to 64 letters, digits, '.', '_' and '-'."
+            )
         for key, tensor in files[name].items():
             if tensor.layout is not torch.strided or tensor.is_meta:
                 kind = "meta" if tensor.is_meta else tensor.layout
-                raise ValueError(f"{final}: {name} tensor {key!r} has no plain values ({kind}); make it dense first.")
+                raise ValueError(
+                    f"{final}: {name} tensor {key!r} has no plain values ({kind}); make it dense first."
+                )
     for name, tensor in files.get("model", {}).items():
         if tensor.is_floating_point() or tensor.is_complex():
-            wide = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()  # 8-bit floats have no isfinite
+            wide = (
+                tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()
+            )  # 8-bit floats have no isfinite
             if not torch.isfinite(wide).all():
                 bad = int((~torch.isfinite(wide)).sum())
                 raise ValueError(
@@ -146,8 +179,12 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     except (SafetensorError, KeyError) as error:  # KeyError: a type the format does not know
         if number := re.search(r"os error (\d+)", str(error)):
             raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from error
-        raise ValueError(f"{path.name}: these tensors cannot be saved: {error}; convert them to a type safetensors knows.") from error
-    os.chmod(path, os.stat(path.parent).st_mode & 0o666)  # safetensors makes it private, unlike its neighbours
+        raise ValueError(
+            f"{path.name}: these tensors cannot be saved: {error}; convert them to a type safetensors knows."
+        ) from error
+    os.chmod(
+        path, os.stat(path.parent).st_mode & 0o666
+    )  # safetensors makes it private, unlike its neighbours
     fsync_file(path)
 
 
@@ -179,7 +216,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         sound = False
     if not sound:
-        raise ValueError(f"{file}: is damaged (not a manifest, or not the one its own digest vouches for); {again}.")
+        raise ValueError(
+            f"{file}: is damaged (not a manifest, or not the one its own digest vouches for); {again}."
+        )
     return body
 
 
@@ -194,12 +233,16 @@ def verify(path: Path) -> list[str]:
         return [f"{path}: cannot be read ({error.strerror})."]
     except ValueError as error:
         return [str(error)]
-    if (named := _STEP.fullmatch(path.name)) and int(named[1]) != body["step"]:  # so its list says nothing of these files
+    if (named := _STEP.fullmatch(path.name)) and int(named[1]) != body[
+        "step"
+    ]:  # so its list says nothing of these files
         return [f"{path / _MANIFEST}: belongs to step {body['step']}, not to this folder."]
     listed = body["files"]
     extra = regular.keys() - listed - {_MANIFEST}
     faults = [f"{path / name}: is missing." for name in sorted(listed.keys() - regular)]
-    faults += [f"{path / name}: does not belong here (the manifest does not list it)." for name in sorted(extra)]
+    faults += [
+        f"{path / name}: does not belong here (the manifest does not list it)." for name in sorted(extra)
+    ]
     for name in sorted(listed.keys() & regular):
         if fault := _fault(path / name, listed) if regular[name] else "is not a regular file":
             faults.append(f"{path / name}: {fault}.")
@@ -282,7 +325,9 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ValueError(f"{folder}: cannot be read ({error.strerror}); check the path and its permissions.") from error
+        raise ValueError(
+            f"{folder}: cannot be read ({error.strerror}); check the path and its permissions."
+        ) from error
     return sorted(((step, path) for step, path in named if path.name == f"step-{step:08d}"), reverse=True)
 
 
@@ -333,4 +378,7 @@ def average(checkpoints: Sequence[Checkpoint], name: str = "model") -> dict[str,
             )
         for key, dtype in wide.items():
             total[key] += last[key].to(dtype)
-    return {key: (total[key] / len(checkpoints)).to(t.dtype) if key in wide else t.clone() for key, t in last.items()}
+    return {
+        key: (total[key] / len(checkpoints)).to(t.dtype) if key in wide else t.clone()
+        for key, t in last.items()
+    }

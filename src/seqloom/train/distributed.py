@@ -25,7 +25,9 @@ def join() -> World:
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return World()
     if not dist.is_initialized():
-        dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(minutes=30))
+        dist.init_process_group(
+            "nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(minutes=30)
+        )
     return World(dist.get_rank(), dist.get_world_size())
 
 

@@ -111,16 +111,30 @@ class Trainer:
         log: int = 10,
         valid: int = 400,
     ):
-        for name, value in (("steps", steps), ("accumulate", accumulate), ("every", every), ("save", save or every), ("log", log), ("valid", valid)):
+        for name, value in (
+            ("steps", steps),
+            ("accumulate", accumulate),
+            ("every", every),
+            ("save", save or every),
+            ("log", log),
+            ("valid", valid),
+        ):
             if value < 1:
                 raise ValueError(f"train.{name} must be at least 1, not {value}")
         budgets = {"minutes": minutes, "tokens": tokens, "flops": flops}
         self.budgets = {name: value for name, value in budgets.items() if value is not None}
         if len(self.budgets) > 1 or any(value <= 0 for value in self.budgets.values()):
-            raise ValueError(f"train: give one budget above 0, not {', '.join(f'{name}={value:g}' for name, value in self.budgets.items())}")
+            raise ValueError(
+                f"train: give one budget above 0, not {', '.join(f'{name}={value:g}' for name, value in self.budgets.items())}"
+            )
         self.steps, self.every, self.save, self.log = steps, every, save or every, log
         self.make_optimizer, self.schedule, self.clip = optimizer, schedule(), clip()
-        self.accumulate, self.patience, self.average, self.keep = accumulate, patience, average, max(keep, average, 2)
+        self.accumulate, self.patience, self.average, self.keep = (
+            accumulate,
+            patience,
+            average,
+            max(keep, average, 2),
+        )
         self.precision, self.valid = precision, valid
 
     def fit(self, job: Job, quiet: bool = False) -> Outcome:
@@ -134,11 +148,20 @@ class Fit:
     def __init__(self, trainer: Trainer, job: Job, quiet: bool):
         self.options, self.job, self.world, self.quiet = trainer, job, job.world, quiet or not job.world.first
         self.optimizer = trainer.make_optimizer(job.model.parameters())
-        spread(self.optimizer, {p: job.factors[name] for name, p in job.model.named_parameters() if name in job.factors})
+        spread(
+            self.optimizer,
+            {p: job.factors[name] for name, p in job.model.named_parameters() if name in job.factors},
+        )
         self.parameters = [p for p in job.model.parameters() if p.requires_grad]
         self.half = bf16(trainer.precision, self.parameters[0].device)
         self.checkpoints = job.folder / "checkpoints"
-        self.step, self.steps, self.every, self.seconds, self.skipped = 0, trainer.steps, trainer.every, 0.0, 0
+        self.step, self.steps, self.every, self.seconds, self.skipped = (
+            0,
+            trainer.steps,
+            trainer.every,
+            0.0,
+            0,
+        )
         self.best, self.best_step, self.worse = math.inf, 0, 0
         self.cursor: Cursor = ()
         self.state: State = None
@@ -167,7 +190,12 @@ class Fit:
                     self.seconds = before + time.perf_counter() - begun
                     if self.step % self.every == 0 or self.step == self.steps:
                         self.validate()
-                    if stop or self.step in (self.steps, self.best_step) or self.step % options.save == 0 or self.patience_lost():
+                    if (
+                        stop
+                        or self.step in (self.steps, self.best_step)
+                        or self.step % options.save == 0
+                        or self.patience_lost()
+                    ):
                         self.keep()
                     if stop and self.step < self.steps:
                         raise Stopped(stop, self.step)
@@ -190,7 +218,11 @@ class Fit:
             last = number == len(micro) - 1
             self.state, self.cursor = detach(self.state) if batch.carry else None, cursor
             with nullcontext() if last or self.world.size == 1 else module.no_sync():
-                with torch.autocast(self.parameters[0].device.type, torch.bfloat16) if self.half else nullcontext():
+                with (
+                    torch.autocast(self.parameters[0].device.type, torch.bfloat16)
+                    if self.half
+                    else nullcontext()
+                ):
                     value, numbers, self.state = module(batch, self.state)
                 (value * (self.world.size / weight)).backward()
             loss += numbers["nats"]
@@ -217,7 +249,14 @@ class Fit:
     def skip(self, norm: float, loss: float) -> None:
         """A step whose gradient is not finite changes nothing; a few in a row end the run with its healthy checkpoints kept."""
         self.skipped, self.state = self.skipped + 1, None
-        self.metrics.add({"step": self.step, "skipped": "the gradient or the loss is not finite", "norm": norm, "loss": loss})
+        self.metrics.add(
+            {
+                "step": self.step,
+                "skipped": "the gradient or the loss is not finite",
+                "norm": norm,
+                "loss": loss,
+            }
+        )
         self.progress.note(f"step {self.step} skipped: gradient norm {norm}, loss {loss}")
         if self.skipped >= BAD_IN_A_ROW:
             raise Diverged(
@@ -233,9 +272,13 @@ class Fit:
         total, count = distributed.total(self.world, total, count)
         value = total / max(count, 1)
         better = value < self.best
-        self.best, self.best_step, self.worse = (value, self.step, 0) if better else (self.best, self.best_step, self.worse + 1)
+        self.best, self.best_step, self.worse = (
+            (value, self.step, 0) if better else (self.best, self.best_step, self.worse + 1)
+        )
         self.metrics.add({"step": self.step, "valid": value})
-        self.progress.note(f"step {self.step}: held-out loss {value:.4f} nats per token{' (best so far)' if better else ''}")
+        self.progress.note(
+            f"step {self.step}: held-out loss {value:.4f} nats per token{' (best so far)' if better else ''}"
+        )
 
     def keep(self) -> None:
         """A checkpoint, if the weights are healthy and there is room; without room training goes on and tries again later."""
@@ -244,7 +287,11 @@ class Fit:
         if not self.world.first:
             return
         model, names = weights(self.job.model), {id(p): name for name, p in self.job.model.named_parameters()}
-        moments = {f"{names[id(p)]}:{key}": value for p, kept in self.optimizer.state.items() for key, value in kept.items()}
+        moments = {
+            f"{names[id(p)]}:{key}": value
+            for p, kept in self.optimizer.state.items()
+            for key, value in kept.items()
+        }
         facts = {
             "step": self.step, "steps": self.steps, "every": self.every, "cursor": list(self.cursor), "seconds": self.seconds,
             "skipped": self.skipped, "tokens": self.tokens, "best": self.best if math.isfinite(self.best) else None,
@@ -268,7 +315,9 @@ class Fit:
     def averaged(self) -> list[int]:
         """The steps whose checkpoints make the final weights, were this the last one."""
         save = self.options.save
-        return [step for step in [self.step, *range((self.step - 1) // save * save, 0, -save)]][: self.options.average]
+        return [step for step in [self.step, *range((self.step - 1) // save * save, 0, -save)]][
+            : self.options.average
+        ]
 
     def restore(self) -> int | None:
         """Stand where the newest whole checkpoint stands; its step, or None where there is none."""
@@ -281,21 +330,32 @@ class Fit:
         for name, tensor in found.tensors("optim").items():
             parameter, _, key = name.rpartition(":")
             self.optimizer.state[named[parameter]][key] = tensor
-        self.step, self.steps, self.cursor, self.seconds = facts["step"], facts["steps"], tuple(facts["cursor"]), facts["seconds"]
+        self.step, self.steps, self.cursor, self.seconds = (
+            facts["step"],
+            facts["steps"],
+            tuple(facts["cursor"]),
+            facts["seconds"],
+        )
         self.tokens, self.every = facts.get("tokens", 0.0), facts.get("every", self.options.every)
         self.best = math.inf if facts["best"] is None else facts["best"]
         self.best_step, self.worse, self.skipped = facts["best_step"], facts["worse"], facts["skipped"]
         self.metrics_bytes = facts["metrics"]
         self.promise = budget.Promise(**facts["promise"]) if facts["promise"] else None
         if facts["world"] != self.world.size:
-            self.warn(f"the run was trained by {facts['world']} processes and goes on with {self.world.size}: the bits will differ")
+            self.warn(
+                f"the run was trained by {facts['world']} processes and goes on with {self.world.size}: the bits will differ"
+            )
         if facts["threads"] != torch.get_num_threads():
-            self.warn(f"the run was trained with {facts['threads']} threads and goes on with {torch.get_num_threads()}: the bits will differ")
+            self.warn(
+                f"the run was trained with {facts['threads']} threads and goes on with {torch.get_num_threads()}: the bits will differ"
+            )
         rank = found.tensors(f"rank-{self.world.rank if self.world.rank < facts['world'] else 0}")
         torch.set_rng_state(rank.pop("0"))
         if rank and facts["world"] == self.world.size:
             batch, _ = next(self.job.train.batches(self.cursor, self.world.rank, self.world.size))
-            self.state = fill(self.job.model.start(len(batch.ids)), [rank[str(number)] for number in sorted(map(int, rank))])
+            self.state = fill(
+                self.job.model.start(len(batch.ids)), [rank[str(number)] for number in sorted(map(int, rank))]
+            )
         return self.step
 
     def warn(self, sentence: str) -> None:
@@ -324,19 +384,36 @@ class Fit:
         held = budget.activations(forward)
         flops = budget.flops(lambda: forward().backward()) / max(batches[0].weight, 1)
         each = budget.seconds_per_step(step, *self.probe())
-        look = budget.seconds_per_step(lambda _: nats(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5)
+        look = budget.seconds_per_step(
+            lambda _: nats(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5
+        )
         look *= sum(1 for _ in self.held_out())
         weight = options.accumulate * sum(batch.weight for batch in batches)
-        each, look, flops, weight = distributed.total(self.world, each, look, flops, weight)  # all processes find the same steps
-        each, look, flops, weight = each / self.world.size, look / self.world.size, flops / self.world.size, weight / len(batches)
+        each, look, flops, weight = distributed.total(
+            self.world, each, look, flops, weight
+        )  # all processes find the same steps
+        each, look, flops, weight = (
+            each / self.world.size,
+            look / self.world.size,
+            flops / self.world.size,
+            weight / len(batches),
+        )
         for name, value in options.budgets.items():
             for _ in range(2):  # few steps are looked at more often, which makes them fewer
-                each_step = {"minutes": (each + look / self.every) / 60, "tokens": weight, "flops": weight * flops}
+                each_step = {
+                    "minutes": (each + look / self.every) / 60,
+                    "tokens": weight,
+                    "flops": weight * flops,
+                }
                 self.steps = max(1, int(value / each_step[name]))
                 points = budget.POINTS if name != "minutes" else budget.points(each * self.steps, look)
                 self.every = min(options.every, max(1, self.steps // points))
         seconds = each * self.steps + look * -(-self.steps // self.every)
-        moments = sum(value.numel() * value.element_size() for kept in optimizer.state.values() for value in kept.values())
+        moments = sum(
+            value.numel() * value.element_size()
+            for kept in optimizer.state.values()
+            for value in kept.values()
+        )
         size = sum(p.numel() * p.element_size() for p in model.parameters())
         memory = budget.peak_memory(now=True) + size + moments + held
         self.promise = budget.Promise(budget.parameters(model), flops, memory, seconds, self.steps)
@@ -346,7 +423,11 @@ class Fit:
 
     def probe(self) -> tuple[float, int]:
         """How long to time steps, and how many at most: longer where minutes are the budget, since the machine's speed wavers."""
-        return (min(max(2.0, 60 * minutes / 50), 30.0), 10_000) if (minutes := self.options.budgets.get("minutes")) else (2.0, 20)
+        return (
+            (min(max(2.0, 60 * minutes / 50), 30.0), 10_000)
+            if (minutes := self.options.budgets.get("minutes"))
+            else (2.0, 20)
+        )
 
     def finish(self) -> None:
         """The final weights: the mean of the newest checkpoints, or the best one, or the last where nothing was kept."""

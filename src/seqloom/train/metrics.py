@@ -26,10 +26,17 @@ class Metrics:
 
     def add(self, numbers: dict[str, Any]) -> None:
         if self.file:
-            plain = {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in numbers.items()}
+            plain = {
+                key: None if isinstance(value, float) and not math.isfinite(value) else value
+                for key, value in numbers.items()
+            }
             self.file.write(json.dumps(plain).encode() + b"\n")
             self.file.flush()
-            values = {key: value for key, value in plain.items() if isinstance(value, (int, float)) and key != "step"}
+            values = {
+                key: value
+                for key, value in plain.items()
+                if isinstance(value, (int, float)) and key != "step"
+            }
             self.board.add(numbers["step"], values)
 
     def flushed(self) -> int:

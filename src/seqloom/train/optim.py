@@ -32,7 +32,13 @@ class AdamW(torch.optim.AdamW):
     """Adam with decoupled weight decay; decay: 0 is Adam."""
 
     def __init__(
-        self, parameters: Parameters, rate: float = 1e-3, beta1: float = 0.9, beta2: float = 0.99, epsilon: float = 1e-8, decay: float = 0.1
+        self,
+        parameters: Parameters,
+        rate: float = 1e-3,
+        beta1: float = 0.9,
+        beta2: float = 0.99,
+        epsilon: float = 1e-8,
+        decay: float = 0.1,
     ):
         super().__init__(groups(parameters, decay), lr=rate, betas=(beta1, beta2), eps=epsilon, fused=True)
         self.rate = rate

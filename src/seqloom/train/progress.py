@@ -32,7 +32,13 @@ class Progress:
     """Shows where a run stands: loss, tokens per second, time left."""
 
     def __init__(self, steps: int, step: int, quiet: bool = False):
-        self.steps, self.begun_at, self.begin, self.tokens, self.quiet = steps, step, time.perf_counter(), 0, quiet
+        self.steps, self.begun_at, self.begin, self.tokens, self.quiet = (
+            steps,
+            step,
+            time.perf_counter(),
+            0,
+            quiet,
+        )
         self.bar: Any = None
         self.spoken = self.begin
         if not quiet and sys.stderr.isatty():

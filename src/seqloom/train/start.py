@@ -23,7 +23,19 @@ from seqloom.train.progress import Reading, say
 from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, Linear
 
 NAMES: config.Names = {
-    part.__name__: part for part in (AdamW, SGD, GlobalNorm, PerTensor, ByValue, NoClip, Constant, Linear, Cosine, InverseSquareRoot)
+    part.__name__: part
+    for part in (
+        AdamW,
+        SGD,
+        GlobalNorm,
+        PerTensor,
+        ByValue,
+        NoClip,
+        Constant,
+        Linear,
+        Cosine,
+        InverseSquareRoot,
+    )
 }
 
 
@@ -50,12 +62,18 @@ def prepare(recipe: Recipe, saved: Path | None = None, quiet: bool = True) -> Pr
     sketch = recipe.sketch()
     given = tokenizer.load(saved) if saved and saved.exists() else begin.source_tokenizer(recipe)
     learnt = given or layouts.framed(sketch, recipe.tokenizer())
-    known = labels.load(saved.with_name("labels.json")) if saved and saved.with_name("labels.json").exists() else recipe.labels()
+    known = (
+        labels.load(saved.with_name("labels.json"))
+        if saved and saved.with_name("labels.json").exists()
+        else recipe.labels()
+    )
     train, valid = recipe.stores(learnt, None if quiet else Reading(), known)
     model = recipe.model(learnt.get_vocab_size(), known)
     if hasattr(model, "unk"):
         model.unk = train.specials.unk
-    if not saved or not any((saved.parent / "checkpoints").glob("step-*")):  # which hold the table as it was learnt on
+    if not saved or not any(
+        (saved.parent / "checkpoints").glob("step-*")
+    ):  # which hold the table as it was learnt on
         vectors.begin(model, learnt, None if quiet else say)
         tasks.begin(model, train, known)
     begun = begin.begin(model, recipe, saved and saved.parent)
@@ -71,9 +89,13 @@ def check_folder(folder: Path, recipe: Recipe) -> None:
     """A run goes on only with the config it began with; a new one needs a folder of its own that can be written."""
     if is_run(folder):
         old, _ = config_of(folder)
-        ours, theirs = ({key: value for key, value in tree.items() if key != "files"} for tree in (recipe.tree, old))
+        ours, theirs = (
+            {key: value for key, value in tree.items() if key != "files"} for tree in (recipe.tree, old)
+        )
         if found := config.difference(theirs, ours):
-            raise ValueError(f"{folder}: the run there has another config ({'; '.join(found[:3])}); choose another --out or the same options")
+            raise ValueError(
+                f"{folder}: the run there has another config ({'; '.join(found[:3])}); choose another --out or the same options"
+            )
         with files.alone(folder, "training"):
             return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -86,14 +108,18 @@ def open_folder(folder: Path, ready: Prepared) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ValueError(f"{folder}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out") from None
+            raise ValueError(
+                f"{folder}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out"
+            ) from None
         tokenizer.save(ready.tokenizer, folder / "tokenizer.json")
         if kinds.labelled(ready.recipe.kinds()):
             labels.save(ready.labels, folder / "labels.json")
         files.write_whole(folder / "data.json", json.dumps(digests(ready), indent=1))
         if ready.begun:
             files.write_whole(folder / "begin.json", json.dumps(ready.begun._asdict(), indent=1))
-        files.write_whole(folder / "config.yaml", config.write(ready.recipe.tree))  # last: with it the folder is a run
+        files.write_whole(
+            folder / "config.yaml", config.write(ready.recipe.tree)
+        )  # last: with it the folder is a run
         return
     try:
         before = json.loads((folder / "data.json").read_text("utf-8"))
@@ -101,14 +127,21 @@ def open_folder(folder: Path, ready: Prepared) -> None:
         raise ValueError(f"{folder / 'data.json'}: missing or damaged; choose another --out") from None
     for name, now in digests(ready).items():
         if before.get(name) != now:
-            raise ValueError(f"{folder}: the {name} is not what the run began with; give the same files, or choose another --out")
+            raise ValueError(
+                f"{folder}: the {name} is not what the run began with; give the same files, or choose another --out"
+            )
 
 
 def digests(ready: Prepared) -> dict[str, str]:
     """What a run is trained on, by content."""
     signature = tokenizer.signature(ready.tokenizer)
     named = {"labels": labels.signature(ready.labels)} if ready.labels else {}
-    return {"training data": ready.train.digest, "held-out data": ready.valid.digest, "tokenizer": signature, **named}
+    return {
+        "training data": ready.train.digest,
+        "held-out data": ready.valid.digest,
+        "tokenizer": signature,
+        **named,
+    }
 
 
 def train(recipe: Recipe, folder: Path, threads: int | None = None, quiet: bool = False) -> Run:
@@ -155,7 +188,9 @@ def fit(
     """Train a preset or config file on your files into a run folder: what `seqloom train` does. `parts` are classes of your own that the
     config may name, `base` is a run to begin from."""
     recipe = Recipe.of(what, overrides, data, valid, seed, parts)
-    return train(recipe if base is None else begin.based(recipe, base, overrides, parts), Path(out), threads, quiet)
+    return train(
+        recipe if base is None else begin.based(recipe, base, overrides, parts), Path(out), threads, quiet
+    )
 
 
 def finish(folder: Path, ready: Prepared, outcome: Outcome, most: int) -> None:
@@ -163,14 +198,18 @@ def finish(folder: Path, ready: Prepared, outcome: Outcome, most: int) -> None:
     Whatever becomes of the numbers, the run can be opened."""
     keep(folder, ready.model, weights(ready.model), ready.tokenizer)
     conclude(folder, ready, outcome, [])
-    numbers = evaluate.held_out(Run(folder, ready.recipe, ready.tokenizer, ready.model, ready.labels), ready.valid, most)
+    numbers = evaluate.held_out(
+        Run(folder, ready.recipe, ready.tokenizer, ready.model, ready.labels), ready.valid, most
+    )
     conclude(folder, ready, outcome, numbers)
 
 
 def conclude(folder: Path, ready: Prepared, outcome: Outcome, numbers: list[Number]) -> None:
     """Write results.json."""
     begun = {"begun": ready.begun._asdict()} if ready.begun else {}
-    files.write_whole(folder / "results.json", json.dumps({**summary(folder, outcome, numbers), **begun}, indent=1))
+    files.write_whole(
+        folder / "results.json", json.dumps({**summary(folder, outcome, numbers), **begun}, indent=1)
+    )
 
 
 def summary(folder: Path, outcome: Outcome, numbers: list[Number]) -> dict[str, Any]:

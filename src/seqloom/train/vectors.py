@@ -25,18 +25,24 @@ def begin(model: nn.Module, tokenizer: Tokenizer, say: Callable[[str], None] | N
             continue
         vectors = load(part.vectors)
         if vectors.dim != part.table.shape[1]:
-            raise ValueError(f"{part.vectors}: vectors of {vectors.dim} numbers do not fit an embedding of {part.table.shape[1]}; "
-                             f"set model.dim to {vectors.dim} or use other vectors")
+            raise ValueError(
+                f"{part.vectors}: vectors of {vectors.dim} numbers do not fit an embedding of {part.table.shape[1]}; "
+                f"set model.dim to {vectors.dim} or use other vectors"
+            )
         known = rows(vectors, tokenizer)
         if not known:
-            raise ValueError(f"{part.vectors}: not one token of the tokenizer has a vector there; use a Words tokenizer or other vectors")
+            raise ValueError(
+                f"{part.vectors}: not one token of the tokenizer has a vector there; use a Words tokenizer or other vectors"
+            )
         places = torch.tensor([token for token, _ in known])
         found = np.asarray(vectors.matrix[[row for _, row in known]], dtype=np.float32)
         with torch.no_grad():
             part.table[places] = torch.from_numpy(found).to(part.table) / part.factor
         if say:
             kept = "which stay as they are" if not part.table.requires_grad else "and learn on"
-            say(f"{name}: {len(known):,} of {tokenizer.get_vocab_size():,} tokens start from {part.vectors}, {kept}")
+            say(
+                f"{name}: {len(known):,} of {tokenizer.get_vocab_size():,} tokens start from {part.vectors}, {kept}"
+            )
 
 
 def rows(vectors: Vectors, tokenizer: Tokenizer) -> list[tuple[int, int]]:

@@ -13,7 +13,17 @@ from seqloom.translate.reason import reason
 from seqloom.translate.segments import through
 from seqloom.translate.unknown import Lexicon, learn_lexicon, read_lexicon, replaced
 
-__all__ = ["Search", "Translation", "align", "learn_lexicon", "read_lexicon", "reason", "stream", "together", "translate"]
+__all__ = [
+    "Search",
+    "Translation",
+    "align",
+    "learn_lexicon",
+    "read_lexicon",
+    "reason",
+    "stream",
+    "together",
+    "translate",
+]
 
 BLOCK = 256  # most lines worked on together
 
@@ -33,9 +43,13 @@ class Search(NamedTuple):
     def check(self, run: Run) -> None:
         """Find what does not fit before any work."""
         if run.model.continues:
-            raise ValueError(f"{run.folder}: the run is a language model; translate with a run of transformer, rnnsearch or the like")
+            raise ValueError(
+                f"{run.folder}: the run is a language model; translate with a run of transformer, rnnsearch or the like"
+            )
         if self.nbest > self.width:
-            raise ValueError(f"{self.nbest} translations need a beam at least as wide: say --beam {self.nbest}")
+            raise ValueError(
+                f"{self.nbest} translations need a beam at least as wide: say --beam {self.nbest}"
+            )
         if self.align or self.lexicon is not None:
             blocks(run, ["a"], [[run.specials.eos]], [[(0, 0)]])  # a model without attention says so
 
@@ -72,25 +86,47 @@ def translated(run: Run, texts: Sequence[str], search: Search) -> list[list[Tran
         if not parts:
             return []
         width, penalty, nbest, coverage, _, lexicon, workers = search
-        options = partial(answer, width=width, penalty=penalty, nbest=nbest, length=200, coverage=coverage, unknown=lexicon is not None)
+        options = partial(
+            answer,
+            width=width,
+            penalty=penalty,
+            nbest=nbest,
+            length=200,
+            coverage=coverage,
+            unknown=lexicon is not None,
+        )
         written = options(run, parts, workers=workers)
         return looked(run, parts, written, search)
 
     return through(texts, work, partial(joined, aligned=search.align))
 
 
-def looked(run: Run, parts: list[str], written: list[list[Answer]], search: Search) -> list[list[Translation]]:
+def looked(
+    run: Run, parts: list[str], written: list[list[Answer]], search: Search
+) -> list[list[Translation]]:
     """The answers with unknown words replaced and alignments, those that need either."""
     flat = [(part, one) for part, found in zip(parts, written, strict=True) for one in found]
     needed = [search.align or (search.lexicon is not None and run.specials.unk in one.ids) for _, one in flat]
     chosen = [pair for pair, wanted in zip(flat, needed, strict=True) if wanted]
     texts = [spelt(run.tokenizer, one.ids) for _, one in chosen]
-    made = iter(blocks(run, [part for part, _ in chosen], [one.ids for _, one in chosen], [spans for _, spans in texts]) if chosen else ())
+    made = iter(
+        blocks(
+            run, [part for part, _ in chosen], [one.ids for _, one in chosen], [spans for _, spans in texts]
+        )
+        if chosen
+        else ()
+    )
     spellings = iter(text for text, _ in texts)
     results = []
     for (part, one), wanted in zip(flat, needed, strict=True):
-        found = replaced(part, next(spellings), one.ids, next(made), search.lexicon or {}, run.specials.unk) if wanted else None
-        results.append(Translation(found.target if found else one.text, *one[1:4], found if search.align else None))
+        found = (
+            replaced(part, next(spellings), one.ids, next(made), search.lexicon or {}, run.specials.unk)
+            if wanted
+            else None
+        )
+        results.append(
+            Translation(found.target if found else one.text, *one[1:4], found if search.align else None)
+        )
     rest = iter(results)
     return [[next(rest) for _ in found] for found in written]
 
@@ -103,7 +139,11 @@ def joined(parts: list[str | list[Translation]], aligned: bool) -> list[Translat
         chosen = [part if isinstance(part, str) else part[min(rank, len(part) - 1)] for part in parts]
         told = [one for one in chosen if isinstance(one, Translation)]
         text = "".join(one if isinstance(one, str) else one.text for one in chosen)
-        numbers = sum(one.log_probability for one in told), sum(one.score for one in told), all(one.finished for one in told)
+        numbers = (
+            sum(one.log_probability for one in told),
+            sum(one.score for one in told),
+            all(one.finished for one in told),
+        )
         result.append(Translation(text, *numbers, line(chosen) if aligned else None))
     return result
 
@@ -118,7 +158,9 @@ def line(chosen: list[str | Translation]) -> Aligned:
     return Aligned(source, target, found)
 
 
-def stream(run: Run, lines: Iterable[str], search: Search = Search()) -> Iterator[tuple[str, list[Translation]]]:
+def stream(
+    run: Run, lines: Iterable[str], search: Search = Search()
+) -> Iterator[tuple[str, list[Translation]]]:
     """Each line with its translations, in order. The first block is one line, each next one twice as long: a reader at the other end of a
     pipe waits for little, and memory does not grow with the document."""
     block: list[str] = []

@@ -32,7 +32,11 @@ class Block(NamedTuple):
 
     def moved(self, source: int, target: int) -> Block:
         """The same, so many characters further on."""
-        return Block([(a + source, b + source) for a, b in self.source], [(a + target, b + target) for a, b in self.target], self.weights)
+        return Block(
+            [(a + source, b + source) for a, b in self.source],
+            [(a + target, b + target) for a, b in self.target],
+            self.weights,
+        )
 
 
 class Aligned(NamedTuple):
@@ -62,7 +66,10 @@ class Aligned(NamedTuple):
                 for word, weight in zip(words, row.tolist(), strict=True):
                     if word >= 0 and written >= 0:
                         seen[written][word] += weight
-        return [(max(counts, key=lambda word: (counts[word], -word)), written) for written, counts in sorted(seen.items())]
+        return [
+            (max(counts, key=lambda word: (counts[word], -word)), written)
+            for written, counts in sorted(seen.items())
+        ]
 
     def json(self) -> dict[str, Any]:
         """Words and tokens as `source-target` pairs, and the tokens that they count."""
@@ -100,14 +107,21 @@ def spelt(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[Span]]:
     shown = [[index for index in ids[: count + 1] if index not in hidden] for count in range(len(ids))]
     texts = [tokenizer.decode(some, skip_special_tokens=False) for some in shown]
     whole = texts[-1] if texts else ""
-    ends = [sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, whole, strict=False))) for text in texts]
+    ends = [
+        sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, whole, strict=False)))
+        for text in texts
+    ]
     return whole, list(pairwise([0, *ends]))
 
 
-def blocks(run: Run, sources: Sequence[str], targets: Sequence[Sequence[int]], spans: Sequence[list[Span]]) -> list[Block]:
+def blocks(
+    run: Run, sources: Sequence[str], targets: Sequence[Sequence[int]], spans: Sequence[list[Span]]
+) -> list[Block]:
     """For each source and the ids of a translation of it, whose tokens cover `spans`: what each token looked at, the source's frame left out."""
     ids, mask = run.encode(list(sources))
-    offsets = [encoding.offsets for encoding in run.tokenizer.encode_batch(list(sources), add_special_tokens=False)]
+    offsets = [
+        encoding.offsets for encoding in run.tokenizer.encode_batch(list(sources), add_special_tokens=False)
+    ]
     begin = len(run.specials.before)
     lengths = mask.sum(1)
     order, found = lengths.argsort(stable=True).tolist(), {}
@@ -118,9 +132,15 @@ def blocks(run: Run, sources: Sequence[str], targets: Sequence[Sequence[int]], s
         longest = int(lengths[rows[0]])
         with torch.inference_mode():
             first, state, _ = run.model.prompt(ids[rows, :longest], mask[rows, :longest], run.specials.bos)
-        for row, alpha in zip(rows, weigh(run.model, first, [targets[row] for row in rows], state), strict=True):
+        for row, alpha in zip(
+            rows, weigh(run.model, first, [targets[row] for row in rows], state), strict=True
+        ):
             size = len(offsets[row])
-            weights = alpha[:, begin : begin + size].float().numpy() if len(alpha) else np.zeros((0, size), dtype=np.float32)
+            weights = (
+                alpha[:, begin : begin + size].float().numpy()
+                if len(alpha)
+                else np.zeros((0, size), dtype=np.float32)
+            )
             found[row] = Block(list(offsets[row]), spans[row], weights)
     return [found[row] for row in range(len(sources))]
 

@@ -21,14 +21,26 @@ def po(path: Path, work: Work) -> str:
     try:
         catalogue = polib.pofile(str(path), check_for_duplicates=False)
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise ValueError(f"{path}: not a PO file ({' '.join(str(error).split())}); give one that msgfmt accepts") from None
-    todo = [entry for entry in catalogue if not entry.obsolete and entry.msgid and (entry.fuzzy or not entry.translated())]
-    texts = [text for entry in todo for text in ([entry.msgid, entry.msgid_plural] if entry.msgid_plural else [entry.msgid])]
+        raise ValueError(
+            f"{path}: not a PO file ({' '.join(str(error).split())}); give one that msgfmt accepts"
+        ) from None
+    todo = [
+        entry
+        for entry in catalogue
+        if not entry.obsolete and entry.msgid and (entry.fuzzy or not entry.translated())
+    ]
+    texts = [
+        text
+        for entry in todo
+        for text in ([entry.msgid, entry.msgid_plural] if entry.msgid_plural else [entry.msgid])
+    ]
     done = iter(work(texts))
     for entry in todo:
         if entry.msgid_plural:
             one, many = next(done), next(done)
-            entry.msgstr_plural = {number: many if number else one for number in entry.msgstr_plural or {0: "", 1: ""}}
+            entry.msgstr_plural = {
+                number: many if number else one for number in entry.msgstr_plural or {0: "", 1: ""}
+            }
         else:
             entry.msgstr = next(done)
         if "fuzzy" not in entry.flags:
@@ -49,10 +61,14 @@ def tmx(path: Path, work: Work, source: str | None, target: str) -> str:
     try:
         root = Tree.parse(path).getroot()
     except (Tree.ParseError, DefusedXmlException, OSError, ValueError) as error:
-        raise ValueError(f"{path}: not a TMX file ({' '.join(str(error).split())}); give well-formed XML without entities of its own") from None
+        raise ValueError(
+            f"{path}: not a TMX file ({' '.join(str(error).split())}); give well-formed XML without entities of its own"
+        ) from None
     header = root.find("header")
     if root.tag != "tmx" or header is None:
-        raise ValueError(f"{path}: not a TMX file (its root is <{root.tag}>); give a file with <tmx> and <header>")
+        raise ValueError(
+            f"{path}: not a TMX file (its root is <{root.tag}>); give a file with <tmx> and <header>"
+        )
     source = (source or header.get("srclang") or "").lower()
 
     def tongue(unit: Writer.Element) -> str:
@@ -61,7 +77,9 @@ def tmx(path: Path, work: Work, source: str | None, target: str) -> str:
     todo = []
     for unit in root.iter("tu"):
         have = {tongue(one): one for one in unit.findall("tuv")}
-        first = next((one for name, one in have.items() if name == source or name.split("-")[0] == source), None)
+        first = next(
+            (one for name, one in have.items() if name == source or name.split("-")[0] == source), None
+        )
         if first is not None and target.lower() not in have and (segment := first.find("seg")) is not None:
             todo.append((unit, "".join(segment.itertext())))
     for (unit, _), text in zip(todo, work([text for _, text in todo]), strict=True):

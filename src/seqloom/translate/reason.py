@@ -10,14 +10,27 @@ from seqloom.generate import why
 from seqloom.run import Run
 
 
-def reason(run: Run, text: str, wanted: str, width: int = 5, penalty: float = 0.6) -> tuple[dict[str, Any], list[str]]:
+def reason(
+    run: Run, text: str, wanted: str, width: int = 5, penalty: float = 0.6
+) -> tuple[dict[str, Any], list[str]]:
     """Where `wanted` fell off the beam that translates `text`, and whether the search or the model is to blame: a report and its lines."""
     ids, mask = run.encode([text], begin=run.model.continues)
     asked = run.tokenizer.encode(wanted, add_special_tokens=False).ids
     with torch.inference_mode():
         prompt, state, real = run.model.prompt(ids, mask, run.specials.bos)
     end, length = run.specials.eos, max(200, len(asked) + 1)
-    found = why(run.model, prompt, asked, state, real, width=width, length=length, end=end, ban=run.banned, penalty=penalty)
+    found = why(
+        run.model,
+        prompt,
+        asked,
+        state,
+        real,
+        width=width,
+        length=length,
+        end=end,
+        ban=run.banned,
+        penalty=penalty,
+    )
     answer = run.decode(found.answer.ids)
     report = {
         "verdict": found.verdict, "answer": answer, "answer score": found.answer.score, "asked": wanted, "asked score": found.score,
@@ -26,9 +39,16 @@ def reason(run: Run, text: str, wanted: str, width: int = 5, penalty: float = 0.
     }  # fmt: skip
     lines = [f"answer  {found.answer.score:9.4f}  {answer}", f"asked   {found.score:9.4f}  {wanted}"]
     if found.fell is not None:
-        before, token = run.decode(asked[: found.fell - 1]), run.decode([[*asked, end][found.fell - 1]]) or "the end"
-        gap = "it could no longer win" if found.gap is None else f"{found.gap:.4f} nats below the last one kept"
-        lines.append(f'it fell at step {found.fell}: after "{before}", "{token}" was number {found.rank} of all continuations, {gap}')
+        before, token = (
+            run.decode(asked[: found.fell - 1]),
+            run.decode([[*asked, end][found.fell - 1]]) or "the end",
+        )
+        gap = (
+            "it could no longer win" if found.gap is None else f"{found.gap:.4f} nats below the last one kept"
+        )
+        lines.append(
+            f'it fell at step {found.fell}: after "{before}", "{token}" was number {found.rank} of all continuations, {gap}'
+        )
     blame = {
         "found": "it is the answer",
         "search error": f"the search is to blame: the model scores it higher; a beam wider than {width} may find it",

@@ -58,7 +58,9 @@ def by_words(text: str) -> list[str]:
     return [text[a:b] for a, b in itertools.pairwise(cuts)]
 
 
-def through(texts: Sequence[str], work: Callable[[list[str]], list[Found]], join: Callable[[list[str | Found]], Found]) -> list[Found]:
+def through(
+    texts: Sequence[str], work: Callable[[list[str]], list[Found]], join: Callable[[list[str | Found]], Found]
+) -> list[Found]:
     """Each text with its pieces worked on, all texts' pieces in one call; `join` puts a text together again."""
     cut = [pieces(text) for text in texts]
     done = iter(work([part for text in cut for part, asked in text if asked]))

@@ -34,10 +34,14 @@ def learn_lexicon(run: Run, records: Iterable[tuple[str, str]]) -> dict[str, str
         sources, targets = one.source.split(), one.target.split()
         for source, target in one.words():
             counts[sources[source]][targets[target]] += 1
-    return {word: min(found, key=lambda other: (-found[other], other)) for word, found in sorted(counts.items())}
+    return {
+        word: min(found, key=lambda other: (-found[other], other)) for word, found in sorted(counts.items())
+    }
 
 
-def replaced(source: str, target: str, ids: Sequence[int], block: Block, lexicon: Lexicon, unknown: int | None) -> Aligned:
+def replaced(
+    source: str, target: str, ids: Sequence[int], block: Block, lexicon: Lexicon, unknown: int | None
+) -> Aligned:
     """`target`, spelt with its `unknown` tokens, with each of them replaced; its tokens' places follow."""
     text, spans, last = "", [], 0
     for token, (a, b), row in zip(ids, block.target, block.weights, strict=True):
@@ -47,7 +51,9 @@ def replaced(source: str, target: str, ids: Sequence[int], block: Block, lexicon
             text += target[a:b]
         else:
             gap = len(target[a:b]) - len(target[a:b].lstrip())  # the space before a word belongs to its token
-            alone = (a + gap == 0 or target[a + gap - 1].isspace()) and (b == len(target) or target[b].isspace())
+            alone = (a + gap == 0 or target[a + gap - 1].isspace()) and (
+                b == len(target) or target[b].isspace()
+            )
             text += target[a : a + gap] + chosen(source, block.source[int(row.argmax())], alone, lexicon)
         spans.append((start, len(text)))
         last = b

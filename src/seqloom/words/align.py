@@ -11,6 +11,8 @@ def procrustes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     Rows are pairs. The lecture takes the SVD of Yᵀ X and prints the same U Vᵀ, which is this one's transpose.
     """
     if x.ndim != 2 or x.shape != y.shape:
-        raise ValueError(f"pairs of vectors of one size are needed, not arrays of shape {x.shape} and {y.shape}")
+        raise ValueError(
+            f"pairs of vectors of one size are needed, not arrays of shape {x.shape} and {y.shape}"
+        )
     u, _, vt = np.linalg.svd(x.T @ y)
     return u @ vt

@@ -72,9 +72,17 @@ def logistic(x: Any, y: np.ndarray, labels: list[str], features: Features, penal
     """P(1 | x) = σ(w·x + b); with more labels than two, each against all others  [B2]."""
     if len(labels) == 2:
         weights, bias = _regression(x, y, penalty)
-        return Classifier(features, labels, np.concatenate([0 * weights, weights]), np.concatenate([0 * bias, bias]))
+        return Classifier(
+            features, labels, np.concatenate([0 * weights, weights]), np.concatenate([0 * bias, bias])
+        )
     found = [_regression(x, y == label, penalty) for label in range(len(labels))]
-    return Classifier(features, labels, np.concatenate([w for w, _ in found]), np.concatenate([b for _, b in found]), each=True)
+    return Classifier(
+        features,
+        labels,
+        np.concatenate([w for w, _ in found]),
+        np.concatenate([b for _, b in found]),
+        each=True,
+    )
 
 
 def softmax(x: Any, y: np.ndarray, labels: list[str], features: Features, penalty: float) -> Classifier:
@@ -85,7 +93,9 @@ def softmax(x: Any, y: np.ndarray, labels: list[str], features: Features, penalt
     """
     if len(labels) == 2:
         weights, bias = _regression(x, y, 2 * penalty)
-        return Classifier(features, labels, np.concatenate([-weights, weights]) / 2, np.concatenate([-bias, bias]) / 2)
+        return Classifier(
+            features, labels, np.concatenate([-weights, weights]) / 2, np.concatenate([-bias, bias]) / 2
+        )
     return Classifier(features, labels, *_regression(x, y, penalty))
 
 
@@ -97,7 +107,9 @@ def _regression(x: Any, y: np.ndarray, penalty: float) -> tuple[np.ndarray, np.n
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a fit that is still improving after so long is as good as it will matter
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # a fit that is still improving after so long is as good as it will matter
         fitted = LogisticRegression(C=penalty, max_iter=1000).fit(x, y)
     return fitted.coef_, fitted.intercept_
 
@@ -113,14 +125,23 @@ class Cell(NamedTuple):
 
 
 def compare(
-    sets: Sequence[Features], train: tuple[list[str], list[str]], test: tuple[list[str], list[str]], facts: dict[str, object], seed: int = 0
+    sets: Sequence[Features],
+    train: tuple[list[str], list[str]],
+    test: tuple[list[str], list[str]],
+    facts: dict[str, object],
+    seed: int = 0,
 ) -> list[Cell]:
     """Every classifier over every feature set, fitted on (texts, labels) and measured on others."""
     labels = sorted(set(train[1]))
     if len(labels) < 2:
-        raise ValueError(f"all training texts have the one label {labels[0]!r}; a classifier needs two or more")
+        raise ValueError(
+            f"all training texts have the one label {labels[0]!r}; a classifier needs two or more"
+        )
     number = {label: at for at, label in enumerate(labels)}
-    y, wanted = np.array([number[label] for label in train[1]]), np.array([number.get(label, -1) for label in test[1]])
+    y, wanted = (
+        np.array([number[label] for label in train[1]]),
+        np.array([number.get(label, -1) for label in test[1]]),
+    )
     held = np.zeros(len(y), dtype=bool)
     held[np.random.default_rng(seed).permutation(len(y))[: len(y) // 10]] = True
     tunable = held.any() and len(set(y[~held])) == len(labels)
@@ -136,22 +157,50 @@ def compare(
                     best, accuracy = penalty, right
             fitted = fit(x, y, labels, features, best)
             hits = int((fitted._scores(new).argmax(1) == wanted).sum())
-            told = {"features": features.name, "classifier": name, "C": best, "texts": len(wanted), **facts, "seed": seed}
+            told = {
+                "features": features.name,
+                "classifier": name,
+                "C": best,
+                "texts": len(wanted),
+                **facts,
+                "seed": seed,
+            }
             figure = Number(f"{features.name}, {name}", hits / len(wanted), sign("accuracy", told))
-            cells.append(Cell(features.name, name, Score(figure, *wilson(hits, len(wanted)), len(wanted), len(wanted)), accuracy, fitted))
+            cells.append(
+                Cell(
+                    features.name,
+                    name,
+                    Score(figure, *wilson(hits, len(wanted)), len(wanted), len(wanted)),
+                    accuracy,
+                    fitted,
+                )
+            )
     return cells
 
 
 def save(classifier: Classifier, folder: str | Path, about: dict[str, Any] | None = None) -> None:
     """Write a classifier as classifier.json and classifier.npz into a new folder; no pickle."""
     features = classifier.features
-    arrays = {"weights": classifier.weights, "bias": classifier.bias, "squares": classifier.squares, "idf": features.idf, "table": features.table}
+    arrays = {
+        "weights": classifier.weights,
+        "bias": classifier.bias,
+        "squares": classifier.squares,
+        "idf": features.idf,
+        "table": features.table,
+    }
     known = {
-        "format": OURS, "labels": classifier.labels, "each": classifier.each, "features": features.name, "ngrams": features.ngrams,
-        "words": features.words, "about": about or {},
+        "format": OURS,
+        "labels": classifier.labels,
+        "each": classifier.each,
+        "features": features.name,
+        "ngrams": features.ngrams,
+        "words": features.words,
+        "about": about or {},
     }
     with formats.new_folder(folder) as draft:
-        np.savez(draft / "classifier.npz", **{name: array for name, array in arrays.items() if array is not None})
+        np.savez(
+            draft / "classifier.npz", **{name: array for name, array in arrays.items() if array is not None}
+        )
         (draft / "classifier.json").write_text(json.dumps(known, ensure_ascii=False), "utf-8")
 
 
@@ -164,9 +213,17 @@ def load(folder: str | Path) -> Classifier:
             arrays = dict(stored)
         if known["format"] != OURS:
             raise ValueError(f"its format is {known['format']!r}")
-        features = Features(known["features"], known["words"], known["ngrams"], arrays.get("idf"), arrays.get("table"))
-        return Classifier(features, known["labels"], arrays["weights"], arrays["bias"], arrays.get("squares"), known["each"])
+        features = Features(
+            known["features"], known["words"], known["ngrams"], arrays.get("idf"), arrays.get("table")
+        )
+        return Classifier(
+            features, known["labels"], arrays["weights"], arrays["bias"], arrays.get("squares"), known["each"]
+        )
     except FileNotFoundError:
-        raise ValueError(f"{folder}: no classifier there; make one with: seqloom classify TRAIN TEST --out {folder}") from None
+        raise ValueError(
+            f"{folder}: no classifier there; make one with: seqloom classify TRAIN TEST --out {folder}"
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{folder}: a damaged classifier ({error}); make it again with: seqloom classify TRAIN TEST --out FOLDER") from None
+        raise ValueError(
+            f"{folder}: a damaged classifier ({error}); make it again with: seqloom classify TRAIN TEST --out FOLDER"
+        ) from None

@@ -34,7 +34,9 @@ class Scratch(NamedTuple):
 @intrinsic
 def lowest(context, bits):
     """The place of the lowest bit that is set: one instruction, which numba has no name for."""
-    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], ir.IntType(1)(1))
+    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.cttz(
+        args[0], ir.IntType(1)(1)
+    )
 
 
 @njit(nogil=True, cache=True)
@@ -126,7 +128,9 @@ def count(
         for group in range(heads[word], heads[word + 1], AHEAD):
             near = places[group : min(group + AHEAD, heads[word + 1])]
             for place in near:  # many loads wait for memory at once here; one after another in the loop below
-                row.warm[0] += stream[max(place - len(left), 0)] + stream[min(place + len(right), len(stream) - 1)]
+                row.warm[0] += (
+                    stream[max(place - len(left), 0)] + stream[min(place + len(right), len(stream) - 1)]
+                )
             for place in near:
                 for d in range(len(left)):
                     context = stream[place - 1 - d]
@@ -146,7 +150,13 @@ def count(
 
 @njit(nogil=True, cache=True)
 def merge(
-    starts: np.ndarray, old_columns: np.ndarray, old_values: np.ndarray, row: Scratch, lengths: np.ndarray, columns: np.ndarray, values: np.ndarray
+    starts: np.ndarray,
+    old_columns: np.ndarray,
+    old_values: np.ndarray,
+    row: Scratch,
+    lengths: np.ndarray,
+    columns: np.ndarray,
+    values: np.ndarray,
 ) -> int:
     """The sum of several matrices, as `count` gives it: row w of matrix r is the old cells from starts[r, w] to starts[r, w + 1]."""
     n = 0

@@ -37,7 +37,9 @@ class Crew:
     def __exit__(self, *error: object) -> None:
         self.pool.shutdown(cancel_futures=True)
 
-    def write(self, bounds: np.ndarray, work: Callable[..., int], columns: BinaryIO, values: BinaryIO) -> np.ndarray:
+    def write(
+        self, bounds: np.ndarray, work: Callable[..., int], columns: BinaryIO, values: BinaryIO
+    ) -> np.ndarray:
         """Appends all rows of a matrix to two files; returns how many cells each row has.
 
         `bounds` holds the most cells each row can have; work(first, last, scratch, lengths, columns, values) makes the rows of a block.

@@ -25,7 +25,9 @@ def one_hot(ids: np.ndarray, size: int) -> csr_array:
     """(n, V): row i is all zeros but a 1 at column ids[i] [A1, X26]."""
     ids = np.asarray(ids)
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-        raise ValueError(f"ids from {ids.min()} to {ids.max()} do not fit {size} words; encode with the same vocabulary")
+        raise ValueError(
+            f"ids from {ids.min()} to {ids.max()} do not fit {size} words; encode with the same vocabulary"
+        )
     return csr_array((np.ones(len(ids)), ids, np.arange(len(ids) + 1)), (len(ids), size))
 
 
@@ -63,7 +65,9 @@ class Cells(NamedTuple):
     def matrix(self) -> csr_array:
         """(V, V), without a copy up to two billion cells: pages are read from the disk when they are used."""
         size, cells = len(self.starts) - 1, len(self.columns)
-        starts = self.starts.astype(np.int32) if cells <= np.iinfo(np.int32).max else self.starts  # scipy wants them like the columns
+        starts = (
+            self.starts.astype(np.int32) if cells <= np.iinfo(np.int32).max else self.starts
+        )  # scipy wants them like the columns
         return csr_array((self.values, self.columns, starts), (size, size))
 
     @classmethod
@@ -71,7 +75,9 @@ class Cells(NamedTuple):
         """The counts that `cooccurrences` has left in a folder."""
         folder = Path(folder)
         if not (folder / STARTS).is_file():
-            raise ValueError(f"{folder}: there are no finished counts here; make them with cooccurrences(…, folder=…)")
+            raise ValueError(
+                f"{folder}: there are no finished counts here; make them with cooccurrences(…, folder=…)"
+            )
         starts = np.fromfile(folder / STARTS, np.int64)
         columns, values = mapped(folder / COLUMNS, np.int32), mapped(folder / VALUES, np.float64)
         if not len(columns) == len(values) == starts[-1]:
@@ -97,7 +103,9 @@ def cooccurrences(
     """
     weights = np.array([weight(distance) for distance in range(1, window + 1)], np.float64)
     if window < 1 or not (weights > 0).all():
-        raise ValueError(f"a window of {window} words with weights {weights.tolist()} counts nothing somewhere; give 1 or more, weights above 0")
+        raise ValueError(
+            f"a window of {window} words with weights {weights.tolist()} counts nothing somewhere; give 1 or more, weights above 0"
+        )
     if side not in ("both", "left", "right"):
         raise ValueError(f"side {side!r} is unknown; give 'both', 'left' or 'right'")
     if threads < 1:
@@ -113,7 +121,9 @@ def cooccurrences(
             def file(name: str | None = None) -> BinaryIO:
                 if name:
                     return stack.enter_context(open(place / name, "w+b", buffering=0))
-                return stack.enter_context(tempfile.TemporaryFile(dir=place, buffering=0))  # goes with its last user, even a killed one
+                return stack.enter_context(
+                    tempfile.TemporaryFile(dir=place, buffering=0)
+                )  # goes with its last user, even a killed one
 
             if folder:
                 (place / STARTS).unlink(missing_ok=True)  # written last: with it the counts are finished
@@ -121,8 +131,14 @@ def cooccurrences(
             if piece >= len(corpus.ids):
                 lengths = _count(corpus, 0, len(corpus.ids), left, right, crew, columns, values)
             else:
-                lengths = _count_pieces(corpus, piece, left, right, crew, columns, values, [file(), file(), file()])
-            cells = Cells(np.concatenate([[0], np.cumsum(lengths)]), mapped(columns, np.int32), mapped(values, np.float64))
+                lengths = _count_pieces(
+                    corpus, piece, left, right, crew, columns, values, [file(), file(), file()]
+                )
+            cells = Cells(
+                np.concatenate([[0], np.cumsum(lengths)]),
+                mapped(columns, np.int32),
+                mapped(values, np.float64),
+            )
         if folder:
             write_whole(place / STARTS, cells.starts.tobytes())
     except OSError as error:
@@ -135,13 +151,22 @@ def _plan(words: int, size: int, window: int, memory: int, threads: int) -> tupl
     fixed = threads * 13 * size + 64 * size + 16 * window  # scratch; heads, bounds, lengths and starts
     each, least = CELL * (threads + 1), 12 * 4000  # 12 bytes a word: its id, its place and, at worst, an edge
     if memory < fixed + each * size + least:
-        raise ValueError(f"{memory:,} bytes of memory are too few to count {size:,} words; give at least {fixed + each * size + least:,}")
+        raise ValueError(
+            f"{memory:,} bytes of memory are too few to count {size:,} words; give at least {fixed + each * size + least:,}"
+        )
     buffer = max(size, min(2_000_000, memory * 2 // 5 // each, (memory - fixed - least) // each))
     return min((memory - fixed - each * buffer) // 12, 1 << 30, max(words, 1)), buffer
 
 
 def _count_pieces(
-    corpus: Corpus, piece: int, left: np.ndarray, right: np.ndarray, crew: Crew, columns: BinaryIO, values: BinaryIO, parts: list[BinaryIO]
+    corpus: Corpus,
+    piece: int,
+    left: np.ndarray,
+    right: np.ndarray,
+    crew: Crew,
+    columns: BinaryIO,
+    values: BinaryIO,
+    parts: list[BinaryIO],
 ) -> np.ndarray:
     """Counts piece by piece into the files of parts, then adds the pieces up row by row."""
     cells, bounds = 0, np.zeros(crew.size, np.int64)
@@ -162,13 +187,22 @@ def _count_pieces(
 
 
 def _count(
-    corpus: Corpus, begin: int, end: int, left: np.ndarray, right: np.ndarray, crew: Crew, columns: BinaryIO, values: BinaryIO
+    corpus: Corpus,
+    begin: int,
+    end: int,
+    left: np.ndarray,
+    right: np.ndarray,
+    crew: Crew,
+    columns: BinaryIO,
+    values: BinaryIO,
 ) -> np.ndarray:
     """Counts the contexts of the words begin … end − 1, some of which lie before and after these."""
     low, high = max(begin - len(left), 0), min(end + len(right), len(corpus.ids))
     ids = corpus.ids[low:high]
     if len(ids) and not 0 <= ids.min() <= ids.max() < crew.size:
-        raise ValueError(f"ids from {ids.min()} to {ids.max()} do not fit {crew.size} words; encode with the same vocabulary")
+        raise ValueError(
+            f"ids from {ids.min()} to {ids.max()} do not fit {crew.size} words; encode with the same vocabulary"
+        )
     first, last = np.searchsorted(corpus.starts, [low, high], "right")
     stream = np.empty(len(ids) + (last - first) + 2, np.int32)
     stream = stream[: lay(corpus.ids, corpus.starts, first, low, high, stream)]

@@ -45,7 +45,13 @@ def read_numbers(data, out, left):
                 at += 1
             plain = at > first
             exponent += -power if down else power
-        if digits == 0 or (at < size and data[at] != 32) or mantissa >= MOST or exponent < -22 or exponent > 22:
+        if (
+            digits == 0
+            or (at < size and data[at] != 32)
+            or mantissa >= MOST
+            or exponent < -22
+            or exponent > 22
+        ):
             plain = False
         while at < size and data[at] != 32:
             at += 1

@@ -33,10 +33,22 @@ class Score(NamedTuple):
     asked: int
 
     def json(self) -> dict[str, Any]:
-        return {**self.number.json(), "low": self.low, "high": self.high, "known": self.known, "asked": self.asked}
+        return {
+            **self.number.json(),
+            "low": self.low,
+            "high": self.high,
+            "known": self.known,
+            "asked": self.asked,
+        }
 
 
-def evaluate(vectors: Vectors, path: str | Path, fold: bool = True, most: int | None = None, method: Literal["add", "mul"] = "add") -> list[Score]:
+def evaluate(
+    vectors: Vectors,
+    path: str | Path,
+    fold: bool = True,
+    most: int | None = None,
+    method: Literal["add", "mul"] = "add",
+) -> list[Score]:
     """The scores of a file of either kind: analogies begin with a `: section` line or have four words a line, similarities a number."""
     if is_analogies(path):
         return analogies(vectors, path, method, fold, most)
@@ -49,9 +61,15 @@ def similarities(vectors: Vectors, path: str | Path, fold: bool = True, most: in
 
     rows = _rows(vectors, fold, most)
     judged = list(pairs(path))
-    known = [(rows[_key(a, fold)], rows[_key(b, fold)], score) for a, b, score in judged if _key(a, fold) in rows and _key(b, fold) in rows]
+    known = [
+        (rows[_key(a, fold)], rows[_key(b, fold)], score)
+        for a, b, score in judged
+        if _key(a, fold) in rows and _key(b, fold) in rows
+    ]
     if len(known) < 4:
-        raise ValueError(f"{path}: only {len(known)} of {len(judged)} pairs have vectors; a correlation needs four: use vectors of more words")
+        raise ValueError(
+            f"{path}: only {len(known)} of {len(judged)} pairs have vectors; a correlation needs four: use vectors of more words"
+        )
     one, other, scores = zip(*known, strict=True)
     u, v = (np.asarray(vectors.matrix[list(side)], dtype=np.float64) for side in (one, other))
     lengths = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
@@ -64,7 +82,11 @@ def similarities(vectors: Vectors, path: str | Path, fold: bool = True, most: in
 
 
 def analogies(
-    vectors: Vectors, path: str | Path, method: Literal["add", "mul"] = "add", fold: bool = True, most: int | None = None
+    vectors: Vectors,
+    path: str | Path,
+    method: Literal["add", "mul"] = "add",
+    fold: bool = True,
+    most: int | None = None,
 ) -> list[Score]:
     """Accuracy on `a b c d` lines (a : b = c : d) under `: section` lines: each section, both groups where there are grammatical
     sections (`gram…`), the total. `method` is 3CosAdd or 3CosMul; the words of a question are never its answer. `fold` ignores case: of
@@ -81,7 +103,9 @@ def analogies(
                 place.append(section)
     total = sum(len(lines_) for _, lines_ in sections)
     if not asked:
-        raise ValueError(f"{path}: none of its {total:,} questions has vectors for all four words; use vectors of more words")
+        raise ValueError(
+            f"{path}: none of its {total:,} questions has vectors for all four words; use vectors of more words"
+        )
     right = answers(vectors, np.array(asked), np.array(sorted(rows.values())), method) == np.array(wanted)
     of = np.array(place)
     facts = {"method": f"3Cos{method.capitalize()}", **_facts(vectors, path, fold, most)}
@@ -89,18 +113,27 @@ def analogies(
     def score(name: str, chosen: list[int]) -> Score:
         hits, known = int(right[np.isin(of, chosen)].sum()), int(np.isin(of, chosen).sum())
         count = sum(len(sections[one][1]) for one in chosen)
-        number = Number(name, hits / known if known else math.nan, sign("analogies", {"section": name, "questions": f"{known}/{count}", **facts}))
+        number = Number(
+            name,
+            hits / known if known else math.nan,
+            sign("analogies", {"section": name, "questions": f"{known}/{count}", **facts}),
+        )
         return Score(number, *wilson(hits, known), known, count)
 
     everything = list(range(len(sections)))
     scores = [score(name, [one]) for one, (name, _) in enumerate(sections)]
     grammatical = [one for one in everything if sections[one][0].startswith("gram")]
     if grammatical and len(grammatical) < len(everything):
-        scores += [score("semantic", [one for one in everything if one not in grammatical]), score("syntactic", grammatical)]
+        scores += [
+            score("semantic", [one for one in everything if one not in grammatical]),
+            score("syntactic", grammatical),
+        ]
     return [*scores, score("total", everything)]
 
 
-def answers(vectors: Vectors, asked: np.ndarray, candidates: np.ndarray, method: Literal["add", "mul"] = "add") -> np.ndarray:
+def answers(
+    vectors: Vectors, asked: np.ndarray, candidates: np.ndarray, method: Literal["add", "mul"] = "add"
+) -> np.ndarray:
     """The row (Q,) among the ascending `candidates` that answers each question of rows (Q, 3).
 
     cos(x, b − a + c) ∝ cos(x, b) − cos(x, a) + cos(x, c), so the cosines of all candidates with the few different words of the
@@ -138,13 +171,21 @@ def _improve(cosines, which, asked, here, multiply, best, found):
         if top > best[q]:
             for x in range(len(here)):
                 score = b[x] * c[x] / (a[x] + np.float32(EPSILON)) if multiply else b[x] - a[x] + c[x]
-                if score > best[q] and here[x] != asked[q, 0] and here[x] != asked[q, 1] and here[x] != asked[q, 2]:
+                if (
+                    score > best[q]
+                    and here[x] != asked[q, 0]
+                    and here[x] != asked[q, 1]
+                    and here[x] != asked[q, 2]
+                ):
                     best[q], found[q] = score, here[x]
 
 
 def correlation_interval(rho: float, count: int) -> tuple[float, float]:
     """The 95 % interval of a rank correlation: tanh(atanh ρ ± 1.96 √((1 + ρ²/2) / (n − 3)))   (Bonett and Wright 2000)."""
-    centre, width = math.atanh(max(-1 + 1e-15, min(rho, 1 - 1e-15))), 1.959964 * math.sqrt((1 + rho * rho / 2) / max(count - 3, 1))
+    centre, width = (
+        math.atanh(max(-1 + 1e-15, min(rho, 1 - 1e-15))),
+        1.959964 * math.sqrt((1 + rho * rho / 2) / max(count - 3, 1)),
+    )
     return math.tanh(centre - width), math.tanh(centre + width)
 
 
@@ -166,19 +207,27 @@ def pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
             continue
         if separator is None:
             separator = next((one for one in "\t,;" if one in line), " ")
-        cells = line.split() if separator == " " else [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+        cells = (
+            line.split()
+            if separator == " "
+            else [cell.strip() for cell in next(csv.reader([line], delimiter=separator))]
+        )
         numbers = [place for place, cell in enumerate(cells) if place > 1 and _float(cell)]
         if column is None:
             if not numbers:
                 if number == 1:
                     continue  # a header
-                raise ValueError(f"{path}:{number}: no two words and a number; give lines such as: tiger<TAB>cat<TAB>7.35")
+                raise ValueError(
+                    f"{path}:{number}: no two words and a number; give lines such as: tiger<TAB>cat<TAB>7.35"
+                )
             column = numbers[0]
         if column not in numbers:
             raise ValueError(f"{path}:{number}: no number in column {column + 1}; repair the line")
         yield cells[0], cells[1], float(cells[column])
     if column is None:
-        raise ValueError(f"{path}: no two words and a number on any line; give lines such as: tiger<TAB>cat<TAB>7.35")
+        raise ValueError(
+            f"{path}: no two words and a number on any line; give lines such as: tiger<TAB>cat<TAB>7.35"
+        )
 
 
 def questions(path: str | Path) -> Iterator[tuple[str, list[list[str]]]]:
@@ -191,7 +240,9 @@ def questions(path: str | Path) -> Iterator[tuple[str, list[list[str]]]]:
             name, found = line[1:].strip(), []
         elif words := line.split():
             if len(words) != 4:
-                raise ValueError(f"{path}:{number}: {len(words)} words; an analogy has four, as in: Athens Greece Oslo Norway")
+                raise ValueError(
+                    f"{path}:{number}: {len(words)} words; an analogy has four, as in: Athens Greece Oslo Norway"
+                )
             found.append(words)
     if found:
         yield name, found
@@ -201,7 +252,9 @@ def is_analogies(path: str | Path) -> bool:
     """Whether a file holds analogies rather than scored pairs."""
     first = next((line for line in lines(path) if line.strip() and not line.startswith("#")), "")
     words = first.split()
-    return first.startswith(":") or (len(words) == 4 and not any(map(_float, words)) and not any(mark in first for mark in "\t,;"))
+    return first.startswith(":") or (
+        len(words) == 4 and not any(map(_float, words)) and not any(mark in first for mark in "\t,;")
+    )
 
 
 def _float(text: str) -> bool:

@@ -42,7 +42,9 @@ class Features(NamedTuple):
 def tokens(text: str, ngrams: int = 1) -> list[str]:
     """The lower-cased words and marks of a text, and with `ngrams` above 1 also the runs of so many of them, joined by a space."""
     words = WORD.findall(text.lower())
-    return words + [" ".join(words[at : at + n]) for n in range(2, ngrams + 1) for at in range(len(words) - n + 1)]
+    return words + [
+        " ".join(words[at : at + n]) for n in range(2, ngrams + 1) for at in range(len(words) - n + 1)
+    ]
 
 
 def counts(texts: Sequence[str], words: Sequence[str], ngrams: int = 1) -> csr_array:
@@ -59,7 +61,9 @@ def bag(texts: Sequence[str], minimum: int = 1, ngrams: int = 1) -> Features:
         found.update(tokens(text, ngrams))
     words = [word for word, count in found.most_common() if count >= minimum]
     if not words:
-        raise ValueError(f"no word of the training texts occurs {minimum} times; lower --minimum or give more text")
+        raise ValueError(
+            f"no word of the training texts occurs {minimum} times; lower --minimum or give more text"
+        )
     return Features("bag of words", words, ngrams)
 
 
@@ -81,7 +85,9 @@ def latent(weighted: Features, texts: Sequence[str], dim: int = 100, seed: int =
 
 def averaged(vectors: Vectors, texts: Sequence[str], name: str) -> Features:
     """The mean of the vectors of a text's words  [A9–A12]."""
-    return _scaled(Features(name, list(vectors.words), table=np.asarray(vectors.matrix, dtype=np.float64)), texts)
+    return _scaled(
+        Features(name, list(vectors.words), table=np.asarray(vectors.matrix, dtype=np.float64)), texts
+    )
 
 
 def _scaled(features: Features, texts: Sequence[str]) -> Features:

@@ -101,9 +101,13 @@ def pieces(path: str | Path) -> Pieces:
             if b"\n" not in head:  # thousands of numbers on the first line
                 head += file.readline(HEAD << 8)
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such file or folder; give a file of vectors or a folder of them") from None
+        raise ValueError(
+            f"{path}: no such file or folder; give a file of vectors or a folder of them"
+        ) from None
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); give a file of vectors") from None
+        raise ValueError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error}); give a file of vectors"
+        ) from None
     if not head.strip():
         raise ValueError(f"{path}: the file is empty; give a file of vectors")
     if head.startswith(FASTTEXT):
@@ -114,7 +118,9 @@ def pieces(path: str | Path) -> Pieces:
         count, dim = map(int, said.groups())
         fields = rest.split(b"\n", 1)[0].split()
         if count < 1 or dim < 1:
-            raise ValueError(f"{path}:1: the first line promises {count} words of {dim} numbers; give a file with vectors")
+            raise ValueError(
+                f"{path}:1: the first line promises {count} words of {dim} numbers; give a file with vectors"
+            )
         if _numbers(fields[1:]) and len(fields) > dim:
             return Pieces("word2vec", dim, meta, _lines(path, dim, count))
         if not (len(fields) == 2 and _numbers(fields[1:])):
@@ -123,8 +129,10 @@ def pieces(path: str | Path) -> Pieces:
             return Pieces("word2vec", dim, meta, _lines(path, dim, count))
     fields = first.rstrip(b" \r").split(b" ")
     if len(fields) < 2 or not _numbers(fields[1:]):
-        raise ValueError(f"{path}:1: neither a header (words, size) nor a word and its numbers; "
-                         "give vectors in word2vec's, GloVe's or fastText's form, or a folder of ours")
+        raise ValueError(
+            f"{path}:1: neither a header (words, size) nor a word and its numbers; "
+            "give vectors in word2vec's, GloVe's or fastText's form, or a folder of ours"
+        )
     return Pieces("glove", len(fields) - 1, meta, _lines(path, len(fields) - 1, None))
 
 
@@ -184,21 +192,35 @@ def _open_folder(folder: Path) -> Vectors:
     except (OSError, ValueError, KeyError, TypeError):
         known = False
     if not known:
-        raise ValueError(f"{folder}: no folder of vectors (it has no meta.json of ours); make one with: seqloom vectors train FILE --out FOLDER")
+        raise ValueError(
+            f"{folder}: no folder of vectors (it has no meta.json of ours); make one with: seqloom vectors train FILE --out FOLDER"
+        )
     try:
         matrix = np.load(folder / "vectors.npy", mmap_mode="r", allow_pickle=False)
         words = (folder / "words.txt").read_bytes().decode().split("\n")[:-1]
         grams = None
         if "subwords" in meta["about"]:
-            grams = Grams(Subwords(**meta["about"]["subwords"]), np.load(folder / "buckets.npy", mmap_mode="r", allow_pickle=False))
+            grams = Grams(
+                Subwords(**meta["about"]["subwords"]),
+                np.load(folder / "buckets.npy", mmap_mode="r", allow_pickle=False),
+            )
     except (OSError, ValueError, EOFError, TypeError, KeyError) as error:
         raise ValueError(f"{folder}: damaged ({' '.join(str(error).split())}); write it again") from None
     if matrix.ndim != 2 or len(words) != len(matrix):
-        raise ValueError(f"{folder}: damaged: words.txt has {len(words):,} words, vectors.npy the shape {matrix.shape}; write it again")
+        raise ValueError(
+            f"{folder}: damaged: words.txt has {len(words):,} words, vectors.npy the shape {matrix.shape}; write it again"
+        )
     return Vectors(words, matrix, meta["about"], grams)
 
 
-def _write(path: Path, form: Form, blocks: Iterable[tuple[list[str], np.ndarray]], count: int, dim: int, meta: dict[str, Any]) -> None:
+def _write(
+    path: Path,
+    form: Form,
+    blocks: Iterable[tuple[list[str], np.ndarray]],
+    count: int,
+    dim: int,
+    meta: dict[str, Any],
+) -> None:
     if form == "folder":
         with new_folder(path) as draft:
             _write_folder(draft, blocks, dim, meta)
@@ -208,7 +230,9 @@ def _write(path: Path, form: Form, blocks: Iterable[tuple[list[str], np.ndarray]
             if form != "glove":
                 file.write(f"{count} {dim}\n".encode())
             for words, rows in blocks:
-                file.write(b"".join(_packed_rows(words, rows) if form == "binary" else _text_rows(words, rows)))
+                file.write(
+                    b"".join(_packed_rows(words, rows) if form == "binary" else _text_rows(words, rows))
+                )
         fsync_file(draft)
 
 
@@ -244,19 +268,33 @@ def free(path: str | Path) -> None:
         raise ValueError(f"{path}: exists already; choose another --out, or remove it first")
 
 
-def _write_folder(folder: Path, blocks: Iterable[tuple[list[str], np.ndarray]], dim: int, meta: dict[str, Any]) -> None:
+def _write_folder(
+    folder: Path, blocks: Iterable[tuple[list[str], np.ndarray]], dim: int, meta: dict[str, Any]
+) -> None:
     rows_written = 0
     with (folder / "vectors.npy").open("wb") as numbers, (folder / "words.txt").open("wb") as names:
-        for last in (False, True):  # the header is written again when the count is known: numpy leaves room in it for that
+        for last in (
+            False,
+            True,
+        ):  # the header is written again when the count is known: numpy leaves room in it for that
             numbers.seek(0)
-            np.lib.format.write_array_header_1_0(numbers, {"descr": "<f4", "fortran_order": False, "shape": (rows_written, dim)})
+            np.lib.format.write_array_header_1_0(
+                numbers, {"descr": "<f4", "fortran_order": False, "shape": (rows_written, dim)}
+            )
             for words, rows in () if last else blocks:
                 if odd := next((word for word in words if "\n" in word), None):
-                    raise ValueError(f"the word {odd!r} holds a line end and cannot stand in words.txt; leave it out")
+                    raise ValueError(
+                        f"the word {odd!r} holds a line end and cannot stand in words.txt; leave it out"
+                    )
                 names.write("".join(f"{word}\n" for word in words).encode())
                 numbers.write(np.ascontiguousarray(rows, "<f4"))
                 rows_written += len(words)
-    write_whole(folder / "meta.json", json.dumps({"format": OURS, "words": rows_written, "dim": dim, "about": meta}, ensure_ascii=False, indent=1))
+    write_whole(
+        folder / "meta.json",
+        json.dumps(
+            {"format": OURS, "words": rows_written, "dim": dim, "about": meta}, ensure_ascii=False, indent=1
+        ),
+    )
 
 
 def _text_rows(words: Iterable[str], rows: np.ndarray) -> Iterator[bytes]:
@@ -274,5 +312,7 @@ def _packed_rows(words: Iterable[str], rows: np.ndarray) -> Iterator[bytes]:
 
 def _speakable(word: str) -> str:
     if " " in word or "\n" in word or not word:
-        raise ValueError(f"the word {word!r} cannot stand in this form, where a space ends a word; keep the vectors as a folder")
+        raise ValueError(
+            f"the word {word!r} cannot stand in this form, where a space ends a word; keep the vectors as a folder"
+        )
     return word

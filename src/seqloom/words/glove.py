@@ -74,14 +74,25 @@ def train(
     `folder`, by default the user's cache); `memory` bounds what they take at a time, the parameters apart. The same seed and memory give
     the same bits, whatever the number of threads.
     """
-    for name, value in {"dim": dim, "iterations": iterations, "x_max": x_max, "rate": rate, "threads": threads}.items():
+    for name, value in {
+        "dim": dim,
+        "iterations": iterations,
+        "x_max": x_max,
+        "rate": rate,
+        "threads": threads,
+    }.items():
         if not value > 0:
             raise ValueError(f"{name} is {value}, but must be above 0")
     if not len(cells.values):
         raise ValueError("the co-occurrence matrix has no cells; count a longer text or a wider window")
     size = len(cells.starts) - 1
-    if not (0 <= cells.columns.min() <= cells.columns.max() < size and 0 < cells.values.min() <= cells.values.max() < np.inf):
-        raise ValueError(f"the co-occurrence matrix has columns beyond its {size} rows, or counts that have no logarithm; count again")
+    if not (
+        0 <= cells.columns.min() <= cells.columns.max() < size
+        and 0 < cells.values.min() <= cells.values.max() < np.inf
+    ):
+        raise ValueError(
+            f"the co-occurrence matrix has columns beyond its {size} rows, or counts that have no logarithm; count again"
+        )
     half = -(-(dim + 1) // 16) * 16  # both halves of a row start at a line of the cache
     blocks = _blocks(size, half, len(cells.values), memory)
     height = -(-size // blocks)
@@ -96,14 +107,18 @@ def train(
     losses = []
     with ThreadPoolExecutor(threads) as pool:
         for iteration in range(1, iterations + 1):
-            loss = _iterate(tiles, heads, words, contexts, dim, np.float32(rate), pool, random) / len(cells.values)
+            loss = _iterate(tiles, heads, words, contexts, dim, np.float32(rate), pool, random) / len(
+                cells.values
+            )
             if not np.isfinite(loss):
                 raise ValueError(f"the loss is {loss} in iteration {iteration}; give a rate below {rate}")
             losses.append(loss)
             if progress:
                 progress(iteration, loss)
     found = words[places], contexts[places]
-    return Glove(*(rows[:, :dim].copy() for rows in found), *(rows[:, half - 1].copy() for rows in found), losses)
+    return Glove(
+        *(rows[:, :dim].copy() for rows in found), *(rows[:, half - 1].copy() for rows in found), losses
+    )
 
 
 def _start(places: np.ndarray, rows: int, dim: int, half: int, random: np.random.Generator) -> np.ndarray:
@@ -141,7 +156,17 @@ def _deal(
         for first, starts, sizes in parts:
             here, bounds = slice(starts[0], starts[-1]), _heads(sizes)
             moving = bounds[:-1].reshape(blocks, blocks).copy()
-            deal(starts, cells.columns[here], cells.values[here], first, height, x_max, alpha, moving, *_views(buffer))
+            deal(
+                starts,
+                cells.columns[here],
+                cells.values[here],
+                first,
+                height,
+                x_max,
+                alpha,
+                moving,
+                *_views(buffer),
+            )
             forget(cells.columns, cells.values)
             for tile in np.flatnonzero(sizes):
                 file.seek(ends[tile] * CELL)
@@ -160,7 +185,11 @@ def _iterate(
 ) -> float:  # fmt: skip
     """Every tile once; returns the sum of the losses. Tiles of one shift share neither rows nor columns."""
     blocks = int((len(heads) - 1) ** 0.5)
-    across, shifts, seeds = random.permutation(blocks), random.permutation(blocks), random.integers(1 << 63, size=blocks * blocks, dtype=np.uint64)
+    across, shifts, seeds = (
+        random.permutation(blocks),
+        random.permutation(blocks),
+        random.integers(1 << 63, size=blocks * blocks, dtype=np.uint64),
+    )
 
     def work(tile: int) -> float:
         buffer = np.array(tiles[2 * heads[tile] : 2 * heads[tile + 1]]).reshape(-1, 2)

@@ -55,7 +55,9 @@ def shuffle(cells: np.ndarray, seed: np.uint64) -> None:
 
 
 @njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
-def learn(ids: np.ndarray, numbers: np.ndarray, words: np.ndarray, contexts: np.ndarray, dim: int, rate: np.float32) -> float:
+def learn(
+    ids: np.ndarray, numbers: np.ndarray, words: np.ndarray, contexts: np.ndarray, dim: int, rate: np.float32
+) -> float:
     """One AdaGrad step for each cell in turn. Returns Σ f(X) e² with the error e of each cell before its step.
 
     e = w·u + b + c − log X;  g = f(X) e;  ∂J/∂w = g u, ∂J/∂u = g w, ∂J/∂b = ∂J/∂c = g (the factor 2 is part of the rate);

@@ -11,7 +11,21 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from seqloom.words.simd import WIDTH, fma, lane, load, log_add, log_read, mul, one_over, one_plus_exp, prefetch, spread, store, totals
+from seqloom.words.simd import (
+    WIDTH,
+    fma,
+    lane,
+    load,
+    log_add,
+    log_read,
+    mul,
+    one_over,
+    one_plus_exp,
+    prefetch,
+    spread,
+    store,
+    totals,
+)
 
 BLOCK = 6  # output rows that one step handles: a word and five negatives
 STEPS = 64  # changes of one row that `merge` adds up
@@ -26,7 +40,9 @@ class Text(NamedTuple):
     starts: np.ndarray  # sentence i is ids[starts[i] : starts[i + 1]]
     keep: np.ndarray  # (V,) uint64: the chance of 2³² that an occurrence is kept
     table: np.ndarray  # (V,) uint64: see `draw`
-    pieces: np.ndarray  # input rows of word w besides w itself: pieces[bounds[w] : bounds[w + 1]]; empty without subwords
+    pieces: (
+        np.ndarray
+    )  # input rows of word w besides w itself: pieces[bounds[w] : bounds[w + 1]]; empty without subwords
     bounds: np.ndarray
 
 
@@ -62,7 +78,9 @@ def scramble(state):
 @njit(cache=True, nogil=True)
 def uniform(state, count):
     """A number below `count` from the upper half of the state's scrambled bits."""
-    return np.int64(((state * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(32)) * np.uint64(count) >> np.uint64(32))
+    return np.int64(
+        ((state * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -95,7 +113,7 @@ def fetch(matrix, start, width):
 def block(h, dh, outputs, width, rows, at, sign, real, rate, product, exponents):
     """Six output rows u against one hidden vector h: with s = 1 for the true word, −1 for a negative, and real = 0 for an empty place,
 
-        loss −Σ log σ(s u·h)     g = rate · s σ(−s u·h)     dh += Σ g u     u += g h     [A11, D-22]
+    loss −Σ log σ(s u·h)     g = rate · s σ(−s u·h)     dh += Σ g u     u += g h     [A11, D-22]
     """
     r0, r1, r2, r3, r4, r5 = rows[at], rows[at + 1], rows[at + 2], rows[at + 3], rows[at + 4], rows[at + 5]
     zero = spread(np.float32(0))
@@ -142,7 +160,7 @@ def block(h, dh, outputs, width, rows, at, sign, real, rate, product, exponents)
 def softmax(h, dh, outputs, width, stride, scores, targets, rate):
     """All output rows against one hidden vector, p = softmax(U h), for each of the target words y:
 
-        loss −Σ log p(y)     g = rate · Σ (onehot(y) − p)     dh += Uᵀ g     U += g hᵀ     [A9, A10, A11, D-22]
+    loss −Σ log p(y)     g = rate · Σ (onehot(y) − p)     dh += Uᵀ g     U += g hᵀ     [A9, A10, A11, D-22]
     """
     words, zero = len(scores) - WIDTH, spread(np.float32(0))
     for r in range(0, words, BLOCK):
@@ -292,7 +310,9 @@ def merge(base, copies, marks, first, last, width, stride):
             old = load(base, i)
             total = spread(np.float32(0))
             for c in range(len(marks)):
-                total = fma(old, spread(np.float32(-1)), fma(load(copies[c], i), spread(np.float32(1)), total))
+                total = fma(
+                    old, spread(np.float32(-1)), fma(load(copies[c], i), spread(np.float32(1)), total)
+                )
             new = fma(total, spread(share), old)
             store(base, i, new)
             for c in range(len(marks)):

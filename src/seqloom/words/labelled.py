@@ -31,7 +31,9 @@ def read(path: str | Path) -> tuple[list[str], list[str]]:
     if not pairs:
         raise ValueError(f"{path}: no labelled text; give lines of a label and a text")
     if len({label for _, label in pairs}) > max(20, len(pairs) // 2):
-        raise ValueError(f"{path}: nearly every text has a label of its own, such as {pairs[0][1]!r}; give lines of a label and a text")
+        raise ValueError(
+            f"{path}: nearly every text has a label of its own, such as {pairs[0][1]!r}; give lines of a label and a text"
+        )
     return [text for text, _ in pairs], [label for _, label in pairs]
 
 
@@ -43,14 +45,18 @@ def _named(path: str | Path, line: str) -> tuple[str, str]:
         raise ValueError(f"{path}:1: not JSON ({error}); write one object per line") from None
     found = [next((field for field in fields if field.lower() in names), None) for names in (TEXT, LABEL)]
     if None in found:
-        raise ValueError(f"{path}:1: no fields 'text' and 'label' among {', '.join(map(repr, fields))}; name them so")
+        raise ValueError(
+            f"{path}:1: no fields 'text' and 'label' among {', '.join(map(repr, fields))}; name them so"
+        )
     return found[0], found[1]
 
 
 def _table(path: str | Path, first: str) -> list[tuple[str, str]]:
     separator = "\t" if "\t" in first else ","
     names = [cell.strip().lower() for cell in next(csv.reader([first], delimiter=separator))]
-    label, text = (next((at for at, name in enumerate(names) if name in known), None) for known in (LABEL, TEXT))
+    label, text = (
+        next((at for at, name in enumerate(names) if name in known), None) for known in (LABEL, TEXT)
+    )
     if label is not None and text is not None:
         return list(Table([path], (text, label), separator, header=True))
     rows = list(Table([path], (0, 1), separator))
@@ -64,5 +70,7 @@ def _spaced(path: str | Path) -> Iterator[tuple[str, str]]:
         if line.strip():
             label, _, text = line.strip().partition(" ")
             if not text:
-                raise ValueError(f"{path}:{number}: {label[:40]!r} is one word, not a label and a text; write: label text")
+                raise ValueError(
+                    f"{path}:{number}: {label[:40]!r} is one word, not a label and a text; write: label text"
+                )
             yield text, label

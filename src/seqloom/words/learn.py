@@ -63,15 +63,25 @@ def learn(
     say("counting words", 0.0)
     vocabulary = Vocabulary.learn(source, minimum, most)
     if len(vocabulary) < 2:
-        raise ValueError(f"the vocabulary is one word, {vocabulary.words[0]!r}, with nothing to tell it from; lower --minimum or give more text")
+        raise ValueError(
+            f"the vocabulary is one word, {vocabulary.words[0]!r}, with nothing to tell it from; lower --minimum or give more text"
+        )
     corpus = encode(source, vocabulary)
     window = window or (10 if kind == "glove" else 5)
-    about = {"kind": kind, "window": window, "minimum": minimum, "seed": seed, "corpus words": vocabulary.seen}
+    about = {
+        "kind": kind,
+        "window": window,
+        "minimum": minimum,
+        "seed": seed,
+        "corpus words": vocabulary.seen,
+    }
     grams = None
     if kind == "ppmi-svd":
         matrix, more = _factored(corpus, vocabulary, dim, window, threads, memory, seed, say)
     elif kind == "glove":
-        matrix, more = _glove(corpus, vocabulary, dim, window, epochs or 15, rate or 0.05, threads, memory, seed, say)
+        matrix, more = _glove(
+            corpus, vocabulary, dim, window, epochs or 15, rate or 0.05, threads, memory, seed, say
+        )
     else:
         from seqloom.words import word2vec
 
@@ -84,15 +94,30 @@ def learn(
         matrix = found.vectors
         grams = Grams(ngrams, found.buckets) if ngrams else None
         more = {
-            "epochs": epochs or 5, "negatives": negatives, "sample": sample, "rate": rate or 0.05, "average": average, "reproducible": reproducible,
-            "losses": found.losses, "took": {"words/s": found.speed},
+            "epochs": epochs or 5,
+            "negatives": negatives,
+            "sample": sample,
+            "rate": rate or 0.05,
+            "average": average,
+            "reproducible": reproducible,
+            "losses": found.losses,
+            "took": {"words/s": found.speed},
         }
     took = {"seconds": time.perf_counter() - began, "threads": threads, **more.pop("took", {})}
     return Vectors(vocabulary.words, matrix, {**about, **more, "took": took}, grams)
 
 
 def _glove(
-    corpus: Corpus, vocabulary: Vocabulary, dim: int, window: int, epochs: int, rate: float, threads: int, memory: int, seed: int, say: Say
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    dim: int,
+    window: int,
+    epochs: int,
+    rate: float,
+    threads: int,
+    memory: int,
+    seed: int,
+    say: Say,
 ) -> tuple[np.ndarray, dict[str, Any]]:
     from seqloom.words import counts, glove
 
@@ -104,13 +129,28 @@ def _glove(
         speed = iteration * size / (time.perf_counter() - began)
         say(f"iteration {iteration}  loss {loss:.4f}  {speed:,.0f} cells/s", iteration / epochs)
 
-    found = glove.train(cells, dim, epochs, rate=rate, threads=threads, seed=seed, memory=memory, progress=told)
+    found = glove.train(
+        cells, dim, epochs, rate=rate, threads=threads, seed=seed, memory=memory, progress=told
+    )
     took = {"cells/s": epochs * size / (time.perf_counter() - began)}
-    return found.vectors, {"epochs": epochs, "rate": rate, "cells": size, "losses": found.losses, "took": took}
+    return found.vectors, {
+        "epochs": epochs,
+        "rate": rate,
+        "cells": size,
+        "losses": found.losses,
+        "took": took,
+    }
 
 
 def _factored(
-    corpus: Corpus, vocabulary: Vocabulary, dim: int, window: int, threads: int, memory: int, seed: int, say: Say
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    dim: int,
+    window: int,
+    threads: int,
+    memory: int,
+    seed: int,
+    say: Say,
 ) -> tuple[np.ndarray, dict[str, Any]]:
     from seqloom.words import counts, pmi
 

@@ -20,7 +20,13 @@ GRID = 10_000  # places are whole numbers from 0 to this
 
 
 def write_map(
-    vectors: Vectors, path: str | Path, most: int = 2000, tsne: bool = False, clusters: int = 10, near: int = 10, seed: int = 0
+    vectors: Vectors,
+    path: str | Path,
+    most: int = 2000,
+    tsne: bool = False,
+    clusters: int = 10,
+    near: int = 10,
+    seed: int = 0,
 ) -> dict[str, object]:
     """Write the page of the first `most` words and give back what is on it."""
     shown = vectors.first(most)
@@ -39,9 +45,21 @@ def write_map(
         "clusters": grouped(units, clusters, seed).tolist(),
         "near": rows.tolist(),
         "cosines": np.round(scores * 100).astype(int).tolist(),
-        "about": sign("map", {"shown": len(shown), "variance in two components": f"{share:.1%}", "seed": seed, **vectors.facts()}),
+        "about": sign(
+            "map",
+            {
+                "shown": len(shown),
+                "variance in two components": f"{share:.1%}",
+                "seed": seed,
+                **vectors.facts(),
+            },
+        ),
     }
-    filled = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "\\u2028")
+    filled = (
+        json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+        .replace("<", "\\u003c")
+        .replace("\u2028", "\\u2028")
+    )
     write_whole(path, TEMPLATE.read_text("utf-8").replace("/*DATA*/", filled))
     return report
 
@@ -51,7 +69,9 @@ def principal(units: np.ndarray) -> tuple[np.ndarray, float]:
     centred = units - units.mean(0)
     values, directions = np.linalg.eigh(centred.T.astype(np.float64) @ centred)  # ascending
     leading = directions[:, ::-1][:, :2]
-    leading = leading * np.sign(leading[np.abs(leading).argmax(0), range(leading.shape[1])])  # one sign, whatever the solver gave
+    leading = leading * np.sign(
+        leading[np.abs(leading).argmax(0), range(leading.shape[1])]
+    )  # one sign, whatever the solver gave
     places = centred @ leading
     if places.shape[1] < 2:
         places = np.column_stack([places, np.zeros(len(places))])

@@ -38,7 +38,9 @@ def text_blocks(path: str | Path, file: BinaryIO, dim: int, count: int | None) -
         if not chunk:
             break
     if count is not None and words != count:
-        raise ValueError(f"{path}:{number - 1}: the first line promises {count:,} words and the file has {words:,}; {AGAIN}")
+        raise ValueError(
+            f"{path}:{number - 1}: the first line promises {count:,} words and the file has {words:,}; {AGAIN}"
+        )
 
 
 def _rows(path: str | Path, lines: list[bytes], dim: int, number: int) -> tuple[list[str], np.ndarray]:
@@ -74,8 +76,12 @@ def _numbers(path: str | Path, data: bytes, lines: int, dim: int, number: int) -
     for place, start, end in left[:aside].tolist():
         field = data[start:end]
         if not _is_number(field):
-            raise ValueError(f"{path}:{number + place // dim}: {field[:20].decode(errors='replace')!r} is no number; {AGAIN}")
-        with np.errstate(over="ignore"):  # beyond float32 is infinite, which is refused where the line is known
+            raise ValueError(
+                f"{path}:{number + place // dim}: {field[:20].decode(errors='replace')!r} is no number; {AGAIN}"
+            )
+        with np.errstate(
+            over="ignore"
+        ):  # beyond float32 is infinite, which is refused where the line is known
             found[place] = np.float64(field).astype(np.float32)
     return found.reshape(lines, dim)
 
@@ -98,7 +104,9 @@ def _word(data: bytes, where: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: the word is not UTF-8 (byte 0x{data[error.start]:02x}); save the file as UTF-8") from None
+        raise ValueError(
+            f"{where}: the word is not UTF-8 (byte 0x{data[error.start]:02x}); save the file as UTF-8"
+        ) from None
 
 
 def binary_blocks(path: str | Path, file: BinaryIO, dim: int, count: int) -> Blocks:
@@ -123,13 +131,19 @@ def binary_blocks(path: str | Path, file: BinaryIO, dim: int, count: int) -> Blo
             yield [_word(head, f"{path}: word {place:,}") for place, head in enumerate(heads, first)], rows
             words += len(heads)
         elif not chunk:
-            raise ValueError(f"{path}: the file ends within word {words + 1:,} of the {count:,} that its first line promises; {AGAIN}")
+            raise ValueError(
+                f"{path}: the file ends within word {words + 1:,} of the {count:,} that its first line promises; {AGAIN}"
+            )
     if left := (data + _read(path, file, BLOCK)).strip(b"\n"):
-        raise ValueError(f"{path}: {len(left):,} bytes or more come after the {count:,} words that its first line promises; {AGAIN}")
+        raise ValueError(
+            f"{path}: {len(left):,} bytes or more come after the {count:,} words that its first line promises; {AGAIN}"
+        )
 
 
 def _read(path: str | Path, file: BinaryIO, size: int) -> bytes:
     try:
         return file.read(size)
     except (OSError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: cannot be read to its end ({getattr(error, 'strerror', None) or error}); {AGAIN}") from None
+        raise ValueError(
+            f"{path}: cannot be read to its end ({getattr(error, 'strerror', None) or error}); {AGAIN}"
+        ) from None

@@ -21,20 +21,26 @@ def pmi(counts: csr_array, smoothing: float = 1.0) -> csr_array:
     contexts = counts.sum(0) ** smoothing
     contexts /= contexts.sum()
     rows = np.repeat(words, np.diff(counts.indptr))
-    return csr_array((np.log(pairs / (rows * contexts[counts.indices])), counts.indices, counts.indptr), counts.shape)
+    return csr_array(
+        (np.log(pairs / (rows * contexts[counts.indices])), counts.indices, counts.indptr), counts.shape
+    )
 
 
 def ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 1.0) -> csr_array:
     """max(0, PMI(w, c) − log k), k = `shift`: with k > 1 what word2vec with k negative samples factorises [A6]."""
     if not shift > 0:
-        raise ValueError(f"a shift of {shift} has no logarithm; give 1 for none, or the number of negative samples")
+        raise ValueError(
+            f"a shift of {shift} has no logarithm; give 1 for none, or the number of negative samples"
+        )
     positive = pmi(counts, smoothing).copy()  # it shares its columns with the counts, which stay as they are
     positive.data = np.maximum(positive.data - np.log(shift), 0)
     positive.eliminate_zeros()
     return positive
 
 
-def svd(matrix: csr_array, dim: int = 100, power: float = 0.5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+def svd(
+    matrix: csr_array, dim: int = 100, power: float = 0.5, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """The best approximation of rank `dim`, M ≈ U Σ Vᵀ, as word vectors U Σ^p and the singular values, falling [A7].
 
     p = 1 keeps the products of M's rows, p = 0 makes all directions alike, p = 1/2 divides Σ among words and contexts. In each column the
@@ -42,7 +48,9 @@ def svd(matrix: csr_array, dim: int = 100, power: float = 0.5, seed: int = 0) ->
     """
     rank = min(matrix.shape)
     if not 0 < dim < rank:
-        raise ValueError(f"a matrix of {matrix.shape[0]} × {matrix.shape[1]} has no {dim} leading singular vectors; give 1 to {rank - 1}")
+        raise ValueError(
+            f"a matrix of {matrix.shape[0]} × {matrix.shape[1]} has no {dim} leading singular vectors; give 1 to {rank - 1}"
+        )
     start = np.random.default_rng(seed).normal(size=rank)
     left, values, _ = svds(matrix.astype(np.float64), dim, v0=start)
     order = np.argsort(-values)

@@ -46,7 +46,9 @@ def _address(context, builder, array_type, array, offset, what):
 
 
 def _call(builder, name: str, *args):
-    function = get_or_insert_function(builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * len(args)), f"llvm.{name}.v8f32")
+    function = get_or_insert_function(
+        builder.module, ir.FunctionType(_FLOATS, [_FLOATS] * len(args)), f"llvm.{name}.v8f32"
+    )
     return builder.call(function, args)
 
 
@@ -81,7 +83,9 @@ def prefetch(typing, array, offset):
     def code(context, builder, signature, args):
         byte = ir.IntType(8).as_pointer()
         place = _address(context, builder, signature.args[0], args[0], args[1], ir.IntType(8))
-        function = builder.module.declare_intrinsic("llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT]))
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [byte], ir.FunctionType(ir.VoidType(), [byte, _INT, _INT, _INT])
+        )
         builder.call(function, [place, _INT(1), _INT(3), _INT(1)])  # to write, keep near, data
         return context.get_dummy_value()
 
@@ -94,7 +98,9 @@ def spread(typing, number):
 
     def code(context, builder, signature, args):
         one = builder.insert_element(ir.Constant(_FLOATS, ir.Undefined), args[0], _INT(0))
-        return builder.shuffle_vector(one, ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_INTS, [0] * WIDTH))
+        return builder.shuffle_vector(
+            one, ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_INTS, [0] * WIDTH)
+        )
 
     return floats(types.float32), code
 
@@ -107,7 +113,9 @@ def lane(typing, value, index):
     which = index.literal_value
 
     def code(context, builder, signature, args):
-        return builder.shuffle_vector(args[0], ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_INTS, [which] * WIDTH))
+        return builder.shuffle_vector(
+            args[0], ir.Constant(_FLOATS, ir.Undefined), ir.Constant(_INTS, [which] * WIDTH)
+        )
 
     return floats(floats, index), code
 
@@ -144,7 +152,10 @@ def totals(typing, a, b, c, d, e, f):
             ([0, 1, 2, 3, 8, 9, 10, 11], [4, 5, 6, 7, 12, 13, 14, 15]),
         ):
             rows = [
-                builder.fadd(*(builder.shuffle_vector(x, y, ir.Constant(_INTS, mask)) for mask in (left, right)), flags=_FAST)
+                builder.fadd(
+                    *(builder.shuffle_vector(x, y, ir.Constant(_INTS, mask)) for mask in (left, right)),
+                    flags=_FAST,
+                )
                 for x, y in zip(rows[::2], rows[1::2], strict=True)
             ]
         return rows[0]
@@ -163,9 +174,18 @@ def one_plus_exp(typing, x):
         part = builder.fsub(scaled, whole)
         series = _constant(math.log(2) ** 7 / math.factorial(7))
         for power in range(6, -1, -1):
-            series = builder.fadd(builder.fmul(series, part, flags=_FAST), _constant(math.log(2) ** power / math.factorial(power)), flags=_FAST)
-        bits = builder.shl(builder.add(builder.fptosi(whole, _INTS), ir.Constant(_INTS, [127] * WIDTH)), ir.Constant(_INTS, [23] * WIDTH))
-        return builder.fadd(builder.fmul(series, builder.bitcast(bits, _FLOATS), flags=_FAST), _constant(1), flags=_FAST)
+            series = builder.fadd(
+                builder.fmul(series, part, flags=_FAST),
+                _constant(math.log(2) ** power / math.factorial(power)),
+                flags=_FAST,
+            )
+        bits = builder.shl(
+            builder.add(builder.fptosi(whole, _INTS), ir.Constant(_INTS, [127] * WIDTH)),
+            ir.Constant(_INTS, [23] * WIDTH),
+        )
+        return builder.fadd(
+            builder.fmul(series, builder.bitcast(bits, _FLOATS), flags=_FAST), _constant(1), flags=_FAST
+        )
 
     return floats(floats), code
 
@@ -186,13 +206,20 @@ def log_add(typing, product, exponents, factor):
     summed exactly without computing any: Σ log x = log Π x."""
 
     def code(context, builder, signature, args):
-        place = _address(context, builder, signature.args[0], args[0], ir.Constant(ir.IntType(64), 0), _FLOATS)
+        place = _address(
+            context, builder, signature.args[0], args[0], ir.Constant(ir.IntType(64), 0), _FLOATS
+        )
         powers = _address(context, builder, signature.args[1], args[1], ir.Constant(ir.IntType(64), 0), _INTS)
         old, count = builder.load(place), builder.load(powers)
         old.align = count.align = 4
         bits = builder.bitcast(builder.fmul(old, args[2]), _INTS)
-        power = builder.sub(builder.lshr(bits, ir.Constant(_INTS, [23] * WIDTH)), ir.Constant(_INTS, [127] * WIDTH))
-        rest = builder.or_(builder.and_(bits, ir.Constant(_INTS, [0x7FFFFF] * WIDTH)), ir.Constant(_INTS, [0x3F800000] * WIDTH))
+        power = builder.sub(
+            builder.lshr(bits, ir.Constant(_INTS, [23] * WIDTH)), ir.Constant(_INTS, [127] * WIDTH)
+        )
+        rest = builder.or_(
+            builder.and_(bits, ir.Constant(_INTS, [0x7FFFFF] * WIDTH)),
+            ir.Constant(_INTS, [0x3F800000] * WIDTH),
+        )
         builder.store(builder.add(count, power), powers).align = 4
         builder.store(builder.bitcast(rest, _FLOATS), place).align = 4
         return context.get_dummy_value()

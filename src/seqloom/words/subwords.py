@@ -27,13 +27,20 @@ class Subwords:
 
     def __post_init__(self):
         if not 1 <= self.shortest <= self.longest or self.buckets < 1:
-            raise ValueError(f"n-grams of {self.shortest} to {self.longest} characters in {self.buckets} buckets: give 1 ≤ shortest ≤ longest "
-                             "and at least one bucket")
+            raise ValueError(
+                f"n-grams of {self.shortest} to {self.longest} characters in {self.buckets} buckets: give 1 ≤ shortest ≤ longest "
+                "and at least one bucket"
+            )
 
     def ngrams(self, word: str) -> list[str]:
         """The n-grams of <word>, by place and then by length. The marks < and > alone are none."""
         whole = f"<{word}>"
-        places = [(i, i + n) for i in range(len(whole)) for n in range(self.shortest, self.longest + 1) if i + n <= len(whole)]
+        places = [
+            (i, i + n)
+            for i in range(len(whole))
+            for n in range(self.shortest, self.longest + 1)
+            if i + n <= len(whole)
+        ]
         return [whole[i:j] for i, j in places if (i, j) not in ((0, 1), (len(whole) - 1, len(whole)))]
 
     def rows(self, word: str) -> list[int]:

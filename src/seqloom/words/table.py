@@ -11,11 +11,23 @@ from seqloom.words import formats
 from seqloom.words.features import Features, averaged, bag, latent, tokens, weighed
 from seqloom.words.learn import Say, learn
 
-LEARNT = {"PPMI-SVD averaged": "ppmi-svd", "skip-gram averaged": "skip-gram", "CBOW averaged": "cbow", "GloVe averaged": "glove"}
+LEARNT = {
+    "PPMI-SVD averaged": "ppmi-svd",
+    "skip-gram averaged": "skip-gram",
+    "CBOW averaged": "cbow",
+    "GloVe averaged": "glove",
+}
 
 
 def feature_sets(
-    texts: Sequence[str], given: Path | None, ngrams: int, minimum: int, dim: int, quick: bool, seed: int, say: Say | None = None
+    texts: Sequence[str],
+    given: Path | None,
+    ngrams: int,
+    minimum: int,
+    dim: int,
+    quick: bool,
+    seed: int,
+    say: Say | None = None,
 ) -> list[Features]:
     """Bag of words, TF-IDF, its SVD, and averaged vectors: learnt by each method from these texts, and those of a file where given."""
     plain = bag(texts, minimum, ngrams)
@@ -28,7 +40,17 @@ def feature_sets(
             # A small corpus needs more passes and no thinning out; one thread makes the table a function of the seed.
             epochs = 15 if kind in ("skip-gram", "cbow") else None
             try:
-                vectors = learn(sentences, kind, dim, epochs=epochs, minimum=max(2, minimum), sample=0.0, seed=seed, threads=1, say=say)
+                vectors = learn(
+                    sentences,
+                    kind,
+                    dim,
+                    epochs=epochs,
+                    minimum=max(2, minimum),
+                    sample=0.0,
+                    seed=seed,
+                    threads=1,
+                    say=say,
+                )
             except ValueError as error:  # too little text for vectors of its own; the other features may do
                 if say:
                     say(f"no {name}: {error}", 1.0)

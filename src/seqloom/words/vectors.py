@@ -32,9 +32,17 @@ class Vectors:
     """Words and their vectors, row by row; `meta` says where they come from, `grams` makes vectors of other words. Of equal words the
     first one counts."""
 
-    def __init__(self, words: Sequence[str], matrix: np.ndarray, meta: dict[str, Any] | None = None, grams: Grams | None = None):
+    def __init__(
+        self,
+        words: Sequence[str],
+        matrix: np.ndarray,
+        meta: dict[str, Any] | None = None,
+        grams: Grams | None = None,
+    ):
         if matrix.ndim != 2 or len(words) != len(matrix):
-            raise ValueError(f"{len(words):,} words need as many rows of numbers, not an array of shape {matrix.shape}")
+            raise ValueError(
+                f"{len(words):,} words need as many rows of numbers, not an array of shape {matrix.shape}"
+            )
         if not matrix.size:
             raise ValueError("no vectors: there is not one word")
         self.words, self.matrix, self.meta, self.grams = words, matrix, meta or {}, grams
@@ -46,7 +54,10 @@ class Vectors:
     @cached_property
     def index(self) -> dict[str, int]:
         """The row of each word."""
-        return {word: row for row, word in zip(range(len(self.words) - 1, -1, -1), reversed(self.words), strict=True)}
+        return {
+            word: row
+            for row, word in zip(range(len(self.words) - 1, -1, -1), reversed(self.words), strict=True)
+        }
 
     @cached_property
     def norms(self) -> np.ndarray:
@@ -76,7 +87,9 @@ class Vectors:
         """The word's row; an unknown word is an error that names near spellings."""
         if word not in self.index:
             near = spellings(word, self.words)
-            raise ValueError(f"no vector for {word!r}; {'near spellings: ' + ', '.join(near) if near else 'nothing is spelt like it'}")
+            raise ValueError(
+                f"no vector for {word!r}; {'near spellings: ' + ', '.join(near) if near else 'nothing is spelt like it'}"
+            )
         return self.index[word]
 
     def units(self, words: Iterable[str]) -> np.ndarray:
@@ -90,7 +103,9 @@ class Vectors:
         u, v = self.units([one, other])
         return float(u @ v)
 
-    def nearest(self, query: str | np.ndarray, count: int = 10, by: Literal["cosine", "dot"] = "cosine") -> Near:
+    def nearest(
+        self, query: str | np.ndarray, count: int = 10, by: Literal["cosine", "dot"] = "cosine"
+    ) -> Near:
         """The words most like a word or a vector, itself left out; `by` the cosine or the plain dot product  [A3]."""
         if isinstance(query, str):
             vector, gone = self[query], self._rows([query])
@@ -100,16 +115,24 @@ class Vectors:
         return self._named(rows[0], scores[0])
 
     def neighbours(
-        self, queries: np.ndarray, count: int = 10, left_out: Sequence[Sequence[int]] | None = None, by: Literal["cosine", "dot"] = "cosine"
+        self,
+        queries: np.ndarray,
+        count: int = 10,
+        left_out: Sequence[Sequence[int]] | None = None,
+        by: Literal["cosine", "dot"] = "cosine",
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rows and scores, each (Q, count), of the words most like each of the vectors (Q, D), best first; `left_out` names rows not to give."""
         queries = np.asarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.dim:
-            raise ValueError(f"vectors of size {self.dim} can be asked for here, not an array of shape {queries.shape}")
+            raise ValueError(
+                f"vectors of size {self.dim} can be asked for here, not an array of shape {queries.shape}"
+            )
         if len(queries) > MOST:
             parts = [slice(start, start + MOST) for start in range(0, len(queries), MOST)]
             found = [self.neighbours(queries[part], count, left_out and left_out[part], by) for part in parts]
-            return np.concatenate([rows for rows, _ in found]), np.concatenate([scores for _, scores in found])
+            return np.concatenate([rows for rows, _ in found]), np.concatenate(
+                [scores for _, scores in found]
+            )
         if by == "cosine":
             queries = queries / np.maximum(np.linalg.norm(queries, axis=1, keepdims=True), 1e-30)
         found = _Best(len(queries), count)
@@ -151,7 +174,9 @@ class Vectors:
     def centred(self, components: int = 0) -> Vectors:
         """v − μ − Σ uₖ (uₖ·(v − μ)) over the leading `components` directions uₖ: what all words share says nothing (Mu and Viswanath 2018)."""
         if not 0 <= components < self.dim:
-            raise ValueError(f"vectors of size {self.dim} have 0 to {self.dim - 1} components to remove, not {components}")
+            raise ValueError(
+                f"vectors of size {self.dim} have 0 to {self.dim - 1} components to remove, not {components}"
+            )
         matrix = np.array(self.matrix, dtype=np.float32)
         matrix -= matrix.mean(0)
         if components:
@@ -203,7 +228,11 @@ def spellings(word: str, words: Sequence[str], count: int = 3) -> list[str]:
     """Words spelt nearly alike, case aside: the likeliest of what was meant."""
     lower = word.lower()
     ends = {lower[:1], lower[-1:]}
-    likely = [one for one in words if abs(len(one) - len(word)) < 3 and (one[:1].lower() in ends or one[-1:].lower() in ends)]
+    likely = [
+        one
+        for one in words
+        if abs(len(one) - len(word)) < 3 and (one[:1].lower() in ends or one[-1:].lower() in ends)
+    ]
     by_case: dict[str, str] = {}
     for one in likely:
         by_case.setdefault(one.lower(), one)

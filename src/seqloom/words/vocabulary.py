@@ -39,7 +39,9 @@ class Vocabulary:
     def learn(cls, source: Source, minimum: int = 5, most: int | None = None) -> "Vocabulary":
         """The words that occur `minimum` times or more; of those the `most` frequent ones, None for all."""
         if minimum < 1 or (most is not None and most < 1):
-            raise ValueError(f"a minimum count of {minimum} and at most {most} words leave no vocabulary; give at least 1")
+            raise ValueError(
+                f"a minimum count of {minimum} and at most {most} words leave no vocabulary; give at least 1"
+            )
         counter: Counter[str] = Counter()
         for words in sentences(source):
             counter.update(words)
@@ -49,8 +51,12 @@ class Vocabulary:
         kept = [(word, count) for word, count in ranked if count >= minimum]
         if not kept:
             word, count = ranked[0]
-            raise ValueError(f"no word occurs {minimum} times (the most frequent, {word!r}, has {count}); lower --minimum or give more text")
-        return cls([word for word, _ in kept], np.array([count for _, count in kept], np.int64), counter.total())
+            raise ValueError(
+                f"no word occurs {minimum} times (the most frequent, {word!r}, has {count}); lower --minimum or give more text"
+            )
+        return cls(
+            [word for word, _ in kept], np.array([count for _, count in kept], np.int64), counter.total()
+        )
 
     def __len__(self) -> int:
         return len(self.words)

@@ -64,7 +64,9 @@ class Word2Vec:
         if row is not None:
             return self.vectors[row]
         if self.subwords is None or self.buckets is None:
-            raise ValueError(f"{word!r} is not in the vocabulary; train with subwords to have vectors for unseen words")
+            raise ValueError(
+                f"{word!r} is not in the vocabulary; train with subwords to have vectors for unseen words"
+            )
         return self.subwords.vector(word, self.buckets)
 
 
@@ -94,25 +96,49 @@ def train(
     than half the speed and three times the memory of the weights."""
     if kind not in ("skipgram", "cbow"):
         raise ValueError(f"kind {kind!r} is neither skipgram nor cbow; choose one")
-    if min(dim, window, epochs, threads) < 1 or min(negatives, sample) < 0 or not 0 < rate < math.inf or seed < 0:
-        raise ValueError(f"dim {dim}, window {window}, epochs {epochs} and threads {threads} must be at least 1, negatives {negatives}, "
-                         f"sample {sample} and seed {seed} at least 0, rate {rate} above 0; correct the one that is not")
+    if (
+        min(dim, window, epochs, threads) < 1
+        or min(negatives, sample) < 0
+        or not 0 < rate < math.inf
+        or seed < 0
+    ):
+        raise ValueError(
+            f"dim {dim}, window {window}, epochs {epochs} and threads {threads} must be at least 1, negatives {negatives}, "
+            f"sample {sample} and seed {seed} at least 0, rate {rate} above 0; correct the one that is not"
+        )
     if isinstance(source, Corpus):
         if vocabulary is None:
             raise ValueError("an encoded corpus comes without its words; give its vocabulary too")
         corpus = source
     else:
         if iter(source if not isinstance(source, Path) else ()) is source:
-            raise ValueError("a generator can be read only once, and the corpus is read twice; give a list or a path")
+            raise ValueError(
+                "a generator can be read only once, and the corpus is read twice; give a list or a path"
+            )
         vocabulary = vocabulary or Vocabulary.learn(source, minimum, most)
         corpus = encode(source, vocabulary, folder)
     if not (np.diff(corpus.starts) > 1).any():
-        raise ValueError("no word has a neighbour: no sentence holds two words of the vocabulary; put whole sentences on a line or lower --minimum")
+        raise ValueError(
+            "no word has a neighbour: no sentence holds two words of the vocabulary; put whole sentences on a line or lower --minimum"
+        )
     if len(vocabulary) < 2:
-        raise ValueError(f"the vocabulary is one word, {vocabulary.words[0]!r}, with nothing to tell it from; lower --minimum or give more text")
+        raise ValueError(
+            f"the vocabulary is one word, {vocabulary.words[0]!r}, with nothing to tell it from; lower --minimum or give more text"
+        )
 
-    pieces, bounds = subwords.table(vocabulary.words) if subwords else (np.empty(0, np.int64), np.zeros(len(vocabulary) + 1, np.int64))
-    text = Text(corpus.ids, corpus.starts, keep(vocabulary.counts, sample), alias(vocabulary.counts**0.75), pieces, bounds)
+    pieces, bounds = (
+        subwords.table(vocabulary.words)
+        if subwords
+        else (np.empty(0, np.int64), np.zeros(len(vocabulary) + 1, np.int64))
+    )
+    text = Text(
+        corpus.ids,
+        corpus.starts,
+        keep(vocabulary.counts, sample),
+        alias(vocabulary.counts**0.75),
+        pieces,
+        bounds,
+    )
     weights = fresh(len(vocabulary), subwords.buckets if subwords else 0, dim, seed)
     method = Method(kind == "cbow", average, window, negatives)
     crew = Lanes(text, weights, method, threads) if reproducible else Hogwild(text, weights, method, threads)
@@ -121,24 +147,39 @@ def train(
     size = int(corpus.starts[-1])
     for epoch in range(epochs):
         loss, count = 0.0, 0
-        for end, cost, made in crew.epoch(epoch, lambda words, epoch=epoch: rate + (last_rate - rate) * (epoch + words / size) / epochs, seed):
+        for end, cost, made in crew.epoch(
+            epoch,
+            lambda words, epoch=epoch: rate + (last_rate - rate) * (epoch + words / size) / epochs,
+            seed,
+        ):
             loss, count = loss + cost, count + made
             now = time.perf_counter()
             if progress and (now - told > 0.1 or end == size):
                 done, told = (epoch + end / size) / epochs, now
-                progress(Progress(epoch + 1, done, loss / max(1, count), done * epochs * size / (now - began)))
+                progress(
+                    Progress(epoch + 1, done, loss / max(1, count), done * epochs * size / (now - began))
+                )
         if not np.isfinite(weights.inputs).all():
-            raise ValueError(f"the weights are not finite after epoch {epoch + 1}: the steps are too long; lower --rate from {rate}")
+            raise ValueError(
+                f"the weights are not finite after epoch {epoch + 1}: the steps are too long; lower --rate from {rate}"
+            )
         losses.append(loss / max(1, count))
         targets.append(count)
     speed = epochs * size / (time.perf_counter() - began)
 
-    inputs, outputs = (flat.reshape(-1, weights.stride)[:, :dim] for flat in (weights.inputs, weights.outputs))
-    vectors, buckets = inputs[: len(vocabulary)].copy(), inputs[len(vocabulary) :].copy() if subwords else None
+    inputs, outputs = (
+        flat.reshape(-1, weights.stride)[:, :dim] for flat in (weights.inputs, weights.outputs)
+    )
+    vectors, buckets = (
+        inputs[: len(vocabulary)].copy(),
+        inputs[len(vocabulary) :].copy() if subwords else None,
+    )
     if subwords:
         for word, (a, b) in enumerate(pairwise(bounds)):
             vectors[word] = (vectors[word] + inputs[pieces[a:b]].sum(0)) / (1 + b - a)
-    return Word2Vec(vocabulary, vectors, outputs[: len(vocabulary)].copy(), losses, targets, speed, subwords, buckets)
+    return Word2Vec(
+        vocabulary, vectors, outputs[: len(vocabulary)].copy(), losses, targets, speed, subwords, buckets
+    )
 
 
 def keep(counts: np.ndarray, sample: float) -> np.ndarray:
@@ -222,11 +263,17 @@ class Lanes:
     would give more threads work, but every merge would cost more than they bring."""
 
     def __init__(self, text: Text, weights: Weights, method: Method, threads: int):
-        self.text, self.weights, self.method, self.threads = text._replace(starts=shorter(text.starts, LANE)), weights, method, threads
+        self.text, self.weights, self.method, self.threads = (
+            text._replace(starts=shorter(text.starts, LANE)),
+            weights,
+            method,
+            threads,
+        )
         self.pieces = cuts(self.text.starts, LANE)
         self.inputs, self.outputs = (self._copies(flat) for flat in (weights.inputs, weights.outputs))
         self.input_marks, self.output_marks = (
-            np.zeros((LANES, flat.size // weights.stride), np.int32) for flat in (weights.inputs, weights.outputs)
+            np.zeros((LANES, flat.size // weights.stride), np.int32)
+            for flat in (weights.inputs, weights.outputs)
         )
 
     @staticmethod
@@ -240,12 +287,22 @@ class Lanes:
 
         def work(index: int) -> tuple[int, float, int]:
             c = index % LANES
-            own = Weights(self.inputs[c], self.outputs[c], self.input_marks[c], self.output_marks[c], self.weights.width, self.weights.stride)
+            own = Weights(
+                self.inputs[c],
+                self.outputs[c],
+                self.input_marks[c],
+                self.output_marks[c],
+                self.weights.width,
+                self.weights.stride,
+            )
             return read(self.text, own, self.method, self.pieces[index], rate, (seed, number, index))
 
         def join(part: int) -> None:
             whole, width, stride = self.weights, self.weights.width, self.weights.stride
-            for base, copies, marks in ((whole.inputs, self.inputs, self.input_marks), (whole.outputs, self.outputs, self.output_marks)):
+            for base, copies, marks in (
+                (whole.inputs, self.inputs, self.input_marks),
+                (whole.outputs, self.outputs, self.output_marks),
+            ):
                 rows = marks.shape[1]
                 merge(base, copies, marks, rows * part // LANES, rows * (part + 1) // LANES, width, stride)
 
@@ -256,11 +313,18 @@ class Lanes:
 
 
 def read(
-    text: Text, weights: Weights, method: Method, piece: tuple[int, int], rate: Callable[[int], float], seed: tuple[int, ...]
+    text: Text,
+    weights: Weights,
+    method: Method,
+    piece: tuple[int, int],
+    rate: Callable[[int], float],
+    seed: tuple[int, ...],
 ) -> tuple[int, float, int]:
     """One piece of the corpus, with random numbers of its own."""
     first, last = piece
     a, b = int(text.starts[first]), int(text.starts[last])
-    state = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] | np.uint64(1)  # a state of zero would stay zero
+    state = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] | np.uint64(
+        1
+    )  # a state of zero would stay zero
     loss, targets = learn(text, weights, method, first, last, rate(a), rate(b), state)
     return b, float(loss), int(targets)

@@ -31,7 +31,8 @@ def figures() -> str:
     """Everything, as Markdown."""
     exact, sample, (bleu, signature) = entropy(), list(scenes(SAMPLE)), oracle_bleu()
     lines = [
-        "| figure | value |", "|---|---|",
+        "| figure | value |",
+        "|---|---|",
         f"| rules, symbols | {sum(1 for _ in GRAMMAR)}, {len(GRAMMAR.rules)} |",
         f"| English word forms | {len(GRAMMAR.vocabulary()) + 1} |",
         f"| words per sentence, the full stop included | {exact.words:.4f} |",
@@ -43,13 +44,24 @@ def figures() -> str:
         f'| with "it", of {SAMPLE} | {sum(one.antecedent is not None for one in sample)} |',
         f'| with "bank", of {SAMPLE} | {sum(one.bank is not None for one in sample)} |',
         f"| different English sentences, of {SAMPLE} | {len({one.english for one in sample})} |",
-        f"| oracle BLEU over {SAMPLE} sentences | {bleu:.2f} |", "",
-        f"BLEU: sacrebleu, `{signature}`.", "", "| English | French | it | bank | log p |", "|---|---|---|---|---|",
+        f"| oracle BLEU over {SAMPLE} sentences | {bleu:.2f} |",
+        "",
+        f"BLEU: sacrebleu, `{signature}`.",
+        "",
+        "| English | French | it | bank | log p |",
+        "|---|---|---|---|---|",
     ]
     for one in map(describe, SHOWCASE):
         meant = one.words[one.antecedent[1]] if one.antecedent else ""
-        lines.append(f"| {one.english} | {one.french} | {meant} | {one.bank or ''} | {one.english_logp:.2f} |")
-    lines += ["", "| tag | words |", "|---|---|", *(f"| {tag} | {' '.join(words)} |" for tag, words in vocabulary().items())]
+        lines.append(
+            f"| {one.english} | {one.french} | {meant} | {one.bank or ''} | {one.english_logp:.2f} |"
+        )
+    lines += [
+        "",
+        "| tag | words |",
+        "|---|---|",
+        *(f"| {tag} | {' '.join(words)} |" for tag, words in vocabulary().items()),
+    ]
     return "\n".join(lines) + "\n"
 
 

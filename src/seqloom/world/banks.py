@@ -36,18 +36,29 @@ def banks() -> Iterator[Rule]:
         yield Rule(f"BANK:{sense}", 3, f"@{bank}:NEAR @IS:{sense}:s", clause)
     for bank, phrase in (("BANQUE", BANQUE), ("RIVE", RIVE)):
         yield Rule(bank, 6, "the/DET bank/NOUN", phrase)
-        yield Rule(f"{bank}:NEAR", 1, "the/DET bank/NOUN @NEAR", lambda place, p=phrase: p._replace(tail=place))
+        yield Rule(
+            f"{bank}:NEAR", 1, "the/DET bank/NOUN @NEAR", lambda place, p=phrase: p._replace(tail=place)
+        )
 
 
 def accounts() -> Iterator[Rule]:
     """The bank that keeps money."""
     for number in NUMBERS:
         who = f"@NPX:human:{number}"
-        yield Rule("BANK:money", 5, f"{who} @DO:open:{number} a/DET account/NOUN at/ADP @BANQUE",
-                   lambda s, v, b: clause(s, v[0]) + render(ACCOUNT, negated=v[1]) + render(b, ("à",)))
+        yield Rule(
+            "BANK:money",
+            5,
+            f"{who} @DO:open:{number} a/DET account/NOUN at/ADP @BANQUE",
+            lambda s, v, b: clause(s, v[0]) + render(ACCOUNT, negated=v[1]) + render(b, ("à",)),
+        )
         yield Rule("BANK:money", 3, f"{who} @DO:deposit:{number} money/NOUN at/ADP @BANQUE", handled)
         yield Rule("BANK:money", 4, f"{who} @DO:borrow:{number} money/NOUN from/ADP @BANQUE", handled)
-        yield Rule("BANK:money", 3, f"{who} @DO:work:{number} at/ADP @BANQUE", lambda s, v, b: clause(s, v[0]) + render(b, ("à",)))
+        yield Rule(
+            "BANK:money",
+            3,
+            f"{who} @DO:work:{number} at/ADP @BANQUE",
+            lambda s, v, b: clause(s, v[0]) + render(b, ("à",)),
+        )
         yield Rule("BANK:money", 2, f"@BANQUE @DO:lend:s money/NOUN to/ADP @NP:human:{number}", handled)
     yield Rule("BANQUE", 1, "my/PRON bank/NOUN", determined("my", BANQUE))
 
@@ -56,11 +67,28 @@ def shores() -> Iterator[Rule]:
     """The bank of a river."""
     for number in NUMBERS:
         for kind, group in (*((kind, "sleep") for kind in ANIMATE), ("human", "work")):
-            yield Rule("BANK:river", 3, f"@NPX:{kind}:{number} @DO:{group}:{number} on/ADP @RIVE",
-                       lambda s, v, b: clause(s, v[0]) + render(b, ("sur",)))
-        yield Rule("BANK:river", 2, f"@NPX:boat:{number} @DO:reach:{number} @RIVE", lambda s, v, b: clause(s, v[0]) + render(b))
+            yield Rule(
+                "BANK:river",
+                3,
+                f"@NPX:{kind}:{number} @DO:{group}:{number} on/ADP @RIVE",
+                lambda s, v, b: clause(s, v[0]) + render(b, ("sur",)),
+            )
+        yield Rule(
+            "BANK:river",
+            2,
+            f"@NPX:boat:{number} @DO:reach:{number} @RIVE",
+            lambda s, v, b: clause(s, v[0]) + render(b),
+        )
         yield Rule("RIVER", 5 if number == "s" else 1, f"@NP:water:{number}", same)
-    yield Rule("BANK:river", 3, "the/DET banks/NOUN of/ADP @RIVER @IS:river:p",
-               lambda river, vp: clause(Phrase("the", ("rives",), 3, False, render(river, ("de",))), vp))
-    yield Rule("RIVE", 4, "the/DET bank/NOUN of/ADP @RIVER", lambda river: RIVE._replace(tail=render(river, ("de",))))
-    yield Rule("RIVE", 2, "the/DET @PRED:river bank/NOUN", lambda a: RIVE._replace(words=("rive", a.forms[1])))
+    yield Rule(
+        "BANK:river",
+        3,
+        "the/DET banks/NOUN of/ADP @RIVER @IS:river:p",
+        lambda river, vp: clause(Phrase("the", ("rives",), 3, False, render(river, ("de",))), vp),
+    )
+    yield Rule(
+        "RIVE", 4, "the/DET bank/NOUN of/ADP @RIVER", lambda river: RIVE._replace(tail=render(river, ("de",)))
+    )
+    yield Rule(
+        "RIVE", 2, "the/DET @PRED:river bank/NOUN", lambda a: RIVE._replace(words=("rive", a.forms[1]))
+    )

@@ -35,10 +35,19 @@ def frames() -> Iterator[Rule]:
                 for many in NUMBERS:
                     for polarity, past, share in MODES:
                         do = "did" if past else "do" if number == "p" else "does"
-                        action = f"{do}/AUX n't/PART @V:{entry.verbs}:base" if polarity == "no" else f"@V:{entry.verbs}:past"
-                        yield Rule("FRAME", entry.weight * weight * share * (2 if many == "s" else 1),
-                                   f"@NPF:{kind}:{number} {action} @NP:{thing}:{many} @WHY:{index}:{pronoun}:{many}:{polarity}{past}",
-                                   lambda s, v, o, c, a=number == "p", b=bool(past), n=polarity == "no": frame(s, verb(v, a, b, n), o, c))
+                        action = (
+                            f"{do}/AUX n't/PART @V:{entry.verbs}:base"
+                            if polarity == "no"
+                            else f"@V:{entry.verbs}:past"
+                        )
+                        yield Rule(
+                            "FRAME",
+                            entry.weight * weight * share * (2 if many == "s" else 1),
+                            f"@NPF:{kind}:{number} {action} @NP:{thing}:{many} @WHY:{index}:{pronoun}:{many}:{polarity}{past}",
+                            lambda s, v, o, c, a=number == "p", b=bool(past), n=polarity == "no": frame(
+                                s, verb(v, a, b, n), o, c
+                            ),
+                        )
         for pronoun in dict.fromkeys(pronoun for _, _, pronoun, _ in actors(entry.subjects)):
             for many in NUMBERS:
                 for polarity, past, _ in MODES:
@@ -56,6 +65,10 @@ def causes(index: int, subject: str, thing: str, many: str, polarity: str, past:
     for role, pronoun in (("subject", subject), ("object", thing)):
         be = BE["p" if pronoun == "they" else "s"][past]
         etre = (ETRE["s"][past], ETRE["p"][past])
-        yield Rule(f"WHY:{index}:{subject}:{many}:{polarity}{past}", 1,
-                   f"@BECAUSE {pronoun}/PRON {be}/AUX {degree}/ADV @CAUSE:{index}:{polarity}:{role}",
-                   lambda b, a, s=role == "subject", e=etre: Cause(b, s, e, french, a), role if pronoun == "it" else None)
+        yield Rule(
+            f"WHY:{index}:{subject}:{many}:{polarity}{past}",
+            1,
+            f"@BECAUSE {pronoun}/PRON {be}/AUX {degree}/ADV @CAUSE:{index}:{polarity}:{role}",
+            lambda b, a, s=role == "subject", e=etre: Cause(b, s, e, french, a),
+            role if pronoun == "it" else None,
+        )

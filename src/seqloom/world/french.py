@@ -11,8 +11,12 @@ from .lexicon import Adjective, Verb, vowel
 from .pcfg import Rule
 
 DETERMINERS = {
-    "the": ("le", "la", "les", "les"), "a": ("un", "une", "des", "des"), "this": ("ce", "cette", "ces", "ces"),
-    "my": ("mon", "ma", "mes", "mes"), "two": ("deux",) * 4, "three": ("trois",) * 4,
+    "the": ("le", "la", "les", "les"),
+    "a": ("un", "une", "des", "des"),
+    "this": ("ce", "cette", "ces", "ces"),
+    "my": ("mon", "ma", "mes", "mes"),
+    "two": ("deux",) * 4,
+    "three": ("trois",) * 4,
 }
 PRONOUNS = ("il", "elle", "ils", "elles")
 CONTRACTIONS = {("de", "le"): "du", ("de", "les"): "des", ("à", "le"): "au", ("à", "les"): "aux"}
@@ -66,7 +70,9 @@ def determined(determiner: str, phrase: Phrase) -> Phrase:
 def render(phrase: Phrase, preposition: tuple[str, ...] = (), negated: bool = False) -> tuple[str, ...]:
     """The words of a noun phrase after a preposition, or as the object of a negated verb (pas de, pas d')."""
     kind, words, k, fronted, tail = phrase
-    if not kind or (kind == "a" and k > 1 and preposition[-1:] == ("de",)):  # a name; or près de + des maisons: près de maisons
+    if not kind or (
+        kind == "a" and k > 1 and preposition[-1:] == ("de",)
+    ):  # a name; or près de + des maisons: près de maisons
         return preposition + words + tail
     article = DETERMINERS[kind][k]
     if kind == "a" and (negated or (k > 1 and fronted)):

@@ -14,7 +14,14 @@ from .pcfg import Grammar, Rule
 from .phrases import noun_phrases, places, relative_clauses, tenses, verb_phrases
 from .words import CLASSES, same, words
 
-SUBJECTS = {"animal": 10, "human": 12, "vehicle": 4, "thing": 2, "building": 2, "food": 2}  # the others weigh 1
+SUBJECTS = {
+    "animal": 10,
+    "human": 12,
+    "vehicle": 4,
+    "thing": 2,
+    "building": 2,
+    "food": 2,
+}  # the others weigh 1
 
 
 def sentences() -> Iterator[Rule]:
@@ -26,12 +33,24 @@ def sentences() -> Iterator[Rule]:
     yield Rule("S", 2, "@BANK @BECAUSE @CLAUSE ./PUNCT", lambda a, b, c: a + b + c)
     for kind in CLASSES:
         for number, share in (("s", 3), ("p", 2)):
-            yield Rule("CLAUSE", share * SUBJECTS.get(kind, 1), f"@NPX:{kind}:{number} @VP:{kind}:{number}", clause)
+            yield Rule(
+                "CLAUSE", share * SUBJECTS.get(kind, 1), f"@NPX:{kind}:{number} @VP:{kind}:{number}", clause
+            )
 
 
 def rules() -> Iterator[Rule]:
     """Every rule of the world."""
-    for part in (sentences, noun_phrases, places, relative_clauses, tenses, verb_phrases, frames, banks, words):
+    for part in (
+        sentences,
+        noun_phrases,
+        places,
+        relative_clauses,
+        tenses,
+        verb_phrases,
+        frames,
+        banks,
+        words,
+    ):
         yield from part()
 
 

@@ -147,13 +147,47 @@ class Frame(NamedTuple):
 # Within a frame the adjectives of the subject and of the object never meet: they alone tell which of the two a pronoun means.
 WEARY, BOLD = "tired scared sick lazy nervous", "brave curious"
 FRAMES = (
-    Frame("cross", "animal human", "road", 8, (WEARY, "wide long dangerous busy"), (BOLD, "empty safe narrow")),
-    Frame("cross", "animal human", "water", 6, (WEARY, "wide deep cold dangerous"), (BOLD, "clean safe narrow")),
-    Frame("cross", "vehicle", "road", 4, ("heavy slow old", "narrow dangerous busy muddy"), ("fast light", "wide safe")),
-    Frame("cross", "boat", "water", 2, ("heavy slow old", "narrow dangerous muddy"), ("fast light", "wide deep")),
-    Frame("eat", "animal human", "food", 5, ("tired sick sad nervous", "hot cold salty sweet"), ("hungry curious", "fresh hot sweet")),
-    Frame("carry", "animal human", "thing", 4, ("tired sick lazy", "heavy big fragile"), ("strong brave", "light small useful")),
-    Frame("buy", "human", "vehicle thing", 3, ("poor sad nervous", "expensive heavy fragile"), ("rich happy", "safe light useful")),
+    Frame(
+        "cross", "animal human", "road", 8, (WEARY, "wide long dangerous busy"), (BOLD, "empty safe narrow")
+    ),
+    Frame(
+        "cross", "animal human", "water", 6, (WEARY, "wide deep cold dangerous"), (BOLD, "clean safe narrow")
+    ),
+    Frame(
+        "cross",
+        "vehicle",
+        "road",
+        4,
+        ("heavy slow old", "narrow dangerous busy muddy"),
+        ("fast light", "wide safe"),
+    ),
+    Frame(
+        "cross", "boat", "water", 2, ("heavy slow old", "narrow dangerous muddy"), ("fast light", "wide deep")
+    ),
+    Frame(
+        "eat",
+        "animal human",
+        "food",
+        5,
+        ("tired sick sad nervous", "hot cold salty sweet"),
+        ("hungry curious", "fresh hot sweet"),
+    ),
+    Frame(
+        "carry",
+        "animal human",
+        "thing",
+        4,
+        ("tired sick lazy", "heavy big fragile"),
+        ("strong brave", "light small useful"),
+    ),
+    Frame(
+        "buy",
+        "human",
+        "vehicle thing",
+        3,
+        ("poor sad nervous", "expensive heavy fragile"),
+        ("rich happy", "safe light useful"),
+    ),
 )
 
 
@@ -170,7 +204,10 @@ def article_an(word: str) -> bool:
 
 def entries(text: str) -> list[tuple[list[str], str]]:
     """The comma-separated entries of a table: the English forms and the unread French."""
-    return [(english.split(), french) for english, french in (entry.strip().split(":") for entry in text.split(","))]
+    return [
+        (english.split(), french)
+        for english, french in (entry.strip().split(":") for entry in text.split(","))
+    ]
 
 
 def nouns(text: str) -> list[Noun]:
@@ -192,7 +229,9 @@ def adjectives() -> dict[str, Adjective]:
     for (english,), french in entries(ADJECTIVES):
         word, _, liaison = french.lstrip("<").partition("+")
         masculine, _, feminine = word.partition("/")
-        found[english] = Adjective(english, agreeing(masculine, feminine), liaison or masculine, french.startswith("<"))
+        found[english] = Adjective(
+            english, agreeing(masculine, feminine), liaison or masculine, french.startswith("<")
+        )
     return found
 
 
@@ -206,7 +245,14 @@ def verbs(text: str) -> list[Verb]:
         if len(words) == 1:  # the regular -er verbs need only their infinitive
             stem = words[0][:-2]
             words = [stem + "e", stem + "ent", stem + "é"]
-        found.append(Verb((base, third_person(base), past), (words[0], words[1]), agreeing(words[2], ""), french.startswith("=")))
+        found.append(
+            Verb(
+                (base, third_person(base), past),
+                (words[0], words[1]),
+                agreeing(words[2], ""),
+                french.startswith("="),
+            )
+        )
     return found
 
 

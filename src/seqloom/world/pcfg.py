@@ -25,10 +25,18 @@ class Rule:
     __slots__ = ("kids", "left", "logp", "make", "mark", "probability", "right", "stack", "styles", "weight")
 
     def __init__(
-        self, left: str, weight: int, right: str, make: Any, mark: str | None = None, styles: tuple[tuple[int, Any], ...] = ()
+        self,
+        left: str,
+        weight: int,
+        right: str,
+        make: Any,
+        mark: str | None = None,
+        styles: tuple[tuple[int, Any], ...] = (),
     ) -> None:
         self.left, self.weight, self.make, self.mark, self.styles = left, weight, make, mark, styles
-        self.right = tuple(item[1:] if item[0] == "@" else Terminal(*item.rsplit("/", 1)) for item in right.split())
+        self.right = tuple(
+            item[1:] if item[0] == "@" else Terminal(*item.rsplit("/", 1)) for item in right.split()
+        )
         self.stack = self.right[::-1]
         self.kids = tuple(item for item in self.right if isinstance(item, str))
         self.probability = self.logp = 0.0  # set when the grammar is closed
@@ -67,7 +75,9 @@ class Grammar:
             for kid in rule.kids:
                 mean[place[rule.left], place[kid]] += rule.probability
         if max(abs(np.linalg.eigvals(mean))) >= 1:
-            raise ValueError("grammar: its recursion is not sub-critical; lower the weights of the recursive rules")
+            raise ValueError(
+                "grammar: its recursion is not sub-critical; lower the weights of the recursive rules"
+            )
         one = np.zeros(len(place))
         one[place[self.start]] = 1
         return dict(zip(place, np.linalg.solve(np.eye(len(place)) - mean.T, one).tolist(), strict=True))

@@ -13,13 +13,39 @@ from .words import ANIMATE, BE, CLASSES, ETRE, NUMBERS, same
 
 DETERMINERS = {
     "s": (("the", "DET", 60), ("a", "DET", 20), ("this", "DET", 10)),
-    "p": (("the", "DET", 60), ("some", "DET", 12), ("these", "DET", 8), ("two", "NUM", 8), ("three", "NUM", 4)),
+    "p": (
+        ("the", "DET", 60),
+        ("some", "DET", 12),
+        ("these", "DET", 8),
+        ("two", "NUM", 8),
+        ("three", "NUM", 4),
+    ),
 }
 MINE = ("my", "PRON", 10)
 KINDS = {"some": "a", "these": "this"}  # French has one determiner for both numbers
-NOBODYS = ("man", "woman", "road", "water", "ground", "cover", "height")  # no "my river" here, and "ma femme" is my wife
-MOVABLE = (*ANIMATE, "vehicle", "boat", "food", "thing")  # may be in, on or under a place; houses and lakes are only near one
-PREPOSITIONS = {"near": ("près", "de"), "behind": ("derrière",), "in": ("dans",), "under": ("sous",), "on": ("sur",)}
+NOBODYS = (
+    "man",
+    "woman",
+    "road",
+    "water",
+    "ground",
+    "cover",
+    "height",
+)  # no "my river" here, and "ma femme" is my wife
+MOVABLE = (
+    *ANIMATE,
+    "vehicle",
+    "boat",
+    "food",
+    "thing",
+)  # may be in, on or under a place; houses and lakes are only near one
+PREPOSITIONS = {
+    "near": ("près", "de"),
+    "behind": ("derrière",),
+    "in": ("dans",),
+    "under": ("sous",),
+    "on": ("sur",),
+}
 
 
 def noun_phrases() -> Iterator[Rule]:
@@ -33,7 +59,9 @@ def noun_phrases() -> Iterator[Rule]:
             yield Rule(f"BAR:{name}", 5, f"@PRE:{kind} @POST:{kind} @N:{name}", lambda a, b, n: bar(n, a, b))
             for english, tag, weight in (*DETERMINERS[number], *(() if kind in NOBODYS else (MINE,))):
                 french = KINDS.get(english, english)
-                yield Rule(f"NP:{name}", weight, f"{english}/{tag} @BAR:{name}", lambda p, f=french: determined(f, p))
+                yield Rule(
+                    f"NP:{name}", weight, f"{english}/{tag} @BAR:{name}", lambda p, f=french: determined(f, p)
+                )
         for kind in ("man", "woman", "person"):
             yield Rule(f"NP:human:{number}", 1, f"@NP:{kind}:{number}", same)
         for kind in CLASSES:
@@ -72,8 +100,13 @@ def places() -> Iterator[Rule]:
     yield Rule("SPOT:in", 3, "@SPOT:building", same)
     yield Rule("SPOT:in", 4, "@SPOT:ground", same)
     for left, english, weight, spot in (
-        ("NEAR", "near", 5, "SPOT"), ("NEAR", "behind", 3, "SPOT"), ("PLACE", "near", 5, "SPOT"), ("PLACE", "behind", 3, "SPOT"),
-        ("PLACE", "in", 6, "SPOT:in"), ("PLACE", "under", 2, "SPOT:cover"), ("PLACE", "on", 2, "SPOT:height"),
+        ("NEAR", "near", 5, "SPOT"),
+        ("NEAR", "behind", 3, "SPOT"),
+        ("PLACE", "near", 5, "SPOT"),
+        ("PLACE", "behind", 3, "SPOT"),
+        ("PLACE", "in", 6, "SPOT:in"),
+        ("PLACE", "under", 2, "SPOT:cover"),
+        ("PLACE", "on", 2, "SPOT:height"),
     ):
         yield Rule(left, weight, f"{english}/ADP @{spot}", lambda p, f=PREPOSITIONS[english]: render(p, f))
 
@@ -83,15 +116,21 @@ def relative_clauses() -> Iterator[Rule]:
     for number in NUMBERS:
         for kind in CLASSES:
             who = "who" if kind == "human" else "that"
-            yield Rule(f"WHICH:{kind}:{number}", 6, f"{who}/PRON @VP:{kind}:{number}", lambda vp: ("qui", *vp))
+            yield Rule(
+                f"WHICH:{kind}:{number}", 6, f"{who}/PRON @VP:{kind}:{number}", lambda vp: ("qui", *vp)
+            )
             yield Rule(f"WHICH:{kind}:{number}", 5, "that/PRON @SEEN", same)
         for kind in ANIMATE:
-            yield Rule("SEEN", 3, f"@NPS:{kind}:{number} @SEES:{number}", lambda p, v: ("que", *render(p), *v))
+            yield Rule(
+                "SEEN", 3, f"@NPS:{kind}:{number} @SEES:{number}", lambda p, v: ("que", *render(p), *v)
+            )
             yield Rule(f"NPS:{kind}:{number}", 8, f"@NP:{kind}:{number}", same)
             yield Rule(f"NPS:{kind}:{number}", 2, f"@NP:{kind}:{number} @PLACE", placed)
         form, plural = ("base", True) if number == "p" else ("third", False)
         yield Rule(f"SEES:{number}", 1, f"@V:see:{form}", lambda v, p=plural: (v.french[p],))
-        yield Rule(f"SEES:{number}", 1, "@V:see:past", lambda v, p=plural: ("ont" if p else "a", v.participle))
+        yield Rule(
+            f"SEES:{number}", 1, "@V:see:past", lambda v, p=plural: ("ont" if p else "a", v.participle)
+        )
     for kind in lex.NAMES:
         yield Rule("SEEN", 1, f"@NAME:{kind} @SEES:s", lambda p, v: ("que", *render(p), *v))
 
@@ -107,11 +146,21 @@ def tenses() -> Iterator[Rule]:
                 (1, False, True, f"{'do' if plural else 'does'}/AUX n't/PART @V:{group}:base"),
                 (2, True, True, f"did/AUX n't/PART @V:{group}:base"),
             ):
-                yield Rule(f"DO:{group}:{number}", weight, right, lambda v, a=plural, b=past, c=negated: verb(v, a, b, c))
+                yield Rule(
+                    f"DO:{group}:{number}",
+                    weight,
+                    right,
+                    lambda v, a=plural, b=past, c=negated: verb(v, a, b, c),
+                )
         for kind in (*CLASSES, *lex.BANKS):
             for be, french in zip(BE[number], ETRE[number], strict=True):
                 yield Rule(f"IS:{kind}:{number}", 4, f"{be}/AUX @HOW:{kind}", lambda how, f=french: (f, *how))
-                yield Rule(f"IS:{kind}:{number}", 1, f"{be}/AUX n't/PART @HOW:{kind}", lambda how, f=french: ("ne", f, "pas", *how))
+                yield Rule(
+                    f"IS:{kind}:{number}",
+                    1,
+                    f"{be}/AUX n't/PART @HOW:{kind}",
+                    lambda how, f=french: ("ne", f, "pas", *how),
+                )
     for kind in (*CLASSES, *lex.BANKS):
         yield Rule(f"HOW:{kind}", 5, f"@PRED:{kind}", lambda a: (a.forms,))
         yield Rule(f"HOW:{kind}", 3, f"very/ADV @GRADE:{kind}", lambda a: ("très", a.forms))
@@ -127,28 +176,64 @@ def verb_phrases() -> Iterator[Rule]:
             for thing in objects:
                 right = f"@DO:{group}:{number} @NPO:{thing}"
                 yield Rule(f"VP:{kind}:{number}", weight, right, lambda v, p: v[0] + render(p, negated=v[1]))
-        for kind, group, alone, adverb, place in (("animal", "sleep", 6, 4, 12), ("human", "sleep", 6, 4, 12), ("human", "work", 2, 2, 4),
-                                                  ("vehicle", "turn", 6, 4, 1)):
+        for kind, group, alone, adverb, place in (
+            ("animal", "sleep", 6, 4, 12),
+            ("human", "sleep", 6, 4, 12),
+            ("human", "work", 2, 2, 4),
+            ("vehicle", "turn", 6, 4, 1),
+        ):
             yield Rule(f"VP:{kind}:{number}", alone, f"@DO:{group}:{number}", lambda v: v[0])
             yield Rule(f"VP:{kind}:{number}", adverb, f"@DO:{group}:{number} @ADVERB", lambda v, a: v[0] + a)
             yield Rule(f"VP:{kind}:{number}", place, f"@DO:{group}:{number} @PLACE", lambda v, p: v[0] + p)
         for kind in ANIMATE:
-            yield Rule(f"VP:{kind}:{number}", 6, f"@DO:go:{number} to/ADP @SITE", lambda v, p: v[0] + render(p, ("à",)))
-            yield Rule(f"VP:{kind}:{number}", 3, f"@DO:arrive:{number} at/ADP @SITE", lambda v, p: v[0] + render(p, ("à",)))
-        yield Rule(f"VP:human:{number}", 9, f"@DO:give:{number} @GIFT to/ADP @NPO:human",
-                   lambda v, gift, p: v[0] + render(gift, negated=v[1]) + render(p, ("à",)))
+            yield Rule(
+                f"VP:{kind}:{number}",
+                6,
+                f"@DO:go:{number} to/ADP @SITE",
+                lambda v, p: v[0] + render(p, ("à",)),
+            )
+            yield Rule(
+                f"VP:{kind}:{number}",
+                3,
+                f"@DO:arrive:{number} at/ADP @SITE",
+                lambda v, p: v[0] + render(p, ("à",)),
+            )
+        yield Rule(
+            f"VP:human:{number}",
+            9,
+            f"@DO:give:{number} @GIFT to/ADP @NPO:human",
+            lambda v, gift, p: v[0] + render(gift, negated=v[1]) + render(p, ("à",)),
+        )
     for number, weight in (("s", 3), ("p", 1)):
         for kind in ("thing", "food"):
             yield Rule("GIFT", weight, f"@NP:{kind}:{number}", same)
-    for weight, word, tag, number in ((7, "the", "DET", "s"), (1, "this", "DET", "s"), (2, "my", "PRON", "s"), (2, "the", "DET", "p")):
+    for weight, word, tag, number in (
+        (7, "the", "DET", "s"),
+        (1, "this", "DET", "s"),
+        (2, "my", "PRON", "s"),
+        (2, "the", "DET", "p"),
+    ):
         yield Rule("SITE", weight, f"{word}/{tag} @BAR:building:{number}", lambda p, w=word: determined(w, p))
 
 
 TRANSITIVE = (  # subject, verb group, weight of each object, objects
-    *((kind, group, weight, objects) for kind in ANIMATE for group, weight, objects in (
-        ("see", 3, (*ANIMATE, "vehicle", "thing", "building")), ("hear", 5, ANIMATE), ("eat", 8, ("food",)), ("carry", 8, ("thing",)))),
-    *((kind, group, weight, objects) for kind in (*ANIMATE, "vehicle") for group, weight, objects in (
-        ("cross", 8, ("road",)), ("reach", 2, ("road", "water")))),
-    ("boat", "cross", 10, ("water",)), ("boat", "reach", 5, ("water",)),
-    ("human", "buy", 2, ("vehicle", "thing")), ("human", "repair", 2, ("vehicle", "thing", "building")),
+    *(
+        (kind, group, weight, objects)
+        for kind in ANIMATE
+        for group, weight, objects in (
+            ("see", 3, (*ANIMATE, "vehicle", "thing", "building")),
+            ("hear", 5, ANIMATE),
+            ("eat", 8, ("food",)),
+            ("carry", 8, ("thing",)),
+        )
+    ),
+    *(
+        (kind, group, weight, objects)
+        for kind in (*ANIMATE, "vehicle")
+        for group, weight, objects in (("cross", 8, ("road",)), ("reach", 2, ("road", "water")))
+    ),
+    ("boat", "cross", 10, ("water",)),
+    ("boat", "reach", 5, ("water",)),
+    ("human", "buy", 2, ("vehicle", "thing")),
+    ("human", "repair", 2, ("vehicle", "thing", "building")),
 )

@@ -35,7 +35,9 @@ class Entropy(NamedTuple):
 
 SENSES = ("money", "river")
 STYLE_LOGS = {rule: style_logs(rule) for rule in GRAMMAR if rule.styles}
-STYLE_TABLES = {rule: [i for i, (weight, _) in enumerate(rule.styles) for _ in range(weight)] for rule in STYLE_LOGS}
+STYLE_TABLES = {
+    rule: [i for i, (weight, _) in enumerate(rule.styles) for _ in range(weight)] for rule in STYLE_LOGS
+}
 LIKELIEST = {rule: logs.index(max(logs)) for rule, logs in STYLE_LOGS.items()}
 
 
@@ -47,7 +49,9 @@ def scene(seed: int, index: int) -> Scene:
     def pick(table: list) -> Any:
         nonlocal state
         state = z = (state + GOLDEN) & MASK
-        z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK  # `mix`, written out: it runs some twenty times a scene
+        z = (
+            (z ^ z >> 30) * 0xBF58476D1CE4E5B9
+        ) & MASK  # `mix`, written out: it runs some twenty times a scene
         z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
         return table[(z ^ z >> 31) * len(table) >> 64]
 
@@ -99,8 +103,14 @@ def write_out(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Sc
         else:  # the cause of a frame comes last: its subject is the first noun, its object the last
             antecedent = words.index("it"), nouns[0 if mark == "subject" else -1]
     return Scene(
-        join(words), spell(compose(derivation, choices)), tuple(words), tuple(tags), antecedent, bank,
-        math.fsum([rule.logp for rule in derivation]), math.fsum(logs),
+        join(words),
+        spell(compose(derivation, choices)),
+        tuple(words),
+        tuple(tags),
+        antecedent,
+        bank,
+        math.fsum([rule.logp for rule in derivation]),
+        math.fsum(logs),
     )
 
 
@@ -112,7 +122,11 @@ def scenes(count: int, seed: int = 0, start: int = 0) -> Iterator[Scene]:
 def log_probability(english: str) -> float:
     """log p(english) by parsing, in nats; minus infinity outside the language."""
     found = [math.fsum([rule.logp for rule in derivation]) for derivation in parse(english)]
-    return max(found) + math.log(math.fsum([math.exp(value - max(found)) for value in found])) if found else -math.inf
+    return (
+        max(found) + math.log(math.fsum([math.exp(value - max(found)) for value in found]))
+        if found
+        else -math.inf
+    )
 
 
 def translations(english: str) -> dict[str, float]:
@@ -141,7 +155,9 @@ def understood(english: str) -> Derivation:
     """The derivation of a sentence of the language."""
     found = parse(english)
     if not found:
-        raise ValueError(f"world: {english!r} is not a sentence of the built-in world; see docs/world.md for its words and grammar")
+        raise ValueError(
+            f"world: {english!r} is not a sentence of the built-in world; see docs/world.md for its words and grammar"
+        )
     return found[0]
 
 
@@ -149,7 +165,9 @@ def entropy() -> Entropy:
     """H = Σ_A n_A H(rules of A), with n_A the expected number of A in a derivation; one derivation per sentence makes it the sentence's."""
     return Entropy(
         GRAMMAR.expectation(lambda rule: -rule.logp),
-        GRAMMAR.expectation(lambda rule: -math.fsum(math.exp(logp) * logp for logp in STYLE_LOGS.get(rule, ()))),
+        GRAMMAR.expectation(
+            lambda rule: -math.fsum(math.exp(logp) * logp for logp in STYLE_LOGS.get(rule, ()))
+        ),
         GRAMMAR.expectation(lambda rule: len(rule.right) - len(rule.kids)),
     )
 

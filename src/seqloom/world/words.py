@@ -37,7 +37,9 @@ def words() -> Iterator[Rule]:
             for form, english in zip(("base", "third", "past"), entry.english, strict=True):
                 yield Rule(f"V:{group}:{form}", rank(place), f"{english}/VERB", entry)
     for place, (english, styles) in enumerate(lex.ADVERBS.items()):
-        yield leaf("ADVERB", rank(place), f"{english}/ADV", tuple((weight, (french,)) for weight, french in styles))
+        yield leaf(
+            "ADVERB", rank(place), f"{english}/ADV", tuple((weight, (french,)) for weight, french in styles)
+        )
     yield leaf("BECAUSE", 1, "because/SCONJ", ((9, ("parce", "que")), (1, ("car",))))
 
 
@@ -46,12 +48,20 @@ def nouns() -> Iterator[Rule]:
     for kind, table in lex.NOUNS.items():
         for place, noun in enumerate(lex.nouns(table)):
             for plural, number in enumerate(NUMBERS):
-                styles = tuple((weight, (forms[plural], feminine + 2 * plural)) for weight, *forms, feminine in noun.french)
+                styles = tuple(
+                    (weight, (forms[plural], feminine + 2 * plural))
+                    for weight, *forms, feminine in noun.french
+                )
                 yield leaf(f"N:{kind}:{number}", rank(place), f"{noun.forms[plural]}/NOUN", styles, "noun")
     for kind, table in lex.NAMES.items():
         for place, name in enumerate(lex.nouns(table)):
-            (_, french, _, feminine), = name.french
-            yield Rule(f"NAME:{kind}", rank(place), f"{name.forms[0]}/PROPN", Phrase("", (french,), int(feminine), False))
+            ((_, french, _, feminine),) = name.french
+            yield Rule(
+                f"NAME:{kind}",
+                rank(place),
+                f"{name.forms[0]}/PROPN",
+                Phrase("", (french,), int(feminine), False),
+            )
 
 
 def adjectives() -> Iterator[Rule]:
@@ -64,13 +74,18 @@ def adjectives() -> Iterator[Rule]:
         lists[f"PRE:{kind}"], lists[f"POST:{kind}"] = before.split(), after.split()
     for index, frame in enumerate(lex.FRAMES):
         for polarity, (subject, thing) in (("no", frame.negative), ("yes", frame.positive)):
-            lists[f"CAUSE:{index}:{polarity}:subject"], lists[f"CAUSE:{index}:{polarity}:object"] = subject.split(), thing.split()
+            lists[f"CAUSE:{index}:{polarity}:subject"], lists[f"CAUSE:{index}:{polarity}:object"] = (
+                subject.split(),
+                thing.split(),
+            )
     known = lex.adjectives()
     for symbol, members in lists.items():
         for place, english in enumerate(members):
             yield Rule(symbol, rank(place), f"{english}/ADJ", known[english])
 
 
-def leaf(left: str, weight: int, right: str, styles: tuple[tuple[int, Any], ...], mark: str | None = None) -> Rule:
+def leaf(
+    left: str, weight: int, right: str, styles: tuple[tuple[int, Any], ...], mark: str | None = None
+) -> Rule:
     """A word with one French rendering or several."""
     return Rule(left, weight, right, styles[0][1], mark, styles if len(styles) > 1 else ())

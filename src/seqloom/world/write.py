@@ -19,7 +19,9 @@ def write(folder: Path, train: int, valid: int, test: int, seed: int = 0) -> Non
     """Write {train,valid,test}.{en,fr,tags} and scenes.jsonl into a new folder; .tags is CoNLL-U for the English."""
     folder = Path(folder)
     if min(train, valid, test) < 0:
-        raise ValueError(f"world: sizes must not be negative, got train={train}, valid={valid}, test={test}; ask for 0 or more of each")
+        raise ValueError(
+            f"world: sizes must not be negative, got train={train}, valid={valid}, test={test}; ask for 0 or more of each"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder}: exists and is not an empty folder; give a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -63,13 +65,20 @@ def conllu(scene: Scene) -> str:
     for i, (word, tag) in enumerate(zip(scene.words, scene.tags, strict=True)):
         form = word[0].upper() + word[1:] if i == 0 else word
         glued = i + 1 < len(scene.words) and scene.words[i + 1] in ("n't", ".")
-        lines.append("\t".join((str(i + 1), form, "_", tag, "_", "_", "_", "_", "_", "SpaceAfter=No" if glued else "_")))
+        lines.append(
+            "\t".join(
+                (str(i + 1), form, "_", tag, "_", "_", "_", "_", "_", "SpaceAfter=No" if glued else "_")
+            )
+        )
     return "\n".join(lines) + "\n\n"
 
 
 def _write_split(folder: Path, name: str, found: Iterator[Scene], record) -> None:
-    with (open(folder / f"{name}.en", "w", encoding="utf-8") as english, open(folder / f"{name}.fr", "w", encoding="utf-8") as french,
-          open(folder / f"{name}.tags", "w", encoding="utf-8") as tags):
+    with (
+        open(folder / f"{name}.en", "w", encoding="utf-8") as english,
+        open(folder / f"{name}.fr", "w", encoding="utf-8") as french,
+        open(folder / f"{name}.tags", "w", encoding="utf-8") as tags,
+    ):
         for one in found:
             english.write(one.english + "\n")
             french.write(one.french + "\n")
