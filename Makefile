@@ -15,7 +15,7 @@ lint: .venv/installed-test
 	$(BIN)/ruff check src tests bench
 
 promises: .venv/installed-test
-	$(BIN)/python tests/nn/promises.py
+	cd tests && ../$(BIN)/python -m support.promises
 
 test-kill: .venv/installed-test
 	$(BIN)/python -m pytest -m kill

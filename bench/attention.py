@@ -24,9 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from probe import Row, apart, interleave, lone, probe, record, show
-from seqloom.nn import ALiBi, NoPosition, Rotary, SelfAttention, plain
+from seqloom.fused.dispatch import plain
+from seqloom.nn import ALiBi, NoPosition, Rotary, SelfAttention
 from seqloom.nn.position import slopes
-from seqloom.train.memory import keep_freed
+from seqloom.train.malloc import keep_freed_memory
 
 DIM, HEADS, POSITIONS = 512, 8, 4096
 SIZE = DIM // HEADS
@@ -156,7 +157,7 @@ def variant(case: Case, name: str, threads: int) -> Callable[[], float]:
     """The work of one variant: the same input, whoever reads it. Runs in a process of its own."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    keep_freed()
+    keep_freed_memory()
     part = ours(case.kind)
     x = torch.randn(POSITIONS // case.length, case.length, DIM, requires_grad=case.train)
     mine = our_layer(part, case.kind)

@@ -24,7 +24,7 @@ import torch
 
 import peers
 from probe import Row, apart, bandwidth, interleave, lone, record, show
-from seqloom.generate import complete
+from seqloom.decoding import generate_batch
 from seqloom.models import LanguageModel
 from seqloom.nn import FeedForward, Learned, Transformer, quantize
 
@@ -61,7 +61,7 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
         if kind == "int8":
             quantize(model)
         return lambda ids, count: [
-            text.ids for text in complete(model, ids, length=count, stop=(), ban=(END,))
+            text.ids for text in generate_batch(model, ids, length=count, stop=(), ban=(END,))
         ]
     if library == "transformers":
         peer = peers.transformers(ours(), eos_token_id=END, pad_token_id=END)

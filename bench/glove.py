@@ -24,11 +24,11 @@ from statistics import median
 import numpy as np
 
 from probe import THREADS, probe
-from seqloom.words import glove
-from seqloom.words.counts import Cells, cooccurrences
-from seqloom.words.evaluate import evaluate
-from seqloom.words.vectors import Vectors
-from seqloom.words.vocabulary import Corpus, Vocabulary, encode
+from seqloom.vectors import glove
+from seqloom.vectors.benchmarks import evaluate
+from seqloom.vectors.counts import Cooccurrences, cooccurrences
+from seqloom.vectors.vectors import Vectors
+from seqloom.vectors.vocabulary import Corpus, Vocabulary, encode
 
 REPORTED = {"words/s": 0.93e6, "cells/s": 0.60e6}  # Stanford's C program
 WINDOW, DIM = 10, 100
@@ -96,10 +96,10 @@ def learn(
     place: Path, words: list[str], iterations: int, rate: float, memory: int, tests: list[Path]
 ) -> dict:
     """GloVe; each iteration is timed alone, the dealing of cells before the first one too."""
-    before, cells = peak(), Cells.open(place / "cells")
-    glove.train(Cells.open(place / "warm"), DIM, 1, threads=THREADS)
+    before, cells = peak(), Cooccurrences.open(place / "cells")
+    glove.train(Cooccurrences.open(place / "warm"), DIM, 1, threads=THREADS)
     probes, marks, rates = [probe()], [time.perf_counter()], []
-    deal = glove._deal
+    deal = glove._write_tiles
 
     def dealt(*args: object) -> tuple[np.ndarray, np.ndarray]:
         tiles = deal(*args)
@@ -111,7 +111,7 @@ def learn(
         probes.append(probe())
         marks.append(time.perf_counter())
 
-    glove._deal = dealt
+    glove._write_tiles = dealt
     found = glove.train(
         cells, DIM, iterations, rate=rate, threads=THREADS, memory=memory, folder=place, progress=told
     )

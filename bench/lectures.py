@@ -17,9 +17,9 @@ from pathlib import Path
 import torch
 
 import seqloom
-from seqloom.data import Windows
-from seqloom.evaluate import nats
-from seqloom.run import Recipe, Run, load
+from seqloom.batches import Windows
+from seqloom.evaluation import total_nll
+from seqloom.run import Config, Run, load
 
 CELLS = {"vanilla": "Vanilla", "ugrnn": "UGRNN", "gru": "GRU", "lstm": "LSTM"}
 RATES = (1e-3, 4e-3)
@@ -45,7 +45,7 @@ def dim_for(cell: str) -> int:
 
     def size(dim: int) -> int:
         with torch.device("meta"):
-            model = Recipe.of("lstm-lm", [f"model.stack.cell.type={cell}", f"model.stack.dim={dim}"]).model(
+            model = Config.of("lstm-lm", [f"model.stack.cell.type={cell}", f"model.stack.dim={dim}"]).model(
                 70
             )
         return sum(p.numel() for p in model.parameters())
@@ -83,7 +83,7 @@ def lengths(text: Path, out: Path, steps: int, threads: int) -> None:
         shown = []
         for width in WIDTHS:
             try:
-                total, count = nats(
+                total, count = total_nll(
                     run.model, run.recipe.objective, Windows(held, width=width, batch=8).once()
                 )
                 shown.append(f"{total / count:.4f}")

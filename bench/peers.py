@@ -10,8 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import numpy as np
 from torch import nn
 
-from seqloom.layouts import fitting, lacking, names
-from seqloom.run import weights
+from seqloom.layouts import family_of, mapping, missing_shapes
+from seqloom.run import named_weights
 
 
 def transformers(model: nn.Module, **said: object) -> nn.Module:
@@ -19,12 +19,12 @@ def transformers(model: nn.Module, **said: object) -> nn.Module:
     import transformers as library
 
     library.logging.set_verbosity_error()
-    family, settings = fitting(model)
-    own, entries = weights(model), family.entries(model, family.prefix)
+    family, settings = family_of(model)
+    own, entries = named_weights(model), family.entries(model, family.prefix)
     kind = getattr(library, settings["architectures"][0])
     peer = kind(kind.config_class(**{**settings, **said}))
     _, unexpected = peer.load_state_dict(
-        names.write(entries, own, lacking(model, entries, own)), strict=False
+        mapping.write(entries, own, missing_shapes(model, entries, own)), strict=False
     )
     if unexpected:
         raise ValueError(f"transformers has no place for {unexpected[0]}")

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 import seqloom
-from seqloom.evaluate import evaluate
+from seqloom.evaluation import evaluate
 from seqloom.run import Run, is_run, load
 
 ONLY, THREADS = "", os.cpu_count() or 1
@@ -132,13 +132,13 @@ def translation(place: Path, out: Path, minutes: float) -> None:
 
 def vectors(place: Path, out: Path) -> Path:
     """Skip-gram vectors of 17 million words, learnt once: five epochs, 100 numbers."""
-    from seqloom.words.formats import save
-    from seqloom.words.learn import learn
+    from seqloom.vectors.formats import save
+    from seqloom.vectors.training import train
 
     folder = out / "vectors"
     if not folder.exists():
         out.mkdir(parents=True, exist_ok=True)
-        save(learn(place / "enwiki17m" / "enwiki17m.txt.gz", "skip-gram", epochs=5), folder)
+        save(train(place / "enwiki17m" / "enwiki17m.txt.gz", "skip-gram", epochs=5), folder)
     return folder
 
 

@@ -26,8 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from probe import Row, apart, interleave, lone, probe, record, show
-from seqloom.nn import GRU, LSTM, RNN, UGRNN, Cell, Gated, Vanilla, plain
-from seqloom.train.memory import keep_freed
+from seqloom.fused.dispatch import plain
+from seqloom.nn import GRU, LSTM, RNN, UGRNN, Cell, Gated, Vanilla
+from seqloom.train.malloc import keep_freed_memory
 
 LENGTH, BATCH = 35, 20
 DIMS = (200, 650, 1500)
@@ -98,7 +99,7 @@ def variant(title: str, dim: int, mode: str, name: str, tokens: bool, threads: i
     """The work of one variant on the same inputs: about as much for each. Runs in a process of its own."""
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    keep_freed()
+    keep_freed_memory()
     kind, x = KINDS[title], torch.randn(BATCH, LENGTH, dim)
     ours = ours_of(title, dim)
     layer: nn.Module = ours

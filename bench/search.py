@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import torch
 
-from seqloom.generate import beam, complete, exact
+from seqloom.decoding import beam_search, exact_search, generate_batch
 from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import RNN, AttentiveRNN, Transformer
 
@@ -49,9 +49,11 @@ def found(made: torch.nn.Module, seed: int) -> tuple[float, float, dict[int, flo
     source = torch.randint(5, VOCABULARY, (1, 4), generator=torch.Generator().manual_seed(seed))
     with torch.inference_mode():
         opened = made.prompt(source, torch.ones_like(source, dtype=torch.bool), 2)
-    best = exact(made, *opened, length=LENGTH, calls=CALLS)
-    [greedy] = complete(made, *opened, length=LENGTH)
-    beams = {width: beam(made, *opened, width=width, length=LENGTH, penalty=0.0)[0][0] for width in WIDTHS}
+    best = exact_search(made, *opened, length=LENGTH, calls=CALLS)
+    [greedy] = generate_batch(made, *opened, length=LENGTH)
+    beams = {
+        width: beam_search(made, *opened, width=width, length=LENGTH, penalty=0.0)[0][0] for width in WIDTHS
+    }
     if (beams[1].ids, beams[1].finished) != (greedy.ids, greedy.finished):
         raise SystemExit(f"seed {seed}: a beam of one wrote {beams[1].ids}, greedy search {greedy.ids}")
     return (

@@ -23,7 +23,8 @@ import numpy as np
 
 from seqloom.text.corpus import Lines
 from seqloom.text.store import build
-from seqloom.text.tokenizer import BPE, load, save
+from seqloom.text.tokenizer import BPE, save
+from seqloom.text.tokenizer_file import load
 
 MEGABYTE = 1_000_000
 KINDS = 120_000  # different words, nearly all of which occur: 20 MB of Wikipedia have 116,000

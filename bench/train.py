@@ -28,11 +28,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from probe import Row, apart, interleave, lone, probe, record, show
-from seqloom.data.batch import Tokens
+from seqloom.batches.batch import TokenBatch
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN, Learned, Transformer
 from seqloom.objectives.likelihood import next_token
-from seqloom.train.memory import keep_freed
+from seqloom.train.malloc import keep_freed_memory
 from seqloom.train.optim import AdamW, GlobalNorm
 
 CLIP = 1.0
@@ -70,11 +70,11 @@ class LSTMSize(NamedTuple):
 
 def our_step(model: LanguageModel) -> Callable[[Tensor, Tensor], float]:
     """One step from the trainer's own pieces, as its loop does it, without what happens only now and then: data, metrics, checkpoints."""
-    keep_freed()
+    keep_freed_memory()
     optimizer, clip, parameters = AdamW(model.parameters()), GlobalNorm(CLIP), list(model.parameters())
 
     def step(ids: Tensor, targets: Tensor) -> float:
-        batch = Tokens(ids, targets, torch.ones_like(ids, dtype=torch.bool))
+        batch = TokenBatch(ids, targets, torch.ones_like(ids, dtype=torch.bool))
         loss, numbers, _ = next_token(model, batch)
         (loss / batch.weight).backward()
         clip([weight.grad for weight in parameters])

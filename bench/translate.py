@@ -23,7 +23,7 @@ import torch
 
 import peers
 from probe import Row, apart, interleave, lone, probe, record, show
-from seqloom.generate import beam, shared
+from seqloom.decoding import beam_search, parallel_map
 from seqloom.models import Seq2Seq
 from seqloom.nn import Embedding, FeedForward, Output, Sinusoidal, Transformer, quantize
 
@@ -78,14 +78,14 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
                 ids, state, mask = model.prompt(*padded(rows), PAD)
             return [
                 found[0].ids
-                for found in beam(
+                for found in beam_search(
                     model, ids, state, mask, width=WIDTH, length=LENGTH, stop=(), ban=(END, PAD)
                 )
             ]
 
         def write(rows: list[list[int]]) -> list[list[int]]:
             share = len(rows) // workers
-            parts = shared(one, [rows[at : at + share] for at in range(0, len(rows), share)], workers)
+            parts = parallel_map(one, [rows[at : at + share] for at in range(0, len(rows), share)], workers)
             return [row for part in parts for row in part]
 
         return write

@@ -3,7 +3,7 @@
     SEQLOOM_DATA=… python bench/vectors.py [--epochs 5] [--only KIND …] [--json]
 
 Dimension 100, minimum count 5, window 5 (10 for GloVe), two threads; word2vec with 5 negatives and the given epochs, both sides with their own
-rates and ours with gensim's as well (.025, and where gensim's decay really ends: see words.py); GloVe 15 iterations. Spearman's ρ on
+rates and ours with gensim's as well (.025, and where gensim's decay really ends: see vectors.py); GloVe 15 iterations. Spearman's ρ on
 WS-353 and SimLex-999 and the share of right analogies (3CosAdd, all words), each with its 95 % interval. One seed.
 """
 
@@ -23,11 +23,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from seqloom.words.evaluate import evaluate
-from seqloom.words.learn import learn
-from seqloom.words.vectors import Vectors
-from seqloom.words.vocabulary import Vocabulary, encode
-from seqloom.words.word2vec import train
+from seqloom.vectors.benchmarks import evaluate
+from seqloom.vectors.training import train as train_vectors
+from seqloom.vectors.vectors import Vectors
+from seqloom.vectors.vocabulary import Vocabulary, encode
+from seqloom.vectors.word2vec import train
 from words import LAST, RATE, gensim
 
 FILES = ("EN-WS-353-ALL.txt", "EN-SIMLEX-999.txt", "questions-words.txt")
@@ -50,14 +50,14 @@ def matched(path: Path, kind: str, epochs: int) -> Vectors:
 
 def kinds(path: Path, epochs: int) -> dict[str, Callable[[], Vectors]]:
     return {
-        "skip-gram": partial(learn, path, "skip-gram", epochs=epochs),
+        "skip-gram": partial(train_vectors, path, "skip-gram", epochs=epochs),
         "skip-gram, gensim's rates": partial(matched, path, "skipgram", epochs),
         "skip-gram, gensim": partial(peer, path, "skipgram", epochs),
-        "cbow": partial(learn, path, "cbow", epochs=epochs),
+        "cbow": partial(train_vectors, path, "cbow", epochs=epochs),
         "cbow, gensim's rates": partial(matched, path, "cbow", epochs),
         "cbow, gensim": partial(peer, path, "cbow", epochs),
-        "glove": partial(learn, path, "glove"),
-        "ppmi-svd": partial(learn, path, "ppmi-svd"),
+        "glove": partial(train_vectors, path, "glove"),
+        "ppmi-svd": partial(train_vectors, path, "ppmi-svd"),
     }
 
 

@@ -32,8 +32,8 @@ import numpy as np
 from scipy.stats import spearmanr
 
 from probe import interleave, probe, record, show
-from seqloom.words.vocabulary import Corpus, Vocabulary, encode
-from seqloom.words.word2vec import train
+from seqloom.vectors.vocabulary import Corpus, Vocabulary, encode
+from seqloom.vectors.word2vec import train
 
 RATE, OWN, LAST = 0.025, 0.05, 1e-4  # gensim's first rate, ours, and where both are said to end
 Trained = tuple[list[str], np.ndarray, float]  # words, vectors, seconds

@@ -50,13 +50,13 @@ def assemble(size: int, wheel: Callable[..., Wheel] = Wheel) -> Bike:
 NAMES = {"Wheel": Wheel, "Disc": Disc, "Motor": Motor, "Bike": Bike, "assemble": assemble}
 
 
-def read(tmp_path: Path, text: str) -> tuple[config.Tree, config.Lines]:
+def read(tmp_path: Path, text: str) -> tuple[config.Tree, config.Locations]:
     path = tmp_path / "bike.yaml"
     path.write_text(text, "utf-8")
     return config.read(path)
 
 
-def build(tmp_path: Path, text: str, section: str = "bike") -> config.Part:
+def build(tmp_path: Path, text: str, section: str = "bike") -> config.PartFactory:
     tree, lines = read(tmp_path, text)
     return config.build(tree[section], NAMES, section, lines)
 
@@ -248,7 +248,7 @@ def test_a_mistake_in_an_override_is_shown_there(tmp_path, change, sentence):
             config.override(tree, [change])["bike"],
             NAMES,
             "bike",
-            config.Lines(lines.source, lines.lines, [change]),
+            config.Locations(lines.source, lines.lines, [change]),
         )
 
 
@@ -364,5 +364,5 @@ def test_a_wrong_override_gets_its_sentence(assignment, sentence):
 
 def test_a_difference_names_each_place_once():
     old, new = {"a": {"b": 1, "c": 2}, "d": 1}, {"a": {"b": 1, "c": 3, "e": None}, "f": [1]}
-    assert config.difference(old, new) == ["a.c: 2 → 3", "a.e: None → None", "d: 1 → None", "f: None → [1]"]
-    assert config.difference(TREE, config.copy(TREE)) == []
+    assert config.diff(old, new) == ["a.c: 2 → 3", "a.e: None → None", "d: 1 → None", "f: None → [1]"]
+    assert config.diff(TREE, config.deep_copy(TREE)) == []

@@ -15,13 +15,13 @@ import pytest
 import torch
 
 import seqloom
-from seqloom.config import Unknown
-from seqloom.explain import explain
+from seqloom.config import UnknownType
+from seqloom.equations import explain
 from seqloom.files import sha256
 from seqloom.nn import RNN, Layer, Norm
-from seqloom.nn.cells import Blocks, Hidden
-from seqloom.promises import check
-from seqloom.run import Recipe
+from seqloom.nn.cells import HiddenState, LinearCell
+from seqloom.run import Config
+from seqloom.testing import check_part
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text("utf-8")
 TINY = [
@@ -98,8 +98,10 @@ def test_a_run_with_an_unknown_part_says_how_to_hand_it_over(mine: ModuleType, t
         quiet=True,
         parts=[mine.MinimalGate],
     )
-    for use in (seqloom.load, explain, Recipe.of):
-        with pytest.raises(Unknown, match=r"no part is called 'MinimalGate'.* load\(folder, parts=\[…\]\)"):
+    for use in (seqloom.load, explain, Config.of):
+        with pytest.raises(
+            UnknownType, match=r"no part is called 'MinimalGate'.* load\(folder, parts=\[…\]\)"
+        ):
             use(str(tmp_path / "run"))
     loaded = seqloom.load(tmp_path / "run", parts=[mine.MinimalGate])
     assert isinstance(loaded.model.stack.layers[0][0].cell, mine.MinimalGate)
@@ -109,9 +111,9 @@ def test_a_run_with_an_unknown_part_says_how_to_hand_it_over(mine: ModuleType, t
 
 def test_a_name_that_is_mistyped_is_told_its_neighbour(mine: ModuleType):
     with pytest.raises(ValueError, match="did you mean 'MinimalGate'"):
-        Recipe.of("lstm-lm", ["model.stack.cell=MinimalGaet"], parts=[mine.MinimalGate])
+        Config.of("lstm-lm", ["model.stack.cell=MinimalGaet"], parts=[mine.MinimalGate])
     with pytest.raises(ValueError, match="Angle cannot stand here"):
-        Recipe.of("lstm-lm", ["model.stack.cell=Angle"], parts=[mine.Angle])
+        Config.of("lstm-lm", ["model.stack.cell=Angle"], parts=[mine.Angle])
 
 
 def test_what_is_no_part_is_refused_in_a_sentence(mine: ModuleType):
@@ -126,8 +128,8 @@ def test_what_is_no_part_is_refused_in_a_sentence(mine: ModuleType):
         ([partial(mine.MinimalGate)], "is no class of a part"),
     ):
         with pytest.raises(ValueError, match=re.escape(sentence)):
-            Recipe.of("lstm-lm", parts=parts)
-    Recipe.of("lstm-lm", ["model.stack.cell=MinimalGate"], parts=[mine.MinimalGate, mine.MinimalGate])
+            Config.of("lstm-lm", parts=parts)
+    Config.of("lstm-lm", ["model.stack.cell=MinimalGate"], parts=[mine.MinimalGate, mine.MinimalGate])
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_every_kind_keeps_the_promises_and_learns(
     mine: ModuleType, tmp_path: Path, text: Path, name: str, change: str
 ):
     part = getattr(mine, name)
-    rows = check(part)
+    rows = check_part(part)
     assert [row.kept for row in rows] == [None, *[True] * 5], "; ".join(map(str, rows))
     preset = (
         ["lstm-lm", "data.width=9"]
@@ -156,7 +158,7 @@ def test_every_kind_keeps_the_promises_and_learns(
     assert name in {entry.name for entry in explain(str(tmp_path / "run"), parts=[part]).parts}
 
 
-class Forgets(Blocks):
+class Forgets(LinearCell):
     """Keeps something on the side, which no state holds."""
 
     def __init__(self, size: int, dim: int):
@@ -168,10 +170,10 @@ class Forgets(Blocks):
         return {"new": (share + seen @ self.hidden.T + self.memory).tanh()}
 
     def update(self, gates, state):
-        return Hidden(gates["new"])
+        return HiddenState(gates["new"])
 
 
-class Detached(Blocks):
+class Detached(LinearCell):
     def __init__(self, size: int, dim: int):
         super().__init__(size, dim, blocks=1, bias="plus")
 
@@ -179,7 +181,7 @@ class Detached(Blocks):
         return {"new": (share + seen @ self.hidden.detach().T).tanh()}
 
     def update(self, gates, state):
-        return Hidden(gates["new"])
+        return HiddenState(gates["new"])
 
 
 class Peeks(Layer):
@@ -207,10 +209,10 @@ class Rounded(RNN):
     """Its fast form is another function."""
 
     def forward(self, x, state=None, mask=None):
-        from seqloom.nn import fast
+        from seqloom.fused.dispatch import fused_enabled
 
         y, state = super().forward(x, state, mask)
-        return (y * 1.001 if fast() else y), state
+        return (y * 1.001 if fused_enabled() else y), state
 
 
 @pytest.mark.parametrize(
@@ -226,13 +228,13 @@ class Rounded(RNN):
     ],
 )
 def test_a_broken_promise_is_found(part: type, broken: str):
-    rows = {row.promise: row for row in check(part)}
+    rows = {row.promise: row for row in check_part(part)}
     assert rows[broken].kept is False and rows[broken].reason
 
 
 def test_a_wrong_equation_is_found(mine: ModuleType):
-    wrong = check(mine.Angle, lambda score, q, k: 8 * q @ k)[0]
-    right = check(mine.Angle, lambda score, q, k: 8 * q @ k / (q.norm() * k.norm()))[0]
+    wrong = check_part(mine.Angle, lambda score, q, k: 8 * q @ k)[0]
+    right = check_part(mine.Angle, lambda score, q, k: 8 * q @ k / (q.norm() * k.norm()))[0]
     assert wrong.kept is False and "differs by" in wrong.reason and right.kept
 
 
@@ -240,7 +242,7 @@ def test_checking_leaves_no_trace(mine: ModuleType):
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
-    check(mine.MinimalGate)
+    check_part(mine.MinimalGate)
     assert torch.equal(torch.rand(1), expected) and torch.get_default_dtype() == torch.float32
     with pytest.raises(ValueError, match="Linear is no Cell"):
-        check(torch.nn.Linear)
+        check_part(torch.nn.Linear)

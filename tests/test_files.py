@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seqloom.files as files
-from seqloom.files import NoRoom, claim, claimed, free_bytes, fsync_folder, sha256, write_new, write_whole
+from seqloom.files import (
+    NoRoom,
+    free_bytes,
+    fsync_folder,
+    is_locked,
+    lock_folder,
+    sha256,
+    write_atomic,
+    write_new,
+)
 
 SOURCE = Path(files.__file__).parent
 
@@ -22,7 +31,7 @@ SOURCE = Path(files.__file__).parent
 def test_write_whole_puts_exactly_the_bytes(tmp_path, data):
     path = tmp_path / "a.txt"
     for _ in range(2):  # new, then over an existing one
-        write_whole(path, data)
+        write_atomic(path, data)
         assert path.read_bytes() == (data.encode() if isinstance(data, str) else data)
     assert os.listdir(tmp_path) == ["a.txt"]
 
@@ -32,7 +41,7 @@ def test_write_whole_obeys_the_umask_and_keeps_links(tmp_path):
     link.symlink_to(real)
     before = os.umask(0o027)
     try:
-        write_whole(link, "new")
+        write_atomic(link, "new")
     finally:
         os.umask(before)
     assert link.is_symlink() and real.read_text() == "new"
@@ -42,7 +51,7 @@ def test_write_whole_obeys_the_umask_and_keeps_links(tmp_path):
 def test_write_whole_survives_short_writes(tmp_path, monkeypatch):
     write = os.write
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, bytes(data)[:7]))
-    write_whole(tmp_path / "a", bytes(range(100)))
+    write_atomic(tmp_path / "a", bytes(range(100)))
     assert (tmp_path / "a").read_bytes() == bytes(range(100))
 
 
@@ -54,7 +63,7 @@ def test_a_refusing_disk_leaves_the_old_file_and_says_why(tmp_path, monkeypatch,
     with monkeypatch.context() as patch:
         patch.setattr(os, call, refuse(number))
         with pytest.raises(NoRoom) as caught:
-            write_whole(path, "x" * 1234)
+            write_atomic(path, "x" * 1234)
     message = str(caught.value)
     assert str(path) in message and "1,234 bytes" in message and "are free" in message and "\n" not in message
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
@@ -76,7 +85,7 @@ def test_an_interrupt_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, "new")
+        write_atomic(path, "new")
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
 
 
@@ -84,10 +93,10 @@ def test_places_that_are_no_files_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for place in (tmp_path, tmp_path / "pipe"):
         with pytest.raises(ValueError, match="not a regular file"):
-            write_whole(place, "x")
+            write_atomic(place, "x")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
     with pytest.raises(ValueError, match="does not exist; make it first"):
-        write_whole(tmp_path / "nowhere" / "a", "x")
+        write_atomic(tmp_path / "nowhere" / "a", "x")
 
 
 def test_write_new_never_overwrites(tmp_path):
@@ -130,24 +139,24 @@ def test_free_bytes_of_a_folder_to_come(tmp_path):
 
 
 def test_a_claim_ends_with_the_block_and_with_the_process(tmp_path):
-    assert not claimed(tmp_path) and not claimed(tmp_path / "gone")
-    with claim(tmp_path):
-        assert claimed(tmp_path)
-    assert not claimed(tmp_path)
+    assert not is_locked(tmp_path) and not is_locked(tmp_path / "gone")
+    with lock_folder(tmp_path):
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
     child = os.fork()
     if child == 0:
-        claim(tmp_path).__enter__()
+        lock_folder(tmp_path).__enter__()
         os._exit(0)
     os.waitpid(child, 0)
-    assert not claimed(tmp_path)
+    assert not is_locked(tmp_path)
 
 
 def test_without_locks_a_claim_lasts_a_day(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "fcntl", None)
-    with claim(tmp_path):
-        assert claimed(tmp_path)
+    with lock_folder(tmp_path):
+        assert is_locked(tmp_path)
     os.utime(tmp_path, (0, 0))
-    assert not claimed(tmp_path)
+    assert not is_locked(tmp_path)
 
 
 # No file can bring code along ------------------------------------------------------------------------------------------------

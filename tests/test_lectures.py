@@ -92,7 +92,7 @@ def test_every_number_once_and_every_place_exists() -> None:
 def house(tmp_path: Path) -> Path:
     """A tiny repository that the doctored pages below speak of."""
     for path, text in {
-        "src/seqloom/cli/models.py": "@app.command\ndef train(): ...\n@app.command(name='why-not')\ndef _why(): ...\ndef _hidden(): ...\n",
+        "src/seqloom/cli/train.py": "@app.command\ndef train(): ...\n@app.command(name='why-not')\ndef _why(): ...\ndef _hidden(): ...\n",
         "src/seqloom/presets/gpt.yaml": "model: {}\n",
         "tests/test_here.py": "class TestIt:\n    def test_x9(self): ...\n",
     }.items():

@@ -245,7 +245,7 @@ def test_an_interrupted_command_says_so(any_run: Path, monkeypatch, capsys) -> N
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("seqloom.evaluate.stream", interrupted)
+    monkeypatch.setattr("seqloom.inference.generation.stream", interrupted)
     with pytest.raises(SystemExit) as stopped:
         main(["generate", str(any_run), "the"])
     assert stopped.value.code == 130 and capsys.readouterr().err == "seqloom: interrupted\n"
@@ -315,7 +315,7 @@ def test_a_run_that_is_being_trained_is_left_alone(
     main(command)
     before = {path: path.stat().st_mtime_ns for path in (run.parent / "busy").rglob("*")}
     capsys.readouterr()
-    with files.alone(run.parent / "busy", "training"), pytest.raises(SystemExit) as stopped:
+    with files.exclusive(run.parent / "busy", "training"), pytest.raises(SystemExit) as stopped:
         main(command)
     _, err = capsys.readouterr()
     assert stopped.value.code == 2 and err.count("\n") == 1 and "another process is training there" in err

@@ -23,11 +23,11 @@ Tree = dict[str, Any]
 Names = Mapping[str, Callable[..., Any]]
 
 
-class Unknown(ValueError):
+class UnknownType(ValueError):
     """A `type` that no part has."""
 
 
-class Reader(yaml.SafeLoader):
+class StrictLoader(yaml.SafeLoader):
     """Plain YAML: no anchors, which can make a small file endless, and no option said twice, of which one would be lost."""
 
     def compose_node(self, parent: Any, index: Any) -> yaml.Node:
@@ -49,20 +49,20 @@ class Reader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-class Writer(yaml.SafeDumper):
+class StrictDumper(yaml.SafeDumper):
     """The way back, so that what is read is what was written."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-for side in (Reader, Writer):  # YAML 1.1 takes 1e-3 for text; people mean a number
+for side in (StrictLoader, StrictDumper):  # YAML 1.1 takes 1e-3 for text; people mean a number
     side.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
     )
 
 
-class Lines:
+class Locations:
     """Where each option stands: dotted place → file:line, or the override that says it."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Lines:
         return f"{self.source}:{line}: {place}" if line else f"{self.source}: {place}"
 
 
-def read(path: Path) -> tuple[Tree, Lines]:
+def read(path: Path) -> tuple[Tree, Locations]:
     """A YAML file as a tree, with the lines of its options."""
     try:
         text = Path(path).read_text("utf-8")
@@ -110,13 +110,13 @@ def read(path: Path) -> tuple[Tree, Lines]:
                 walk(value, f"{place}[{number}]")
 
     walk(node, "")
-    return tree, Lines(str(path), lines)
+    return tree, Locations(str(path), lines)
 
 
 def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
     """YAML text as values, and as nodes that know their lines."""
     try:
-        reader = Reader(text)  # refuses control characters at once
+        reader = StrictLoader(text)  # refuses control characters at once
         node = reader.get_single_node()
         return None if node is None else reader.construct_document(node), node
     except RecursionError:
@@ -138,7 +138,7 @@ def override(tree: Tree, assignments: Iterable[str]) -> Tree:
 
     A tree with `sizes`, sets of such changes by name, takes the one that `size` names before the others.
     """
-    tree, changes = copy(tree), []
+    tree, changes = deep_copy(tree), []
     for assignment in assignments:
         place, equals, text = assignment.partition("=")
         if not equals or not place.strip():
@@ -147,7 +147,7 @@ def override(tree: Tree, assignments: Iterable[str]) -> Tree:
     if sizes := tree.pop("sizes", None):
         size = str([tree.pop("size", None), *(value for place, value, _ in changes if place == "size")][-1])
         if size not in sizes:
-            raise ValueError(f"size={size}: there is no such size; {nearest(size, sizes)}")
+            raise ValueError(f"size={size}: there is no such size; {suggest(size, sizes)}")
         changes = [(place, value, f"sizes.{size}") for place, value in sizes[size].items()] + [
             one for one in changes if one[0] != "size"
         ]
@@ -168,13 +168,13 @@ def override(tree: Tree, assignments: Iterable[str]) -> Tree:
     return tree
 
 
-def copy(tree: Any) -> Any:
+def deep_copy(tree: Any) -> Any:
     if isinstance(tree, dict):
-        return {key: copy(value) for key, value in tree.items()}
-    return [copy(value) for value in tree] if isinstance(tree, list) else tree
+        return {key: deep_copy(value) for key, value in tree.items()}
+    return [deep_copy(value) for value in tree] if isinstance(tree, list) else tree
 
 
-class Part(partial):
+class PartFactory(partial):
     """A `partial` that knows its place, so that a call that does not fit is a sentence for the user and not a TypeError."""
 
     place: str
@@ -195,22 +195,24 @@ class Part(partial):
         return super().__call__(*sizes, **named)
 
 
-def build(tree: Any, names: Names, place: str, lines: Lines | None = None, kind: Any = object) -> Part:
+def build(
+    tree: Any, names: Names, place: str, lines: Locations | None = None, kind: Any = object
+) -> PartFactory:
     """The partial that a section's tree means; `names` is what its `type`s may say, `kind` what it must make."""
-    lines = lines or Lines()
+    lines = lines or Locations()
     if isinstance(tree, str):
         tree = {"type": tree}
     if not isinstance(tree, dict):
         raise ValueError(f"{lines.at(place)}: expected {{type: Name, …}}, not {tree!r}")
-    fitting = {name: part for name, part in names.items() if makes(part, kind)}
+    fitting = {name: part for name, part in names.items() if produces(part, kind)}
     if "type" not in tree:
         raise ValueError(f"{lines.at(place)}: says no type; choose from {', '.join(sorted(fitting))}")
     name = tree["type"]
     if not isinstance(name, str) or name not in fitting:
         known = isinstance(name, str) and name in names
         reason = f"{name} cannot stand here" if known else f"no part is called {name!r}"
-        raise (ValueError if known else Unknown)(
-            f"{lines.at(place + '.type')}: {reason}; {nearest(str(name), fitting)}"
+        raise (ValueError if known else UnknownType)(
+            f"{lines.at(place + '.type')}: {reason}; {suggest(str(name), fitting)}"
         )
     return options(
         fitting[name], {key: value for key, value in tree.items() if key != "type"}, names, place, lines
@@ -218,10 +220,10 @@ def build(tree: Any, names: Names, place: str, lines: Lines | None = None, kind:
 
 
 def options(
-    make: Callable[..., Any], tree: Tree, names: Names, place: str, lines: Lines | None = None
-) -> Part:
+    make: Callable[..., Any], tree: Tree, names: Names, place: str, lines: Locations | None = None
+) -> PartFactory:
     """`partial(make, option=value, …)`, each option checked against the signature and its annotation."""
-    lines = lines or Lines()
+    lines = lines or Locations()
     if not isinstance(tree, dict):
         raise ValueError(f"{lines.at(place)}: expected options, not {tree!r}")
     parameters = inspect.signature(make).parameters
@@ -230,15 +232,15 @@ def options(
     for key, value in tree.items():
         if key not in parameters:
             raise ValueError(
-                f"{lines.at(f'{place}.{key}')}: {make.__name__} has no option {key!r}; {nearest(str(key), parameters)}"
+                f"{lines.at(f'{place}.{key}')}: {make.__name__} has no option {key!r}; {suggest(str(key), parameters)}"
             )
         values[key] = convert(value, hints.get(key, Any), names, f"{place}.{key}", lines)
-    part = Part(make, **values)
+    part = PartFactory(make, **values)
     part.place = lines.at(place)
     return part
 
 
-def convert(value: Any, hint: Any, names: Names, place: str, lines: Lines) -> Any:
+def convert(value: Any, hint: Any, names: Names, place: str, lines: Locations) -> Any:
     """A YAML value as the annotated type, or an error that says what is expected."""
     origin, inside = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
@@ -283,7 +285,7 @@ def convert(value: Any, hint: Any, names: Names, place: str, lines: Lines) -> An
     raise ValueError(f"{lines.at(place)}: expected {word}, not {value!r}")
 
 
-def makes(part: Callable[..., Any], kind: Any) -> bool:
+def produces(part: Callable[..., Any], kind: Any) -> bool:
     """Whether calling `part` gives a `kind`: its class, or what a function says it returns."""
     if kind in (object, Any) or isinstance(kind, typing.TypeVar):
         return True
@@ -295,7 +297,7 @@ def makes(part: Callable[..., Any], kind: Any) -> bool:
     return made == kind
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def suggest(word: str, known: Iterable[str]) -> str:
     """The end of an error's sentence: the nearest right word, or all of them."""
     known = [name for name in known if name != "self"]
     close = difflib.get_close_matches(word, known, 1, 0.6) or difflib.get_close_matches(
@@ -305,14 +307,14 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {match!r}?" if match else f"choose from {', '.join(sorted(known))}"
 
 
-def difference(old: Tree, new: Tree, place: str = "") -> list[str]:
+def diff(old: Tree, new: Tree, place: str = "") -> list[str]:
     """Each place where two trees differ, as `place: old → new`."""
     found = []
     for key in [*old, *(key for key in new if key not in old)]:
         inner = f"{place}.{key}" if place else str(key)
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            found += difference(before, after, inner)
+            found += diff(before, after, inner)
         elif before != after or (key in old) != (key in new):
             found.append(f"{inner}: {before!r} → {after!r}")
     return found
@@ -320,4 +322,4 @@ def difference(old: Tree, new: Tree, place: str = "") -> list[str]:
 
 def write(tree: Tree) -> str:
     """The tree as YAML text."""
-    return yaml.dump(tree, Dumper=Writer, sort_keys=False, allow_unicode=True, width=140)
+    return yaml.dump(tree, Dumper=StrictDumper, sort_keys=False, allow_unicode=True, width=140)

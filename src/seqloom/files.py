@@ -46,7 +46,7 @@ class NoRoom(ValueError):
     """The disk would not take the bytes: full, over quota, read-only or failing. What was there before is untouched."""
 
 
-def no_room(error: OSError, path: str | Path, what: str, needed: int | None = None) -> NoRoom:
+def disk_error(error: OSError, path: str | Path, what: str, needed: int | None = None) -> NoRoom:
     """The sentence for an `OSError` met while writing `what` at `path`: the cause, the bytes needed and free, the way out."""
     cause, remedy = _CAUSES.get(error.errno or 0, (error.strerror or str(error), "choose another folder"))
     room = ""
@@ -66,7 +66,7 @@ def free_bytes(path: str | Path) -> int:
     return shutil.disk_usage(there).free
 
 
-def write_whole(path: str | Path, data: bytes | str) -> None:
+def write_atomic(path: str | Path, data: bytes | str) -> None:
     """Put `data` at `path` in one step: a reader sees the old file or the new one, never a part, even after a power cut."""
     content = data.encode() if isinstance(data, str) else data
     target = Path(os.path.realpath(path))  # a link stays a link: the file it names is the one renewed
@@ -79,14 +79,14 @@ def write_whole(path: str | Path, data: bytes | str) -> None:
         os.replace(temporary, target)
         fsync_folder(target.parent)
     except OSError as error:
-        raise no_room(error, path, "the file", len(content)) from error
+        raise disk_error(error, path, "the file", len(content)) from error
     finally:
         with suppress(OSError):
             os.unlink(temporary)
 
 
 @contextmanager
-def writing(path: str | Path) -> Iterator[BinaryIO]:
+def open_atomic(path: str | Path) -> Iterator[BinaryIO]:
     """A file to write bit by bit; it takes its place at `path` in one step at the end of the `with`, and never if that fails."""
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
@@ -100,7 +100,7 @@ def writing(path: str | Path) -> Iterator[BinaryIO]:
         os.replace(temporary, target)
         fsync_folder(target.parent)
     except OSError as error:
-        raise no_room(error, path, "the file") from error
+        raise disk_error(error, path, "the file") from error
     finally:
         with suppress(OSError):
             os.unlink(temporary)
@@ -118,7 +118,7 @@ def write_new(path: str | Path, data: bytes) -> None:
         os.close(handle)
 
 
-def read_small(path: str | Path, most: int) -> bytes:
+def read_limited(path: str | Path, most: int) -> bytes:
     """The bytes of a regular file, and of nothing else: a device or a pipe may have no end. Raises the bare `OSError`, or a `ValueError` for a
     file of more than `most`."""
     path = Path(path)
@@ -163,7 +163,7 @@ def fsync_folder(path: str | Path) -> None:
 
 
 @contextmanager
-def claim(folder: str | Path) -> Iterator[bool]:
+def lock_folder(folder: str | Path) -> Iterator[bool]:
     """Mark a folder as being written by this process for the length of a `with`; death ends the claim by itself. Gives False where another process
     has claimed it. On a file system without locks nobody is kept out, and `claimed` goes by age alone."""
     if fcntl is None:
@@ -183,9 +183,9 @@ def claim(folder: str | Path) -> Iterator[bool]:
 
 
 @contextmanager
-def alone(folder: str | Path, work: str) -> Iterator[None]:
+def exclusive(folder: str | Path, work: str) -> Iterator[None]:
     """Claim a folder, or say that another process is at `work` there."""
-    with claim(folder) as ours:
+    with lock_folder(folder) as ours:
         if not ours:
             raise ValueError(
                 f"{folder}: another process is {work} there; wait for its end, or choose another folder"
@@ -193,7 +193,7 @@ def alone(folder: str | Path, work: str) -> Iterator[None]:
         yield
 
 
-def claimed(folder: str | Path) -> bool:
+def is_locked(folder: str | Path) -> bool:
     """Whether a living process may still write into `folder`; where locks are unknown, whether it was touched within a day."""
     try:
         recent = time.time() - os.stat(folder).st_mtime < _DAY

@@ -19,12 +19,12 @@ from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from seqloom import config, data, files, layouts, models, objectives
+from seqloom import batches, config, files, layouts, models, objectives
 from seqloom import nn as equations
-from seqloom.layouts.folder import Tensors
-from seqloom.text import annotated, corpus, dictionary, kinds, labels, store, tokenizer
-from seqloom.text.pattern import Pattern
-from seqloom.text.special import Specials, specials
+from seqloom.layouts.hf_folder import SafetensorsFiles
+from seqloom.text import annotated, corpus, dictionary, fields, labels, store, tokenizer, tokenizer_file
+from seqloom.text.special_tokens import SpecialTokens, special_tokens
+from seqloom.text.tokenizer import Pattern
 
 SECTIONS: dict[str, config.Names] = {
     "corpus": {
@@ -56,13 +56,13 @@ SECTIONS: dict[str, config.Names] = {
     "data": {
         part.__name__: part
         for part in (
-            data.Windows,
-            data.Blocks,
-            data.Pairs,
-            data.Masked,
-            data.Tagged,
-            data.Labelled,
-            data.Questions,
+            batches.Windows,
+            batches.Blocks,
+            batches.Pairs,
+            batches.Masked,
+            batches.Tagged,
+            batches.Labelled,
+            batches.Questions,
         )
     },
     "model": {
@@ -83,7 +83,7 @@ def presets() -> list[str]:
     return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
-def find(name: str) -> tuple[config.Tree, config.Lines]:
+def find_config(name: str) -> tuple[config.Tree, config.Locations]:
     """The config of a preset's name, a YAML file, or a run folder."""
     if name in presets():
         return config.read(PRESETS / f"{name}.yaml")
@@ -92,15 +92,15 @@ def find(name: str) -> tuple[config.Tree, config.Lines]:
         return config_of(path)
     if path.suffix in (".yaml", ".yml") or path.exists():
         return config.read(path)
-    raise ValueError(f"{name}: no preset and no file of that name; {config.nearest(name, presets())}")
+    raise ValueError(f"{name}: no preset and no file of that name; {config.suggest(name, presets())}")
 
 
-def config_of(folder: str | Path) -> tuple[config.Tree, config.Lines]:
+def config_of(folder: str | Path) -> tuple[config.Tree, config.Locations]:
     """The config of a run folder, whatever its name."""
     return config.read(Path(folder) / "config.yaml")
 
 
-def own(parts: Sequence[type[nn.Module]]) -> config.Names:
+def user_parts(parts: Sequence[type[nn.Module]]) -> config.Names:
     """The user's own parts by name, to stand beside the built-in ones. Only Python code can hand them over, never a config."""
     named: dict[str, type[nn.Module]] = {}
     for part in parts:
@@ -115,18 +115,18 @@ def own(parts: Sequence[type[nn.Module]]) -> config.Names:
     return named
 
 
-class Recipe:
+class Config:
     """A checked config: what each section makes, before any data is read. `parts` are classes of the user's own that it may name."""
 
     def __init__(
-        self, tree: config.Tree, lines: config.Lines | None = None, parts: Sequence[type[nn.Module]] = ()
+        self, tree: config.Tree, lines: config.Locations | None = None, parts: Sequence[type[nn.Module]] = ()
     ):
-        lines = lines or config.Lines()
+        lines = lines or config.Locations()
         known = [*SECTIONS, "train", "files", "seed", "from", "freeze", "rates", "layer_decay", "adapt"]
         for section in tree:
             if section not in known:
                 raise ValueError(
-                    f"{lines.at(str(section))}: no section is called {section!r}; {config.nearest(str(section), known)}"
+                    f"{lines.at(str(section))}: no section is called {section!r}; {config.suggest(str(section), known)}"
                 )
         for section in SECTIONS:
             if section not in tree:
@@ -134,16 +134,16 @@ class Recipe:
                     f"{lines.source}: the section {section!r} is missing; see a preset for an example"
                 )
         self.tree, self.lines = tree, lines
-        sections = {**SECTIONS, "model": {**SECTIONS["model"], **own(parts)}}
+        sections = {**SECTIONS, "model": {**SECTIONS["model"], **user_parts(parts)}}
         try:
             self.parts = {
                 section: config.build(tree[section], names, section, lines)
                 for section, names in sections.items()
             }
-        except config.Unknown as error:
+        except config.UnknownType as error:
             if Path(lines.source).name != "config.yaml":
                 raise
-            raise config.Unknown(
+            raise config.UnknownType(
                 f"{error}; a part of your own is handed over from Python: load(folder, parts=[…])"
             ) from None
         if (made := self.parts["model"].func) not in MODELS:
@@ -163,10 +163,10 @@ class Recipe:
         valid: Sequence[str] | None = None,
         seed: int | None = None,
         parts: Sequence[type[nn.Module]] = (),
-    ) -> Recipe:
+    ) -> Config:
         """A preset, a YAML file or a run folder, changed by dotted overrides, on the given files."""
-        tree, lines = find(what)
-        tree, lines = config.override(tree, overrides), config.Lines(lines.source, lines.lines, overrides)
+        tree, lines = find_config(what)
+        tree, lines = config.override(tree, overrides), config.Locations(lines.source, lines.lines, overrides)
         for side, paths in (("train", data), ("valid", valid)):
             if paths is not None:
                 tree.setdefault("files", {})[side] = [
@@ -182,7 +182,7 @@ class Recipe:
     def tokenizer(self) -> Tokenizer:
         """A tokenizer learnt from the training files."""
         reader = self.reader(self.files.need("train"))
-        return self.parts["tokenizer"](kinds.texts(reader))
+        return self.parts["tokenizer"](fields.iter_texts(reader))
 
     def kinds(self) -> tuple[str, ...]:
         """What the fields of a record are."""
@@ -191,7 +191,11 @@ class Recipe:
 
     def labels(self) -> list[str]:
         """The labels that the training files name; none where records have no labels."""
-        return kinds.learn(self.reader(self.files.need("train"))) if kinds.labelled(self.kinds()) else []
+        return (
+            fields.collect_labels(self.reader(self.files.need("train")))
+            if fields.has_labels(self.kinds())
+            else []
+        )
 
     def stores(
         self, learnt: Tokenizer, progress: Callable[[int], None] | None = None, known: Sequence[str] = ()
@@ -203,7 +207,7 @@ class Recipe:
             return whole, store.build(self.reader(self.files.valid), learnt, progress=progress, labels=known)
         return whole.split(self.files.held)
 
-    def data(self, of: store.Store) -> data.Batches:
+    def data(self, of: store.Store) -> batches.Batches:
         return self.parts["data"](of, seed=self.seed)
 
     def sketch(self) -> nn.Module:
@@ -245,7 +249,7 @@ class Run:
     """A trained model with all that is needed to use it."""
 
     def __init__(
-        self, folder: Path, recipe: Recipe, learnt: Tokenizer, model: nn.Module, known: Sequence[str] = ()
+        self, folder: Path, recipe: Config, learnt: Tokenizer, model: nn.Module, known: Sequence[str] = ()
     ):
         self.folder, self.recipe, self.tokenizer, self.model, self.labels = (
             folder,
@@ -255,7 +259,7 @@ class Run:
             list(known),
         )
         self.ends = recipe.parts["corpus"].func.ends
-        self.specials = specials(learnt)
+        self.specials = special_tokens(learnt)
 
     def encode(self, texts: list[str], begin: bool = False) -> tuple[Tensor, Tensor]:
         """Texts as the model's input: ids (B, T) and their mask. `begin` is for prompts, which have no end yet."""
@@ -265,12 +269,12 @@ class Run:
         if begin:
             before = self.specials.before or ((self.specials.eos,) if self.ends else ())
             newline = self.tokenizer.encode("\n", add_special_tokens=False).ids
-            nothing = newline if self.specials == Specials() and newline else [self.specials.opening]
+            nothing = newline if self.specials == SpecialTokens() and newline else [self.specials.opening]
             rows = [[*before, *row] or nothing for row in rows]
         else:
             before, after = self.specials.frame(self.ends)
             rows = [[*before, *row, *after] for row in rows]
-        return data.padded([np.array(row, dtype=np.int64) for row in rows])
+        return batches.pad([np.array(row, dtype=np.int64) for row in rows])
 
     @property
     def banned(self) -> tuple[int, ...]:
@@ -286,7 +290,7 @@ class Run:
         return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
 
-def weights(model: nn.Module) -> dict[str, Tensor]:
+def named_weights(model: nn.Module) -> dict[str, Tensor]:
     """Every parameter by name, one that is shared once."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
@@ -309,38 +313,38 @@ def set_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -
             parameter.copy_(tensors[name])
 
 
-def keep(folder: Path, model: nn.Module, own: Mapping[str, Tensor], learnt: Tokenizer) -> None:
+def save_weights(folder: Path, model: nn.Module, own: Mapping[str, Tensor], learnt: Tokenizer) -> None:
     """Write the final weights of a run: as others lay them out where they know such a model, else under our own names."""
     try:
-        made = layouts.keep(model, own, learnt)
-    except layouts.Unfit:
-        files.write_whole(
+        made = layouts.export_files(model, own, learnt)
+    except layouts.Unsupported:
+        files.write_atomic(
             folder / "model.safetensors", save({name: tensor.contiguous() for name, tensor in own.items()})
         )
         return
     for name in sorted(made.texts.keys() - {"tokenizer.json"}):  # which the run has
-        files.write_whole(folder / name, made.texts[name])
-    files.write_whole(folder / "model.safetensors", made.weights)
+        files.write_atomic(folder / name, made.texts[name])
+    files.write_atomic(folder / "model.safetensors", made.weights)
 
 
-def kept(folder: Path, model: nn.Module | None = None) -> dict[str, Tensor]:
+def load_weights(folder: Path, model: nn.Module | None = None) -> dict[str, Tensor]:
     """The final weights of a run by our names; `model` is the run's, where it is at hand."""
     path = folder / "model.safetensors"
-    if not layouts.theirs(path):
+    if not layouts.has_family_names(path):
         return load_file(path)
     if model is None:
         with torch.device("meta"):
-            model = Recipe(*config_of(folder)).model(
-                tokenizer.load(folder / "tokenizer.json").get_vocab_size()
+            model = Config(*config_of(folder)).model(
+                tokenizer_file.load(folder / "tokenizer.json").get_vocab_size()
             )
-    return layouts.ours(layouts.fitting(model)[0], model, Tensors([path]), str(path))
+    return layouts.import_weights(layouts.family_of(model)[0], model, SafetensorsFiles([path]), str(path))
 
 
 def is_run(folder: str | Path) -> bool:
     return (Path(folder) / "config.yaml").exists()
 
 
-def nameless(folder: Path) -> bool:
+def has_no_labels(folder: Path) -> bool:
     """Whether a run has no file of labels because its data named none, as questions that all have answers."""
     try:
         return not (folder / "labels.json").exists() and "labels" not in json.loads(
@@ -362,8 +366,8 @@ def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
         raise ValueError(
             f"{folder}: the run has no finished weights yet; finish it with: seqloom train {folder}"
         )
-    recipe = Recipe(*config_of(folder), parts)
-    learnt = tokenizer.load(folder / "tokenizer.json")
+    recipe = Config(*config_of(folder), parts)
+    learnt = tokenizer_file.load(folder / "tokenizer.json")
     try:
         said = json.loads((folder / "results.json").read_text("utf-8"))["weights"]["sha256"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -375,8 +379,10 @@ def load(folder: str | Path, parts: Sequence[type[nn.Module]] = ()) -> Run:
             f"{weights_file}: damaged, its SHA-256 is not the one in results.json; write it again with: seqloom train {folder}"
         )
     known = (
-        labels.load(folder / "labels.json") if kinds.labelled(recipe.kinds()) and not nameless(folder) else []
+        labels.load(folder / "labels.json")
+        if fields.has_labels(recipe.kinds()) and not has_no_labels(folder)
+        else []
     )
     model = recipe.model(learnt.get_vocab_size(), known)
-    set_weights(model, kept(folder, model), weights_file)
+    set_weights(model, load_weights(folder, model), weights_file)
     return Run(folder, recipe, learnt, model.eval(), known)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from made import Trap
 from tokenizers import Tokenizer, models
 
-from seqloom.evaluate import answer
-from seqloom.generate import Greedy, complete
-from seqloom.interop import bring, give
+from seqloom.decoding import Greedy, generate_batch
+from seqloom.inference.generation import generate
+from seqloom.interop import export_checkpoint, import_checkpoint
+from support.hf_folders import Trap
 
 STORY = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a big, red ball."
 
@@ -27,7 +27,7 @@ STORY = "Once upon a time, there was a little girl named Lily. She loved to play
 
 @pytest.fixture(scope="module")
 def stories(real_data: Path, tmp_path_factory):
-    return bring(
+    return import_checkpoint(
         real_data / "weights" / "stories260K" / "stories260K.bin", tmp_path_factory.mktemp("runs") / "stories"
     )
 
@@ -35,7 +35,7 @@ def stories(real_data: Path, tmp_path_factory):
 @pytest.mark.data
 def test_the_story_is_the_reference(stories):
     """And the reference's ids of a prompt: <s>, then the pieces."""
-    assert answer(stories, [""], length=80)[0][0].text.strip().startswith(STORY)
+    assert generate(stories, [""], length=80)[0][0].text.strip().startswith(STORY)
     ids, _ = stories.encode(["Once upon a time"], begin=True)
     assert ids[0].tolist() == [1, 403, 407, 261, 378]
     assert stories.decode(ids[0].tolist()).strip() == "Once upon a time"
@@ -44,7 +44,7 @@ def test_the_story_is_the_reference(stories):
 @pytest.mark.data
 def test_it_is_the_same_llama_in_transformers(stories, tmp_path):
     """Their rotary pairs lie in halves, ours side by side: the export turns them."""
-    give(stories, tmp_path / "out")
+    export_checkpoint(stories, tmp_path / "out")
     theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "out").eval()
     ids = torch.randint(3, 512, (2, 30), generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -59,7 +59,7 @@ def test_it_is_the_same_llama_in_transformers(stories, tmp_path):
 @pytest.mark.data
 def test_stories_with_a_cache_and_without_for_every_split(stories):
     ids, _ = stories.encode(["Once upon a time, there was a dog"], begin=True)
-    whole = complete(stories.model, ids, pick=Greedy(), length=30, stop=())[0].ids
+    whole = generate_batch(stories.model, ids, pick=Greedy(), length=30, stop=())[0].ids
     read = ids[0].tolist()
     with torch.inference_mode():
         for _ in range(30):
@@ -68,7 +68,7 @@ def test_stories_with_a_cache_and_without_for_every_split(stories):
         for cut in range(1, ids.shape[1]):
             _, state = stories.model.features(ids[:, :cut])
             assert (
-                complete(stories.model, ids[:, cut:], state, pick=Greedy(), length=30, stop=())[0].ids
+                generate_batch(stories.model, ids[:, cut:], state, pick=Greedy(), length=30, stop=())[0].ids
                 == whole
             )
 
@@ -95,7 +95,7 @@ def tiny_llama(path: Path, tied: bool = True, sizes=(8, 12, 2, 2, 1, 20, 16)) ->
 
 def test_an_output_of_its_own(tmp_path):
     tiny_llama(tmp_path / "m.bin", tied=False)
-    run = bring(tmp_path / "m.bin", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "m.bin", tmp_path / "run")
     assert run.model.output.table is not run.model.embedding.table
     last = np.frombuffer((tmp_path / "m.bin").read_bytes()[-20 * 8 * 4 :], "<f4").reshape(20, 8)
     np.testing.assert_array_equal(run.model.output.table.detach().numpy(), last)
@@ -121,7 +121,7 @@ def test_a_spoilt_llama2c_is_one_line(tmp_path, spoil, sentence):
     tiny_llama(tmp_path / "m.bin")
     (tmp_path / "m.bin").write_bytes(spoil((tmp_path / "m.bin").read_bytes()))
     with pytest.raises(ValueError, match=sentence):
-        bring(tmp_path / "m.bin", tmp_path / "run")
+        import_checkpoint(tmp_path / "m.bin", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -137,10 +137,10 @@ def test_a_spoilt_tokenizer_of_llama2c_is_one_line(tmp_path):
     ):
         (tmp_path / "tok.bin").write_bytes(spoilt)
         with pytest.raises(ValueError, match=r"not a tokenizer of llama2\.c"):
-            bring(tmp_path / "m.bin", tmp_path / "run")
+            import_checkpoint(tmp_path / "m.bin", tmp_path / "run")
     (tmp_path / "tok.bin").unlink()
     with pytest.raises(ValueError, match="--tokenizer"):
-        bring(tmp_path / "m.bin", tmp_path / "run")
+        import_checkpoint(tmp_path / "m.bin", tmp_path / "run")
 
 
 # Letters to phonemes
@@ -148,7 +148,7 @@ def test_a_spoilt_tokenizer_of_llama2c_is_one_line(tmp_path):
 
 @pytest.fixture(scope="module")
 def speaker(real_data: Path, tmp_path_factory):
-    return bring(
+    return import_checkpoint(
         real_data / "weights" / "g2p_en_gru" / "checkpoint20.npz", tmp_path_factory.mktemp("runs") / "g2p"
     )
 
@@ -156,16 +156,16 @@ def speaker(real_data: Path, tmp_path_factory):
 @pytest.mark.data
 def test_attention_is_pronounced(speaker):
     words = ["attention", "translation", "phoneme", "a", "lengthening"]
-    together = [found[0].text for found in answer(speaker, words, length=20)]
+    together = [found[0].text for found in generate(speaker, words, length=20)]
     assert together[0] == "AH0 T EH1 N SH AH0 N"
-    assert together == [answer(speaker, [word], length=20)[0][0].text for word in words]
+    assert together == [generate(speaker, [word], length=20)[0][0].text for word in words]
 
 
 @pytest.mark.data
 def test_it_is_the_loop_of_numpy(speaker, real_data):
     """Every word of a list, by the equations of torch's GRU written out."""
     arrays = dict(np.load(real_data / "weights" / "g2p_en_gru" / "checkpoint20.npz", allow_pickle=False))
-    from seqloom.interop.phonemes import PHONEMES
+    from seqloom.interop.g2p import PHONEMES
 
     def sigmoid(x):
         return 1 / (1 + np.exp(-x))
@@ -190,19 +190,19 @@ def test_it_is_the_loop_of_numpy(speaker, real_data):
         return " ".join(said)
 
     words = ["attention", "xylophone", "zymurgy", "recurrent", "qwerty", "sequence", "loom"]
-    assert [found[0].text for found in answer(speaker, words, length=20)] == [say(word) for word in words]
+    assert [found[0].text for found in generate(speaker, words, length=20)] == [say(word) for word in words]
 
 
 def test_an_archive_that_is_no_such_model(tmp_path):
     np.savez(tmp_path / "a.npz", enc_emb=np.zeros((3, 4)))
     with pytest.raises(ValueError, match=r"it has no enc_w_ih"):
-        bring(tmp_path / "a.npz", tmp_path / "run")
+        import_checkpoint(tmp_path / "a.npz", tmp_path / "run")
     np.savez(tmp_path / "b.npz", enc_emb=np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="not a checkpoint of letters"):
-        bring(tmp_path / "b.npz", tmp_path / "run")
+        import_checkpoint(tmp_path / "b.npz", tmp_path / "run")
     (tmp_path / "c.npz").write_bytes(b"PK\x03\x04 no archive")
     with pytest.raises(ValueError, match="not a checkpoint of letters"):
-        bring(tmp_path / "c.npz", tmp_path / "run")
+        import_checkpoint(tmp_path / "c.npz", tmp_path / "run")
 
 
 def test_pickled_arrays_are_never_opened(tmp_path):
@@ -211,7 +211,7 @@ def test_pickled_arrays_are_never_opened(tmp_path):
     ] + ["fc_w", "fc_b"]
     np.savez(tmp_path / "a.npz", **{name: np.array([Trap(tmp_path / "ran")], dtype=object) for name in names})
     with pytest.raises(ValueError, match="not a checkpoint of letters"):
-        bring(tmp_path / "a.npz", tmp_path / "run")
+        import_checkpoint(tmp_path / "a.npz", tmp_path / "run")
     assert not (tmp_path / "ran").exists()
 
 
@@ -301,14 +301,14 @@ def nano(path: Path, bias: bool = False, prefix: str = "_orig_mod.") -> Nano:
 @pytest.mark.parametrize("bias", [False, True])
 def test_nanogpt_has_the_same_logits(tmp_path, bias):
     theirs = nano(tmp_path / "ckpt.pt", bias)
-    run = bring(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
+    run = import_checkpoint(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
     ids = torch.randint(0, 20, (3, 12))
     with torch.no_grad():
         torch.testing.assert_close(run.model(ids)[0], theirs(ids), rtol=1e-5, atol=1e-5)
     assert (
-        len(answer(run, ["abc"], length=30)[0][0].ids) == 30
+        len(generate(run, ["abc"], length=30)[0][0].ids) == 30
     )  # characters have no end, and a new line is none
-    assert give(run, tmp_path / "out") == "gpt2"
+    assert export_checkpoint(run, tmp_path / "out") == "gpt2"
     again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval()
     with torch.no_grad():
         torch.testing.assert_close(again(ids).logits, theirs(ids), rtol=1e-5, atol=1e-5)
@@ -317,7 +317,7 @@ def test_nanogpt_has_the_same_logits(tmp_path, bias):
 def test_nanogpt_needs_its_tokenizer(tmp_path):
     nano(tmp_path / "ckpt.pt")
     with pytest.raises(ValueError, match=r"--tokenizer .* is pickled and is not opened"):
-        bring(tmp_path / "ckpt.pt", tmp_path / "run")
+        import_checkpoint(tmp_path / "ckpt.pt", tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_a_hostile_torch_file_runs_nothing(tmp_path, value, sentence):
     nano(tmp_path / "good.pt")
     torch.save(value(tmp_path / "ran"), tmp_path / "ckpt.pt")
     with pytest.raises(ValueError, match=sentence):
-        bring(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
+        import_checkpoint(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
     assert not (tmp_path / "ran").exists() and not (tmp_path / "run").exists()
 
 
@@ -362,7 +362,7 @@ def test_a_program_that_makes_no_sense_is_one_line(tmp_path, program):
     with zipfile.ZipFile(tmp_path / "ckpt.pt", "w") as packed:
         packed.writestr("a/data.pkl", b"\x80\x02" + program)
     with pytest.raises(ValueError, match="cannot be read without running"):
-        bring(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
+        import_checkpoint(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
 
 
 @pytest.mark.parametrize("field, value", [(6, 1), (8, 99)])
@@ -381,7 +381,9 @@ def test_an_archive_that_is_locked_or_packed_in_an_unknown_way(tmp_path, name, f
             data[place + field + more : place + field + more + 2] = value.to_bytes(2, "little")
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ValueError, match=r"not a checkpoint of|cannot be read without"):
-        bring(tmp_path / name, tmp_path / "run", tmp_path / "tokenizer.json" if name == "ckpt.pt" else None)
+        import_checkpoint(
+            tmp_path / name, tmp_path / "run", tmp_path / "tokenizer.json" if name == "ckpt.pt" else None
+        )
 
 
 def test_nanogpt_with_an_output_of_its_own_is_refused(tmp_path):
@@ -390,14 +392,14 @@ def test_nanogpt_with_an_output_of_its_own_is_refused(tmp_path):
     saved["model"]["lm_head.weight"] = saved["model"]["lm_head.weight"] + 1
     torch.save(saved, tmp_path / "ckpt.pt")
     with pytest.raises(ValueError, match=r"lm_head\.weight is not the same as wte\.weight"):
-        bring(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
+        import_checkpoint(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
 
 
 def test_a_bare_pickle_is_not_opened(tmp_path):
     nano(tmp_path / "good.pt")
     torch.save({"model": Trap(tmp_path / "ran")}, tmp_path / "ckpt.pt", _use_new_zipfile_serialization=False)
     with pytest.raises(ValueError, match="not a checkpoint of torch in its zip form"):
-        bring(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
+        import_checkpoint(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
     assert not (tmp_path / "ran").exists()
 
 
@@ -407,12 +409,12 @@ def test_a_cut_torch_file_is_one_line(tmp_path):
     for cut in (len(data) // 2, 100, 0):
         (tmp_path / "cut.pt").write_bytes(data[:cut])
         with pytest.raises(ValueError, match="not a checkpoint of torch"):
-            bring(tmp_path / "cut.pt", tmp_path / "run", tmp_path / "tokenizer.json")
+            import_checkpoint(tmp_path / "cut.pt", tmp_path / "run", tmp_path / "tokenizer.json")
 
 
 def test_the_tensors_are_those_that_torch_reads(tmp_path):
     """Views, transposes, whole numbers and shared memory included."""
-    from seqloom.interop.torchzip import Checkpoint
+    from seqloom.interop.torch_file import TorchFile
 
     base = torch.randn(6, 4)
     tree = {
@@ -424,7 +426,7 @@ def test_the_tensors_are_those_that_torch_reads(tmp_path):
         "f": torch.nn.Parameter(base[0]),
     }
     torch.save({**tree, "g": [True, None, 1.5, -7, 2**40, "é", ({},)]}, tmp_path / "a.pt")
-    opened = Checkpoint(tmp_path / "a.pt")
+    opened = TorchFile(tmp_path / "a.pt")
     for name, tensor in tree.items():
         assert torch.equal(opened.read(opened.value[name]), tensor), name
     assert opened.value["g"] == [True, None, 1.5, -7, 2**40, "é", ({},)]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from made import KINDS, Trap, make
 from safetensors.torch import load_file, save_file
 
 from seqloom.cli import main
+from support.hf_folders import KINDS, Trap, make
 
 
 @pytest.fixture(scope="module")
@@ -473,7 +473,7 @@ def test_what_was_made_on_the_way_goes_too(copy, tmp_path, capfd, monkeypatch):
     """New parents of the run folder; and an empty folder that was there is empty again."""
     folder = copy("gpt2")
     monkeypatch.setattr(
-        "seqloom.interop.checkpoint.load", lambda out: (_ for _ in ()).throw(ValueError("no"))
+        "seqloom.interop.import_run.load", lambda out: (_ for _ in ()).throw(ValueError("no"))
     )
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "new" / "deep" / "run", tmp_path / "empty"):

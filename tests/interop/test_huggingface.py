@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from made import BODIES, CAUSAL, KINDS, MASKED, SIZE, WORDS, make
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from seqloom.evaluate import answer
-from seqloom.generate import Greedy, complete
-from seqloom.interop import bring, give
+from seqloom.decoding import Greedy, generate_batch
+from seqloom.inference.generation import generate
+from seqloom.interop import export_checkpoint, import_checkpoint
 from seqloom.run import Run, load
+from support.hf_folders import BODIES, CAUSAL, KINDS, MASKED, SIZE, WORDS, make
 
 IDS = torch.randint(5, 5 + len(WORDS) - 2, (3, 11), generator=torch.Generator().manual_seed(1))
 LENGTHS = (11, 7, 1)
@@ -27,7 +27,7 @@ def both(request, tmp_path_factory) -> tuple[str, torch.nn.Module, Run, Path]:
     """A kind, their model, ours, and the folder of theirs."""
     folder = tmp_path_factory.mktemp("theirs")
     theirs = make(request.param, folder)
-    return request.param, theirs, bring(folder, tmp_path_factory.mktemp("runs") / "run"), folder
+    return request.param, theirs, import_checkpoint(folder, tmp_path_factory.mktemp("runs") / "run"), folder
 
 
 def logits(kind: str, run: Run, ids: Tensor, mask: Tensor) -> Tensor:
@@ -60,13 +60,13 @@ def test_logits_are_theirs(both):
 def test_what_is_exported_loads_there_with_the_same_logits(both, tmp_path):
     """And comes back here as the same weights."""
     kind, theirs, run, _ = both
-    written = give(run, tmp_path / "out")
+    written = export_checkpoint(run, tmp_path / "out")
     assert written == kind.split()[0].replace("smollm2", "llama")
     again = type(theirs).from_pretrained(tmp_path / "out").eval()
     torch.testing.assert_close(
         expected(kind, again, IDS, MASK)[MASK], expected(kind, theirs, IDS, MASK)[MASK], rtol=1e-5, atol=1e-5
     )
-    back = bring(tmp_path / "out", tmp_path / "run")
+    back = import_checkpoint(tmp_path / "out", tmp_path / "run")
     assert back.specials == run.specials
     for name, weight in run.model.named_parameters():
         assert torch.equal(dict(back.model.named_parameters())[name], weight), name
@@ -87,7 +87,7 @@ def test_their_tokenizer_gives_the_same_ids(both, exported, tmp_path):
     kind, _, run, _ = both
     text = "the old king sees nothing and finds a river"
     if exported:
-        give(run, tmp_path / "out")
+        export_checkpoint(run, tmp_path / "out")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out" if exported else run.folder)
     ids, _ = run.encode([text], begin=run.model.continues)
     assert theirs(text)["input_ids"] == ids[0].tolist()
@@ -103,11 +103,11 @@ def test_greedy_with_a_cache_is_theirs_and_ours_without(kind, tmp_path):
     """For every split of the prompt, and in a batch of unequal prompts."""
     theirs = make(kind, tmp_path / "theirs", seed=3)
     theirs.generation_config.eos_token_id = None  # both go on through ends
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     prompts = [IDS[row, :length] for row, length in enumerate(LENGTHS)]
-    together = complete(run.model, IDS, None, MASK, pick=Greedy(), length=20, stop=(), ban=())
+    together = generate_batch(run.model, IDS, None, MASK, pick=Greedy(), length=20, stop=(), ban=())
     for prompt, found in zip(prompts, together, strict=True):
-        alone = complete(run.model, prompt[None], pick=Greedy(), length=20, stop=(), ban=())[0]
+        alone = generate_batch(run.model, prompt[None], pick=Greedy(), length=20, stop=(), ban=())[0]
         options = transformers.GenerationConfig(
             max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0
         )
@@ -118,9 +118,9 @@ def test_greedy_with_a_cache_is_theirs_and_ours_without(kind, tmp_path):
         for cut in range(1, len(prompt)):
             with torch.inference_mode():
                 _, state = run.model.features(prompt[None, :cut])
-            split = complete(run.model, prompt[None, cut:], state, pick=Greedy(), length=20, stop=(), ban=())[
-                0
-            ]
+            split = generate_batch(
+                run.model, prompt[None, cut:], state, pick=Greedy(), length=20, stop=(), ban=()
+            )[0]
             assert split.ids == alone.ids
 
 
@@ -136,14 +136,14 @@ def uncached(run: Run, prompt: Tensor, length: int) -> list[int]:
 def test_marian_translates_greedily_as_they_do(tmp_path):
     """With a cache, without, alone and in a batch."""
     theirs = make("marian", tmp_path / "theirs", seed=5)
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     state = run.model.start(IDS, MASK)
     first = torch.zeros(3, 1, dtype=torch.int64)
-    together = complete(run.model, first, state, pick=Greedy(), length=15, stop=(3,), ban=(0,))
+    together = generate_batch(run.model, first, state, pick=Greedy(), length=15, stop=(3,), ban=(0,))
     for row, length in enumerate(LENGTHS):
         source = IDS[row : row + 1, :length]
         begin = run.model.start(source)
-        alone = complete(run.model, first[:1], begin, pick=Greedy(), length=15, stop=(3,), ban=(0,))[0]
+        alone = generate_batch(run.model, first[:1], begin, pick=Greedy(), length=15, stop=(3,), ban=(0,))[0]
         options = transformers.GenerationConfig(
             max_new_tokens=16,
             do_sample=False,
@@ -170,18 +170,18 @@ def test_marian_translates_greedily_as_they_do(tmp_path):
 
 def test_a_run_writes_with_its_own_special_tokens(tmp_path):
     make("marian", tmp_path / "theirs", seed=5)
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert (run.specials.bos, run.specials.eos, run.specials.pad) == (0, 3, 0)
-    found = answer(run, ["the old king", "a dog"], length=12)
+    found = generate(run, ["the old king", "a dog"], length=12)
     assert [len(one) for one in found] == [1, 1]
     assert not set(found[0][0].ids) & {0, 1, 3} and all(token < 4 + len(WORDS) for token in found[0][0].ids)
     again = load(tmp_path / "run")
-    assert answer(again, ["a dog"], length=12)[0][0].ids == found[1][0].ids
+    assert generate(again, ["a dog"], length=12)[0][0].ids == found[1][0].ids
 
 
 def test_rows_without_a_token_are_kept_and_never_written(tmp_path):
     theirs = make("gpt2", tmp_path / "theirs")
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert (
         len(run.model.embedding.table)
         == SIZE
@@ -190,7 +190,7 @@ def test_rows_without_a_token_are_kept_and_never_written(tmp_path):
     )
     with torch.no_grad():
         run.model.embedding.table[run.tokenizer.get_vocab_size() :] *= 100
-    assert answer(run, ["the king"], length=10)[0][0].text
+    assert generate(run, ["the king"], length=10)[0][0].text
 
 
 def test_shards_are_read_as_one(tmp_path):
@@ -199,7 +199,10 @@ def test_shards_are_read_as_one(tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / "many" / name).write_bytes((tmp_path / "one" / name).read_bytes())
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
-    whole, cut = bring(tmp_path / "one", tmp_path / "a"), bring(tmp_path / "many", tmp_path / "b")
+    whole, cut = (
+        import_checkpoint(tmp_path / "one", tmp_path / "a"),
+        import_checkpoint(tmp_path / "many", tmp_path / "b"),
+    )
     for name, weight in whole.model.named_parameters():
         assert torch.equal(weight, dict(cut.model.named_parameters())[name])
 
@@ -212,7 +215,7 @@ def test_the_older_way_to_say_angles(tmp_path):
     rope = said.pop("rope_parameters")
     said |= {"rope_theta": rope.pop("rope_theta"), "rope_scaling": rope}
     path.write_text(json.dumps(said))
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     with torch.no_grad():
         torch.testing.assert_close(
             logits("llama", run, IDS, MASK)[MASK],
@@ -225,7 +228,7 @@ def test_the_older_way_to_say_angles(tmp_path):
 def test_half_precision_is_read_in_single(tmp_path):
     theirs = make("llama", tmp_path / "theirs")
     theirs.to(torch.bfloat16).save_pretrained(tmp_path / "theirs")
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert run.model.embedding.table.dtype == torch.float32
     assert torch.equal(run.model.embedding.table, theirs.model.embed_tokens.weight.float())
 
@@ -256,7 +259,7 @@ def test_settings_said_in_another_way_are_read_as_they_read_them(tmp_path, kind,
         )
     )
     theirs = getattr(transformers, KINDS[kind][0]).from_pretrained(tmp_path / "theirs").eval()
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     torch.testing.assert_close(run.model(IDS)[0], theirs(input_ids=IDS).logits, rtol=1e-4, atol=1e-4)
 
 
@@ -268,7 +271,7 @@ def test_an_id_that_is_not_there_is_said_to_be_none(tmp_path):
     said = json.loads(path.read_text())
     path.write_text(json.dumps({**said, "pad_token_id": None, "eos_token_id": None}))
     (tmp_path / "theirs" / "tokenizer_config.json").unlink()
-    give(bring(tmp_path / "theirs", tmp_path / "run"), tmp_path / "out")
+    export_checkpoint(import_checkpoint(tmp_path / "theirs", tmp_path / "run"), tmp_path / "out")
     back = transformers.AutoConfig.from_pretrained(tmp_path / "out")
     assert back.eos_token_id is None and back.pad_token_id is None and back.bos_token_id == 2
 
@@ -289,7 +292,7 @@ def test_capitals_are_as_the_settings_of_the_tokenizer_say(tmp_path):
     path.write_text(json.dumps(said))
     settings = tmp_path / "theirs" / "tokenizer_config.json"
     settings.write_text(json.dumps({**json.loads(settings.read_text()), "do_lower_case": True}))
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert run.tokenizer.encode("The KING").ids == run.tokenizer.encode("the king").ids
 
 
@@ -305,7 +308,7 @@ def test_a_frame_without_a_template_is_one(tmp_path, kind, inside):
     said["post_processor"] = {"type": "Sequence", "processors": [frame]} if inside else frame
     path.write_text(json.dumps(said))
     theirs = Tokenizer.from_file(str(path)).encode("the king").ids
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert run.tokenizer.encode("the king").ids == theirs and theirs[0] == 2 and theirs[-1] == 3
     assert run.specials.before == (2,) and run.specials.after == (3,)
 

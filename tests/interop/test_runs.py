@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from made import WORDS, make
 
 import seqloom
 from seqloom.cli import main
 from seqloom.files import sha256
-from seqloom.interop import bring, give
-from seqloom.run import Recipe, load
-from seqloom.text.special import Specials, specials
-from seqloom.train.begin import based
-from seqloom.train.start import prepare
+from seqloom.interop import export_checkpoint, import_checkpoint
+from seqloom.run import Config, load
+from seqloom.text.special_tokens import SpecialTokens, special_tokens
+from seqloom.train.finetune import from_run
+from seqloom.train.fit import prepare
+from support.hf_folders import WORDS, make
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_the_command_makes_a_whole_run(tmp_path, capsys):
 def test_an_imported_language_model_is_measured_explained_and_used(tmp_path, lines, capsys):
     """Its likelihood is that of `transformers` over the same windows."""
     theirs = make("llama", tmp_path / "theirs")
-    bring(tmp_path / "theirs", tmp_path / "run")
+    import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     capsys.readouterr()
     main(["evaluate", str(tmp_path / "run"), str(lines), "--json"])
     found = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)["numbers"]}
@@ -70,7 +70,7 @@ def test_an_imported_language_model_is_measured_explained_and_used(tmp_path, lin
 
 def test_an_imported_encoder_says_what_it_cannot(tmp_path, lines, capsys):
     make("bert body", tmp_path / "theirs")
-    bring(tmp_path / "theirs", tmp_path / "run")
+    import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     capsys.readouterr()
     for words in (
         ["generate", str(tmp_path / "run"), "the king"],
@@ -84,7 +84,7 @@ def test_an_imported_encoder_says_what_it_cannot(tmp_path, lines, capsys):
 
 def test_an_imported_masked_model_fills_gaps_as_theirs_does(tmp_path):
     theirs = make("bert", tmp_path / "theirs")
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     filled = seqloom.load(tmp_path / "run")
     ids = torch.tensor([[2, 5, 4, 8, 3]])
     with torch.no_grad():
@@ -106,11 +106,11 @@ def test_a_classifier_over_an_imported_encoder_hides_words_as_its_tokenizer_does
     for added in text.get("added_tokens", []):
         added["id"] = words.get(added["content"], added["id"])
     place.write_text(json.dumps(text), "utf-8")
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert run.specials.unk == words["[UNK]"] != 1
     table = tmp_path / "moods.tsv"
     table.write_text("the old king\tgood\na young queen\tbad\n" * 20)
-    ready = prepare(based(Recipe.of("classifier", ["model.unknown=0.9"], [str(table)]), tmp_path / "run"))
+    ready = prepare(from_run(Config.of("classifier", ["model.unknown=0.9"], [str(table)]), tmp_path / "run"))
     seen = []
     ready.model.embedding.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     ready.model.train()(torch.full((4, 50), words["king"]))
@@ -154,7 +154,9 @@ def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, n
         "data.width=16",
     ]
     run = seqloom.fit(preset, *small, *overrides, data=[str(lines)], out=tmp_path / "run", quiet=True)
-    assert specials(run.tokenizer) == Specials() and give(run, tmp_path / "out") == kind
+    assert (
+        special_tokens(run.tokenizer) == SpecialTokens() and export_checkpoint(run, tmp_path / "out") == kind
+    )
     theirs = getattr(transformers, name).from_pretrained(tmp_path / "out").eval()
     ids = torch.randint(0, run.tokenizer.get_vocab_size(), (2, 16))
     with torch.no_grad():
@@ -175,7 +177,7 @@ def test_a_translator_trained_here_goes_out(tmp_path, parallel, tied):
     run = seqloom.fit(
         "transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True
     )
-    assert give(run, tmp_path / "out") == "marian"
+    assert export_checkpoint(run, tmp_path / "out") == "marian"
     theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
     ids, first = torch.randint(5, 300, (2, 9)), torch.randint(5, 300, (2, 6))
     with torch.no_grad():
@@ -208,11 +210,11 @@ def test_a_model_that_no_folder_can_hold_says_why(tmp_path, lines, capsys):
 
 def test_the_command_exports_what_python_does(tmp_path, capsys):
     make("distilbert", tmp_path / "theirs")
-    run = bring(tmp_path / "theirs", tmp_path / "run")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     main(["export", str(tmp_path / "run"), str(tmp_path / "a"), "--json"])
     assert json.loads(capsys.readouterr().out)["kind"] == "distilbert"
-    give(run, tmp_path / "b")
+    export_checkpoint(run, tmp_path / "b")
     for file in sorted((tmp_path / "a").iterdir()):
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes(), file.name
     with pytest.raises(ValueError, match="exists and is not empty"):
-        give(run, tmp_path / "a")
+        export_checkpoint(run, tmp_path / "a")

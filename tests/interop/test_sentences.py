@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from made import make
 from scipy.stats import spearmanr
 
 import seqloom
 from seqloom.cli import main
-from seqloom.interop import bring, give
+from seqloom.interop import export_checkpoint, import_checkpoint
 from seqloom.run import Run, load
+from support.hf_folders import make
 
 
 def place() -> Path | None:
@@ -33,7 +33,7 @@ def minilm(tmp_path_factory) -> tuple[Run, Path]:
     folder = place()
     if folder is None or not (folder / "model.safetensors").exists():
         pytest.skip("needs MiniLM: set SEQLOOM_MINILM to its folder")
-    return bring(folder, tmp_path_factory.mktemp("runs") / "minilm"), folder
+    return import_checkpoint(folder, tmp_path_factory.mktemp("runs") / "minilm"), folder
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_similarity_is_theirs(minilm, theirs, real_data, name):
 @pytest.mark.data
 def test_minilm_goes_back_to_transformers(minilm, theirs, tmp_path):
     run = minilm[0]
-    assert give(run, tmp_path / "out") == "bert"
+    assert export_checkpoint(run, tmp_path / "out") == "bert"
     again = transformers.AutoModel.from_pretrained(tmp_path / "out").eval()
     for (name, weight), (_, other) in zip(
         again.named_parameters(), theirs[0].named_parameters(), strict=True
@@ -129,7 +129,7 @@ def test_minilm_goes_back_to_transformers(minilm, theirs, tmp_path):
 
 @pytest.fixture
 def tiny(tmp_path) -> tuple[torch.nn.Module, Run]:
-    return make("bert body", tmp_path / "theirs"), bring(tmp_path / "theirs", tmp_path / "run")
+    return make("bert body", tmp_path / "theirs"), import_checkpoint(tmp_path / "theirs", tmp_path / "run")
 
 
 def test_a_vector_is_the_mean_of_the_features(tiny):
@@ -167,7 +167,7 @@ def test_a_long_text_is_cut_and_closed(tiny):
 def test_a_translator_gives_no_vector(tmp_path):
     make("marian", tmp_path / "theirs")
     with pytest.raises(ValueError, match="gives no vector"):
-        seqloom.embed(bring(tmp_path / "theirs", tmp_path / "run"), ["a"])
+        seqloom.embed(import_checkpoint(tmp_path / "theirs", tmp_path / "run"), ["a"])
 
 
 @pytest.mark.usefixtures("tiny")

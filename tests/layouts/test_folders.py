@@ -15,7 +15,7 @@ import seqloom
 from seqloom import layouts
 from seqloom.cli import main
 from seqloom.files import sha256
-from seqloom.run import kept, load, weights
+from seqloom.run import load, load_weights, named_weights
 
 FEW = ["train.steps=3", "train.every=3"]
 SMALL = ["model.dim=32", "model.stack.layers=2", "model.stack.heads=2", "data.width=16", *FEW]
@@ -82,7 +82,9 @@ def test_a_finished_run_is_a_folder_of_theirs(case, tmp_path, lines):
     words = run.tokenizer.encode("the old king", add_special_tokens=False).ids
     assert there("the old king")["input_ids"] == ([2, *words, 3] if "bert" in said["model_type"] else words)
     again = load(run.folder)
-    assert same(weights(again.model), weights(run.model)) and same(kept(run.folder), weights(run.model))
+    assert same(named_weights(again.model), named_weights(run.model)) and same(
+        load_weights(run.folder), named_weights(run.model)
+    )
 
 
 def test_a_translator_is_one_too(tmp_path, parallel):
@@ -102,7 +104,7 @@ def test_a_translator_is_one_too(tmp_path, parallel):
         torch.testing.assert_close(run.model(first, run.model.start(ids))[0], wanted, rtol=1e-4, atol=1e-4)
     there = transformers.AutoTokenizer.from_pretrained(run.folder)
     assert there("the king")["input_ids"] == run.encode(["the king"])[0][0].tolist()
-    assert same(weights(load(run.folder).model), weights(run.model))
+    assert same(named_weights(load(run.folder).model), named_weights(run.model))
 
 
 def test_other_shapes_keep_our_names(tmp_path, lines):
@@ -116,9 +118,9 @@ def test_other_shapes_keep_our_names(tmp_path, lines):
         quiet=True,
     )
     assert not (run.folder / "config.json").exists()
-    assert same(load_file(run.folder / "model.safetensors"), weights(run.model)) and not layouts.theirs(
-        run.folder / "model.safetensors"
-    )
+    assert same(
+        load_file(run.folder / "model.safetensors"), named_weights(run.model)
+    ) and not layouts.has_family_names(run.folder / "model.safetensors")
 
 
 def test_a_run_is_begun_from_finished_again_and_imported(tmp_path, lines, capsys):
@@ -134,8 +136,8 @@ def test_a_run_is_begun_from_finished_again_and_imported(tmp_path, lines, capsys
         quiet=True,
     )
     assert after.results()["begun"]["new"] == [] and after.results()["begun"]["left"] == []
-    for name, tensor in weights(after.model).items():
-        torch.testing.assert_close(tensor, weights(run.model)[name], rtol=0, atol=1e-6)
+    for name, tensor in named_weights(after.model).items():
+        torch.testing.assert_close(tensor, named_weights(run.model)[name], rtol=0, atol=1e-6)
     before = sha256(run.folder / "model.safetensors")
     (run.folder / "model.safetensors").unlink()
     main(["train", str(run.folder)])
@@ -152,7 +154,7 @@ def test_a_weight_that_they_have_no_place_for_is_not_lost(tmp_path, lines):
     output = "model.output={type: Output, bias: false, head: {type: Transform}}"
     run = seqloom.fit("gpt", *SMALL, output, data=[str(lines)], out=tmp_path / "run", quiet=True)
     assert not (run.folder / "config.json").exists() and same(
-        weights(load(run.folder).model), weights(run.model)
+        named_weights(load(run.folder).model), named_weights(run.model)
     )
     with pytest.raises(ValueError, match=r"it has output\.head"):
         seqloom.give(run, tmp_path / "out")
@@ -178,7 +180,7 @@ def test_weights_of_another_model_are_one_line(tmp_path, lines, capsys):
     """Whatever the files beside the weights say: the model of config.yaml is what they must fit."""
     run = seqloom.fit("gpt", *SMALL, data=[str(lines)], out=tmp_path / "run", quiet=True)
     (run.folder / "config.json").write_text('{"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}}')
-    assert same(weights(load(run.folder).model), weights(run.model))
+    assert same(named_weights(load(run.folder).model), named_weights(run.model))
     tree = (run.folder / "config.yaml").read_text("utf-8")
     for change, sentence in (
         (("layers: 2", "layers: 3"), "the tensor h.2.ln_1.weight is missing"),

@@ -5,7 +5,7 @@ import math
 import pytest
 import sacrebleu
 
-from seqloom.measure import Number, likelihood, sign, translation
+from seqloom.measure import Number, likelihood, make_signature, translation
 
 
 def test_likelihood_is_its_definition() -> None:
@@ -32,5 +32,5 @@ def test_bleu_and_chrf_are_sacrebleus() -> None:
 
 
 def test_a_signature_names_all_facts() -> None:
-    assert sign("nats", {"a": 1, "b": "x"}) == "nats|a:1|b:x"
+    assert make_signature("nats", {"a": 1, "b": "x"}) == "nats|a:1|b:x"
     assert Number("n", 1.0, "s").json() == {"name": "n", "value": 1.0, "signature": "s"}

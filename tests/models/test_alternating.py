@@ -10,9 +10,9 @@ import torch
 import yaml
 
 import seqloom
-from seqloom.data import Tokens
+from seqloom.batches import TokenBatch
+from seqloom.decoding import RandomSampler, beam_search, generate_batch, row_seeds
 from seqloom.files import sha256
-from seqloom.generate import Sample, beam, complete, seeds
 from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import (
     RNN,
@@ -30,8 +30,8 @@ from seqloom.nn import (
     detach,
 )
 from seqloom.objectives import next_token
-from seqloom.run import Recipe, load
-from seqloom.train.loop import Fit, read_metrics
+from seqloom.run import Config, load
+from seqloom.train.loop import TrainLoop, read_metrics
 
 WORDS, DIM = 11, 12
 experts = partial(Experts, experts=3, top=2, expert=partial(FeedForward, dim=10))
@@ -75,7 +75,9 @@ def forced(model: LanguageModel, prompt: list[int], text: list[int], finished: b
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_greedy_with_a_state_is_greedy_from_scratch(repeat: int):
     model = language(repeat)
-    for prompt, text in zip(PROMPTS, complete(model, IDS, None, MASK, length=12, stop=(3,)), strict=True):
+    for prompt, text in zip(
+        PROMPTS, generate_batch(model, IDS, None, MASK, length=12, stop=(3,)), strict=True
+    ):
         anew: list[int] = []
         while len(anew) < 12:
             row = log_p(model, prompt + anew)[-1]
@@ -90,7 +92,9 @@ def test_greedy_with_a_state_is_greedy_from_scratch(repeat: int):
 def test_a_beams_score_is_the_texts_own():
     model = language()
     for prompt, found in zip(
-        PROMPTS, beam(model, IDS, None, MASK, width=5, length=8, stop=(3,), nbest=5, penalty=0.0), strict=True
+        PROMPTS,
+        beam_search(model, IDS, None, MASK, width=5, length=8, stop=(3,), nbest=5, penalty=0.0),
+        strict=True,
     ):
         assert len({tuple(one.ids) for one in found}) > 1
         for one in found:
@@ -98,12 +102,14 @@ def test_a_beams_score_is_the_texts_own():
 
 
 def test_samples_are_a_function_of_their_seed_alone():
-    model, pick = language(), Sample(temperature=1.3, top_p=0.95)
-    together = complete(model, IDS, None, MASK, pick=pick, length=9, seed=seeds(7, 3))
-    assert together == complete(model, IDS, None, MASK, pick=pick, length=9, seed=7)
-    assert together != complete(model, IDS, None, MASK, pick=pick, length=9, seed=8)
+    model, pick = language(), RandomSampler(temperature=1.3, top_p=0.95)
+    together = generate_batch(model, IDS, None, MASK, pick=pick, length=9, seed=row_seeds(7, 3))
+    assert together == generate_batch(model, IDS, None, MASK, pick=pick, length=9, seed=7)
+    assert together != generate_batch(model, IDS, None, MASK, pick=pick, length=9, seed=8)
     for row, prompt in enumerate(PROMPTS):
-        (alone,) = complete(model, torch.tensor([prompt]), pick=pick, length=9, seed=[seeds(7, 3)[row]])
+        (alone,) = generate_batch(
+            model, torch.tensor([prompt]), pick=pick, length=9, seed=[row_seeds(7, 3)[row]]
+        )
         assert alone.ids == together[row].ids
 
 
@@ -115,7 +121,7 @@ def test_blocks_with_a_carried_state_are_the_whole_text():
     state, nats = None, []
     for piece in (slice(0, 4), slice(4, 9), slice(9, 11)):
         _, numbers, state = next_token(
-            model, Tokens(ids[:, piece], targets[:, piece], mask[:, piece]), detach(state)
+            model, TokenBatch(ids[:, piece], targets[:, piece], mask[:, piece]), detach(state)
         )
         nats.append(numbers["nats"])
     assert nats == pytest.approx(
@@ -150,7 +156,7 @@ def test_translators_search_as_they_are_forced(name: str):
     with torch.inference_mode():
         prompt, state, _ = model.prompt(source, mask, 2)
     for row, found in enumerate(
-        beam(model, prompt, state, width=4, length=8, stop=(3,), nbest=4, penalty=0.0)
+        beam_search(model, prompt, state, width=4, length=8, stop=(3,), nbest=4, penalty=0.0)
     ):
         for one in found:
             alone = model.start(source[row : row + 1, mask[row]])
@@ -195,7 +201,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_a_config_builds_the_chain(recipe: Path):
-    stack = Recipe.of(str(recipe)).model(20).stack
+    stack = Config.of(str(recipe)).model(20).stack
     assert [type(layer).__name__ for layer in stack.layers] == [
         "RNN",
         "Transformer",
@@ -227,7 +233,7 @@ def test_the_other_parts_stand_in_configs_too(recipe: Path, stack: str, kinds: s
     tree = yaml.safe_load(CONFIG)
     tree["model"]["stack"] = yaml.safe_load(stack)
     recipe.write_text(yaml.safe_dump(tree), "utf-8")
-    assert kinds <= {type(part).__name__ for part in Recipe.of(str(recipe)).model(20).modules()}
+    assert kinds <= {type(part).__name__ for part in Config.of(str(recipe)).model(20).modules()}
 
 
 def test_a_config_builds_translators(recipe: Path):
@@ -240,7 +246,7 @@ def test_a_config_builds_translators(recipe: Path):
     mixing = {"type": "Mixer", "length": 6, "layers": 1, "tokens": {"type": "FeedForward", "dim": 3}}
     tree["model"] = {"type": "Seq2Seq", "dim": 8, "encoder": mixing, "decoder": decoder}
     recipe.write_text(yaml.safe_dump(tree), "utf-8")
-    model = Recipe.of(str(recipe)).model(20)
+    model = Config.of(str(recipe)).model(20)
     assert model.source_context == 6 and model.encoder.blocks[0].tokens.first.weight.shape == (3, 6)
     assert [layer.blocks[0].convolution.size for layer in model.decoder.layers] == [4, 8]
     assert model(torch.zeros(1, 3, dtype=torch.long), model.start(torch.ones(1, 5, dtype=torch.long)))[
@@ -256,17 +262,17 @@ def test_it_learns_and_goes_on_to_the_same_bits(recipe: Path, tmp_path: Path, te
     whole = seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "whole", quiet=True)
     losses = [line["loss"] for line in read_metrics(tmp_path / "whole") if "loss" in line]
     assert len(losses) == 40 and sum(losses[-5:]) < 0.85 * sum(losses[:5])
-    advance, steps = Fit.advance, iter(range(25))
+    advance, steps = TrainLoop.advance, iter(range(25))
 
     def failing(self, *arguments):
         if next(steps, None) is None:
             raise Cut
         return advance(self, *arguments)
 
-    monkeypatch.setattr(Fit, "advance", failing)
+    monkeypatch.setattr(TrainLoop, "advance", failing)
     with pytest.raises(Cut):
         seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "cut", quiet=True)
-    monkeypatch.setattr(Fit, "advance", advance)
+    monkeypatch.setattr(TrainLoop, "advance", advance)
     seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "cut", quiet=True)
     assert sha256(tmp_path / "cut" / "model.safetensors") == sha256(tmp_path / "whole" / "model.safetensors")
     assert read_metrics(tmp_path / "cut") == read_metrics(tmp_path / "whole")

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from seqloom.data.batch import Tokens
+from seqloom.batches.batch import TokenBatch
 from seqloom.models import BiLanguageModel, LanguageModel
 from seqloom.nn import RNN, TwoWays
 from seqloom.objectives import next_token, two_way
@@ -39,10 +39,10 @@ def test_the_loss_is_that_of_two_language_models(model: BiLanguageModel) -> None
     model = BiLanguageModel(V, D, partial(TwoWays, layers=2, residual=False)).eval()
     text = torch.randint(V, (B, T + 1))
     mask = torch.ones(B, T, dtype=torch.bool)
-    loss, numbers, _ = two_way(model, Tokens(text[:, :-1], text[:, 1:], mask))
-    ahead, _, _ = next_token(single(model, "ahead"), Tokens(text[:, :-1], text[:, 1:], mask))
+    loss, numbers, _ = two_way(model, TokenBatch(text[:, :-1], text[:, 1:], mask))
+    ahead, _, _ = next_token(single(model, "ahead"), TokenBatch(text[:, :-1], text[:, 1:], mask))
     turned = text.flip(1)
-    back, _, _ = next_token(single(model, "back"), Tokens(turned[:, :-1], turned[:, 1:], mask))
+    back, _, _ = next_token(single(model, "back"), TokenBatch(turned[:, :-1], turned[:, 1:], mask))
     assert loss.item() == pytest.approx((ahead + back).item() / 2, rel=1e-5)
     assert numbers["nats"] == pytest.approx(loss.item(), rel=1e-6)
 
@@ -63,5 +63,5 @@ def test_the_mixture_waits_for_its_reader(model: BiLanguageModel) -> None:
     vectors = model.vectors(torch.randint(V, (B, T)))
     assert vectors.shape == (B, T, 2 * D)
     text = torch.randint(V, (B, T + 1))
-    two_way(model, Tokens(text[:, :-1], text[:, 1:], torch.ones(B, T, dtype=torch.bool)))[0].backward()
+    two_way(model, TokenBatch(text[:, :-1], text[:, 1:], torch.ones(B, T, dtype=torch.bool)))[0].backward()
     assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []

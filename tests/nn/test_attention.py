@@ -12,6 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import seqloom.nn
 from seqloom import config
+from seqloom.fused.dispatch import plain
+from seqloom.fused.sdpa import BandedAttention
 from seqloom.nn import (
     GRU,
     LSTM,
@@ -39,11 +41,9 @@ from seqloom.nn import (
     Transformer,
     Vanilla,
     attend,
-    plain,
-    sight,
+    visibility,
 )
 from seqloom.nn import mask as masks
-from seqloom.nn.view import Band
 
 
 def same(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> None:
@@ -130,7 +130,7 @@ OPTIONS = [
 @pytest.mark.parametrize("position, window, causal", OPTIONS)
 def test_chunks_change_nothing(monkeypatch, position, window, causal: bool):
     """Queries in chunks of three, with the keys each may reach, give the outputs and gradients of the whole table; so do pieces of a text."""
-    monkeypatch.setattr(sight, "CHUNK", 3)
+    monkeypatch.setattr(visibility, "CHUNK", 3)
     part = shaken(SelfAttention(8, 4, position=position(8, 4), causal=causal, window=window, groups=2))
     x = torch.randn(2, 11, 8, requires_grad=True)
     mask = torch.arange(11) < torch.tensor([[11], [7]])
@@ -154,9 +154,13 @@ def test_chunks_change_nothing(monkeypatch, position, window, causal: bool):
 
 def test_a_window_costs_what_it_holds(monkeypatch):
     """Each chunk meets the keys that its queries can see and no others: work is linear in the length."""
-    monkeypatch.setattr(sight, "CHUNK", 4)
+    monkeypatch.setattr(visibility, "CHUNK", 4)
     view = SelfAttention(4, 1, window=3).sight(torch.randn(1, 10, 4)).view
-    assert isinstance(view, Band) and view.bounds(10, 10) == [(0, 4, 0, 4), (4, 8, 2, 8), (8, 10, 6, 10)]
+    assert isinstance(view, BandedAttention) and view.bounds(10, 10) == [
+        (0, 4, 0, 4),
+        (4, 8, 2, 8),
+        (8, 10, 6, 10),
+    ]
     both = SelfAttention(4, 1, window=3, causal=False).sight(torch.randn(1, 10, 4)).view
     assert both.bounds(10, 10) == [(0, 4, 0, 6), (4, 8, 2, 10), (8, 10, 6, 10)]
     whole = SelfAttention(4, 1, position=ALiBi(4)).sight(torch.randn(1, 10, 4)).view
@@ -188,9 +192,9 @@ def test_any_mask_may_hide_more(position, form):
 
 def test_masked_softmax_is_never_nan():
     scores, visible = torch.randn(2, 3, 4), torch.zeros(2, 3, 4, dtype=torch.bool)
-    assert not masks.softmax(scores.clone(), visible).any()
+    assert not masks.masked_softmax(scores.clone(), visible).any()
     visible[0, 1, 2] = True
-    weights = masks.softmax(scores, visible)
+    weights = masks.masked_softmax(scores, visible)
     assert weights[0, 1].tolist() == [0, 0, 1, 0] and weights.sum() == 1
 
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from seqloom.fused.dispatch import plain
 from seqloom.models import LanguageModel, Seq2Seq
-from seqloom.nn import ByteNet, Convolution, ConvS2S, Learned, Memory, plain
-from seqloom.nn.state import tensors
+from seqloom.nn import ByteNet, Convolution, ConvS2S, Learned, Memory
+from seqloom.nn.state import state_tensors
 
 
 @pytest.mark.parametrize("kernel, dilation", [(1, 1), (2, 1), (3, 1), (3, 4), (5, 2)])
@@ -58,7 +59,7 @@ def test_a_convs2s_sees_kernel_minus_one_more_with_each_layer():
 @pytest.mark.parametrize("make", [Convolution, ByteNet, ConvS2S])
 def test_what_is_remembered_does_not_grow(make):
     part = make(8)
-    sizes = [sum(t.numel() for t in tensors(part(torch.randn(1, length, 8))[1])) for length in (1, 50)]
+    sizes = [sum(t.numel() for t in state_tensors(part(torch.randn(1, length, 8))[1])) for length in (1, 50)]
     assert sizes[0] == sizes[1]
 
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.nn import CRF, Independent, plain
+from seqloom.fused.dispatch import plain
+from seqloom.nn import CRF, Independent
 from seqloom.nn.crf import transitions
 
 LABELS = 3

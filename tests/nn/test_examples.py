@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from seqloom.fused.dispatch import plain
 from seqloom.nn import (
     LSTM,
     RNN,
@@ -19,10 +20,9 @@ from seqloom.nn import (
     Sinusoidal,
     Transformer,
     attend,
-    plain,
 )
 from seqloom.nn import mask as masks
-from seqloom.nn.recurrent import LSTMState
+from seqloom.nn.cells import LSTMState
 
 
 def ids(sentence: str, words: dict[str, int]) -> Tensor:
@@ -92,7 +92,7 @@ def test_x11():
     scores = torch.randn(5, 5)
     kept = masks.causal(5, 5)
     assert kept.tolist() == [[j <= i for j in range(5)] for i in range(5)]
-    weights = masks.softmax(scores, kept)
+    weights = masks.masked_softmax(scores, kept)
     for i in range(5):
         exact = scores[i, : i + 1].exp() / scores[i, : i + 1].exp().sum()
         assert weights[i].tolist() == pytest.approx([*exact.tolist(), *[0.0] * (4 - i)])

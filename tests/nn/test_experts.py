@@ -9,8 +9,9 @@ from functools import partial
 import pytest
 import torch
 
-from seqloom.nn import Experts, FeedForward, SwiGLU, Transformer, extra, plain
-from seqloom.nn.experts import imbalance
+from seqloom.fused.dispatch import plain
+from seqloom.nn import Experts, FeedForward, SwiGLU, Transformer, collect
+from seqloom.nn.experts import load_balance_loss
 
 SIZE = 6
 tiny = partial(FeedForward, dim=5)
@@ -68,16 +69,16 @@ def test_any_number_of_tokens(training: bool, shape: tuple[int, int]):
 
 def test_balance_is_one_where_all_are_used_alike_and_n_where_one_has_all():
     alike = torch.full((8, 4), -50.0).scatter(1, torch.arange(8)[:, None] % 4, 50.0)
-    assert float(imbalance(alike, alike.topk(1).indices)) == pytest.approx(1)
+    assert float(load_balance_loss(alike, alike.topk(1).indices)) == pytest.approx(1)
     alone = torch.tensor([[50.0, -50.0, -50.0, -50.0]]).repeat(8, 1)
-    assert float(imbalance(alone, alone.topk(1).indices)) == pytest.approx(4)
-    assert float(imbalance(alone[:0], alone[:0].topk(1).indices)) == 0
+    assert float(load_balance_loss(alone, alone.topk(1).indices)) == pytest.approx(4)
+    assert float(load_balance_loss(alone[:0], alone[:0].topk(1).indices)) == 0
 
 
 def test_balance_is_its_formula_and_padding_has_no_share():
     part, x = made(experts=3, top=2, balance=0.7), torch.randn(2, 4, SIZE)
     mask = torch.tensor([[True, True, False, True], [False, True, True, True]])
-    with extra.collect() as losses:
+    with collect.collect_aux_losses() as losses:
         part(x, mask)
     rows = x[mask]
     chosen = Counter(choices(part, rows).flatten().tolist())
@@ -96,7 +97,7 @@ def test_balance_teaches_the_router_to_use_all():
         part.router.weight[1:] *= 0.01  # nearly all tokens with a positive sum go to the first
     optimizer, history = torch.optim.SGD(part.router.parameters(), 0.5), []
     for _ in range(60):
-        with extra.collect() as losses:
+        with collect.collect_aux_losses() as losses:
             part(x)
         losses[0].backward()
         optimizer.step()
@@ -109,11 +110,11 @@ def test_balance_teaches_the_router_to_use_all():
 def test_nothing_is_added_in_use_without_balance_or_uncollected():
     x = torch.randn(1, 3, SIZE)
     for part in (made(False), made(balance=0.0)):
-        with extra.collect() as losses:
+        with collect.collect_aux_losses() as losses:
             part(x)
         assert losses == []
     made()(x)
-    assert not extra.wanted()
+    assert not collect.collecting_losses()
 
 
 def test_every_parameter_has_a_gradient_though_its_expert_has_no_token():

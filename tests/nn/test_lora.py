@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from seqloom.fused.dispatch import plain
 from seqloom.models import LanguageModel, Seq2Seq
-from seqloom.nn import RNN, AttentiveRNN, ByteNet, ConvS2S, LoRA, Transformer, adapt, merge, plain
+from seqloom.nn import RNN, AttentiveRNN, ByteNet, ConvS2S, LoRA, Transformer, add_lora, merge_lora
 
 STACKS = {
     "Transformer": partial(Transformer, layers=2, heads=2),
@@ -39,17 +40,17 @@ def test_same_at_first_other_when_learnt_same_when_merged(stack: str, form: str)
     names = list(dict(model.named_parameters()))
     run = lambda: plain_or_fast(model, ids, mask, form)  # noqa: E731
     before = run()
-    adapted = adapt(model, 2, 8.0, ["*"])
+    adapted = add_lora(model, 2, 8.0, ["*"])
     assert adapted and torch.equal(run(), before)
     stirred(model)
     learnt = run()
     assert (learnt - before)[mask].abs().max() > 1e-3
-    assert merge(model) == adapted
+    assert merge_lora(model) == adapted
     assert list(dict(model.named_parameters())) == names and all(
         weight.requires_grad for weight in model.parameters()
     )
     torch.testing.assert_close(run()[mask], learnt[mask], rtol=1e-9, atol=1e-9)
-    assert merge(model) == []
+    assert merge_lora(model) == []
 
 
 def plain_or_fast(model, ids, mask, form):
@@ -61,9 +62,9 @@ def plain_or_fast(model, ids, mask, form):
 
 def test_merged_in_single_precision():
     model, ids = made("Transformer").float(), torch.randint(9, (2, 6))
-    adapt(model, 3, 6.0, ["*"])
+    add_lora(model, 3, 6.0, ["*"])
     learnt = stirred(model)(ids)[0]
-    merge(model)
+    merge_lora(model)
     torch.testing.assert_close(model(ids)[0], learnt, rtol=1e-5, atol=1e-5)
 
 
@@ -81,7 +82,7 @@ def test_the_equation():
 def test_only_the_adapters_learn():
     model = made("Transformer")
     model.requires_grad_(False)
-    adapt(model, 2, 4.0, ["stack.blocks.*.attention.project", "stack.blocks.0.feedforward.*"])
+    add_lora(model, 2, 4.0, ["stack.blocks.*.attention.project", "stack.blocks.0.feedforward.*"])
     learns = [name for name, weight in model.named_parameters() if weight.requires_grad]
     places = [
         "blocks.0.attention.project",
@@ -108,7 +109,7 @@ def test_only_the_adapters_learn():
 def test_gradients_pass_through_the_weight_that_parts_read():
     """A convolution's plain form takes the matrix apart: what it learns is what the fast form learns."""
     model, ids = made("ByteNet"), torch.randint(9, (2, 6))
-    adapt(model, 2, 4.0, ["*.taps"])
+    add_lora(model, 2, 4.0, ["*.taps"])
     stirred(model)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     quick = torch.autograd.grad(model(ids)[0].square().sum(), weights)
@@ -127,11 +128,15 @@ def test_a_layer_that_stands_in_two_places_stays_one():
 
     model = Twice()
     assert (
-        adapt(model, 1, 1.0, ["*"]) == ["one", "other"]
+        add_lora(model, 1, 1.0, ["*"]) == ["one", "other"]
         and model.one is model.other
         and isinstance(model.one, LoRA)
     )
-    assert merge(model) == ["one", "other"] and model.one is model.other and isinstance(model.one, nn.Linear)
+    assert (
+        merge_lora(model) == ["one", "other"]
+        and model.one is model.other
+        and isinstance(model.one, nn.Linear)
+    )
 
 
 def test_a_decoder_whose_loop_is_compiled_reads_the_adapters():
@@ -139,7 +144,7 @@ def test_a_decoder_whose_loop_is_compiled_reads_the_adapters():
     model = Seq2Seq(9, 9, 4, partial(Transformer, layers=1, heads=2, causal=False), AttentiveRNN).eval()
     source, ids = torch.randint(9, (2, 5)), torch.randint(9, (2, 3))
     before = model(ids, model.start(source))[0]
-    adapt(model, 1, 2.0, ["encoder.*", "decoder.attention.*", "decoder.context_share"])
+    add_lora(model, 1, 2.0, ["encoder.*", "decoder.attention.*", "decoder.context_share"])
     torch.testing.assert_close(model(ids, model.start(source))[0], before)
     assert not any(part.training for part in model.modules())
     stirred(model)
@@ -154,14 +159,14 @@ def test_a_decoder_whose_loop_is_compiled_reads_the_adapters():
     with plain():
         for a, b in zip(quick, run(), strict=True):
             torch.testing.assert_close(a, b)
-    merge(model)
+    merge_lora(model)
     torch.testing.assert_close(model(ids, model.start(source))[0], quick[0])
 
 
 def test_few_rows_in_use_are_those_of_training():
     """Single precision and nothing to differentiate take a product of their own."""
     model = LanguageModel(9, 16, STACKS["Transformer"]).float().eval()
-    adapt(model, 2, 4.0, ["*"])
+    add_lora(model, 2, 4.0, ["*"])
     ids, learnt = torch.randint(9, (1, 6)), stirred(model)
     expected = learnt(ids)[0]
     with torch.inference_mode():
@@ -175,5 +180,5 @@ def test_few_rows_in_use_are_those_of_training():
 def test_what_cannot_be_adapted(names: list[str], rank: int, said: str):
     model = made("Transformer")
     with pytest.raises(ValueError, match=said):
-        adapt(model, rank, 1.0, names)
+        add_lora(model, rank, 1.0, names)
     assert not any(isinstance(part, LoRA) for part in model.modules())

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from seqloom.models import LanguageModel, Seq2Seq
-from seqloom.nn import FeedForward, Forward, MixAll, Mixer, MixFeatures, MixTokens, Transformer
+from seqloom.nn import FFN, FeedForward, MixAll, Mixer, MixFeatures, MixTokens, Transformer
 
 N, P = 3, 4
 
 
-class Recorder(Forward):
+class Recorder(FFN):
     """Notes the shape of what it is made for and reads."""
 
     def __init__(self, size: int, shapes: list):

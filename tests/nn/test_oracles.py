@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-import reference
 import torch
 from torch import Tensor, nn
 
+from seqloom.fused.dispatch import plain
 from seqloom.nn import (
     LSTM,
     RNN,
@@ -26,10 +26,10 @@ from seqloom.nn import (
     Sinusoidal,
     Transformer,
     attend,
-    plain,
 )
 from seqloom.nn import mask as masks
 from seqloom.nn.position import slopes
+from support import reference
 
 literal = reference.reference_attention
 

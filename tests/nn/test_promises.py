@@ -11,15 +11,16 @@ import itertools
 import random
 
 import pytest
-import reference
 import torch
-from case import SIZE, Case
-from parts import CASES
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from seqloom.nn import RNN, detach, plain, select
-from seqloom.nn.state import tensors
+from seqloom.fused.dispatch import plain
+from seqloom.nn import RNN, detach, select
+from seqloom.nn.state import state_tensors
+from support import reference
+from support.case import SIZE, Case
+from support.parts import CASES
 
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 causal = pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def same(a: Tensor, b: Tensor) -> None:
 
 
 def same_state(a, b) -> None:
-    for left, right in zip(tensors(a), tensors(b), strict=True):
+    for left, right in zip(state_tensors(a), state_tensors(b), strict=True):
         same(left, right)
 
 
@@ -118,7 +119,9 @@ def test_gradient(case: Case, form):
         values = list(given)
         there = {name: values[number] for name, number in places.items()}
         y, state = functional_call(whole, there, (read, look, mask, source_mask), tie_weights=False)
-        return torch.cat([y[mask].flatten(), *(t.flatten() for t in tensors(state) if t.is_floating_point())])
+        return torch.cat(
+            [y[mask].flatten(), *(t.flatten() for t in state_tensors(state) if t.is_floating_point())]
+        )
 
     with form():
         vector = torch.cat([real.flatten() for real in reals]).requires_grad_()
@@ -161,8 +164,8 @@ def test_whole_equals_steps(case: Case, mode, padded: bool):
         same(torch.cat(pieces, 1)[mask], y[mask])
         same(next_out, after)
         if not padded:
-            exact = [t for t in tensors(state) if t.dtype != torch.bool]
-            same_state(exact, [t for t in tensors(final) if t.dtype != torch.bool])
+            exact = [t for t in state_tensors(state) if t.dtype != torch.bool]
+            same_state(exact, [t for t in state_tensors(final) if t.dtype != torch.bool])
 
 
 @every
@@ -269,7 +272,7 @@ def test_detach_keeps_values_and_cuts_the_graph(case: Case):
     _, state = part(x[:, :3], case.start(part, 2, source))
     cut_off = detach(state)
     same_state(state, cut_off)
-    assert not any(t.requires_grad for t in tensors(cut_off))
+    assert not any(t.requires_grad for t in state_tensors(cut_off))
     same(part(x[:, 3:], cut_off)[0], part(x[:, 3:], state)[0])
 
 

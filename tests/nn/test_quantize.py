@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from seqloom.fused.dispatch import plain
 from seqloom.models import LanguageModel, Seq2Seq
-from seqloom.nn import RNN, AttentiveRNN, Output, Transformer, plain, quantize
+from seqloom.nn import RNN, AttentiveRNN, Output, Transformer, quantize
 from seqloom.nn.quantize import Int8Linear
 
 

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 import torch
-from case import named
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from parts_recurrent import CELLS, Square
 from torch import Tensor, nn
 
+from seqloom.fused.dispatch import plain, supports
+from seqloom.kernels import host
 from seqloom.nn import (
     GRU,
     LSTM,
@@ -27,12 +27,11 @@ from seqloom.nn import (
     ScaledDot,
     Vanilla,
     detach,
-    plain,
-    threads,
 )
-from seqloom.nn.cells import Hidden, units
-from seqloom.nn.fused import able
-from seqloom.nn.state import tensors
+from seqloom.nn.cells import HiddenState, units_for_parameters
+from seqloom.nn.state import state_tensors
+from support.case import named
+from support.parts_recurrent import CELLS, Square
 
 both_forms = pytest.mark.parametrize("form", [contextlib.nullcontext, plain], ids=["fast", "plain"])
 OPEN, SHUT = 1e4, -1e4
@@ -149,12 +148,12 @@ def test_fast_equals_plain_in_single_precision(cell, padded: bool):
         tuple(type(s)(*(torch.randn(t.shape, requires_grad=True) for t in s)) for s in layer)
         for layer in part.start(5)
     )
-    wanted = [x, *part.parameters(), *tensors(start)]
+    wanted = [x, *part.parameters(), *state_tensors(start)]
     results = []
     for form in (contextlib.nullcontext, plain):
         with form():
             y, state = part(x, start, mask)
-            results.append([y, *tensors(state), *gradients(y, list(tensors(state)), wanted)])
+            results.append([y, *state_tensors(state), *gradients(y, list(state_tensors(state)), wanted)])
     for a, b in zip(*results, strict=True):
         same(a, b, 3e-5)
 
@@ -227,7 +226,7 @@ def test_activations_in_single_precision_are_exact_to_the_seventh_digit(bound: f
 def test_other_precisions_take_the_plain_loop():
     part = RNN(3, 4, cell=GRU).to(torch.bfloat16)
     assert part(torch.randn(1, 2, 3, dtype=torch.bfloat16))[0].dtype == torch.bfloat16
-    assert not able(torch.zeros(1), torch.zeros(1, dtype=torch.float32))
+    assert not supports(torch.zeros(1), torch.zeros(1, dtype=torch.float32))
 
 
 # The lectures' worked cases
@@ -252,7 +251,7 @@ def test_x13(form, reset: str):
     for z, expected, tolerance in ((OPEN, start, 0.0), (SHUT, torch.full((2, 3), 0.7).tanh(), 1e-15)):
         part = RNN(2, 3, cell=lambda size, dim, z=z: biased(GRU(size, dim, reset), 0.0, z, 0.7))
         with form():
-            _, ((state,),) = part(torch.randn(2, 9, 2), ((Hidden(start),),))
+            _, ((state,),) = part(torch.randn(2, 9, 2), ((HiddenState(start),),))
         same(state.h, expected, tolerance)
 
 
@@ -263,7 +262,7 @@ def test_x14(form):
     for g, expected, tolerance in ((OPEN, start, 0.0), (SHUT, torch.full((2, 3), 0.7).tanh(), 1e-15)):
         part = RNN(2, 3, cell=lambda size, dim, g=g: biased(UGRNN(size, dim), g, 0.7))
         with form():
-            _, ((state,),) = part(torch.randn(2, 9, 2), ((Hidden(start),),))
+            _, ((state,),) = part(torch.randn(2, 9, 2), ((HiddenState(start),),))
         same(state.h, expected, tolerance)
 
 
@@ -331,7 +330,7 @@ def test_gates_are_those_that_made_the_outputs(cell, direction: str):
     y, gates, state = part.look(x, None, mask)
     expected, expected_state = part(x, None, mask)
     same(y, expected)
-    for a, b in zip(tensors(state), tensors(expected_state), strict=True):
+    for a, b in zip(state_tensors(state), state_tensors(expected_state), strict=True):
         same(a, b)
     for way, shown, final in zip(part.layers[1], gates[1], state[1], strict=True):
         assert all(value.shape == (3, 5, 4) for value in shown.values())
@@ -372,14 +371,14 @@ def test_a_cell_of_ones_own_may_give_only_its_step():
             super().__init__()
             self.dim = self.width = dim
 
-        def start(self, batch: int) -> Hidden:
-            return Hidden(torch.zeros(batch, self.dim))
+        def start(self, batch: int) -> HiddenState:
+            return HiddenState(torch.zeros(batch, self.dim))
 
         def inputs(self, x: Tensor) -> Tensor:
             return x
 
-        def step(self, share: Tensor, state: Hidden) -> Hidden:
-            return Hidden(state.h + share)
+        def step(self, share: Tensor, state: HiddenState) -> HiddenState:
+            return HiddenState(state.h + share)
 
     x = torch.randn(2, 4, 3)
     same(RNN(3, cell=Sum)(x)[0], x.cumsum(1))
@@ -394,7 +393,7 @@ def test_bptt_written_out():
     """∂h_T/∂h_t is the product of the steps' Jacobians diag(1 - h²) U, and ∂ℓ/∂U the sum over t of what each step adds   [D14]"""
     part = shaken(RNN(2, 3, cell=Vanilla))
     cell, x, start = part.layers[0][0].cell, torch.randn(1, 6, 2), torch.randn(1, 3)
-    y, _ = part(x, ((Hidden(start),),))
+    y, _ = part(x, ((HiddenState(start),),))
     hs = [start[0], *y[0].detach()]
     dloss = torch.randn(3)  # ∂ℓ/∂h_T
 
@@ -405,9 +404,9 @@ def test_bptt_written_out():
         product = torch.eye(3)
         for step in range(6, t, -1):
             product = product @ jacobian(step)
-        _, ((first,),) = part(x[:, :t], ((Hidden(start),),))
+        _, ((first,),) = part(x[:, :t], ((HiddenState(start),),))
         h = first.h.detach().requires_grad_()
-        rest, _ = part(x[:, t:], ((Hidden(h),),))
+        rest, _ = part(x[:, t:], ((HiddenState(h),),))
         same(
             torch.stack(
                 [torch.autograd.grad(rest[0, -1, unit], h, retain_graph=True)[0][0] for unit in range(3)]
@@ -432,7 +431,7 @@ def test_the_eigenvalues_of_the_hidden_matrix_decide_growth(radius: float):
     sizes = []
     for steps in (60, 61, 80, 81):
         h = torch.zeros(1, 6, requires_grad=True)
-        y, _ = part(torch.zeros(1, steps, 1), ((Hidden(h),),))
+        y, _ = part(torch.zeros(1, steps, 1), ((HiddenState(h),),))
         whole = torch.stack(
             [torch.autograd.grad(y[0, -1, unit], h, retain_graph=True)[0][0] for unit in range(6)]
         )
@@ -450,7 +449,7 @@ def test_forward_is_bounded_while_the_gradient_explodes():
     with torch.no_grad():
         part.layers[0][0].cell.hidden.copy_(torch.linalg.qr(torch.randn(8, 8))[0] * 2)
     h = (torch.randn(1, 8) * 1e-12).requires_grad_()
-    y, _ = part(torch.zeros(1, 34, 1), ((Hidden(h),),))
+    y, _ = part(torch.zeros(1, 34, 1), ((HiddenState(h),),))
     gradient = torch.autograd.grad(y[0, -1].sum(), h)[0]
     assert y.abs().max() <= 1 and gradient.norm() > 1e9
 
@@ -480,10 +479,10 @@ def test_blocks_and_equal_parameters(make, blocks: int):
 
     own = 20 if make is GRU else 0  # the bias that the reset gate multiplies
     assert count(20) == blocks * (20 * 50 + 20 * 20 + 20) + own
-    dim = units(make, 50, 100_000)
+    dim = units_for_parameters(make, 50, 100_000)
     assert count(dim) <= 100_000 < count(dim + 1)
     with pytest.raises(ValueError, match="too few for one unit"):
-        units(make, 50, 40)
+        units_for_parameters(make, 50, 40)
 
 
 # Dropout and zoneout
@@ -502,7 +501,9 @@ def test_fast_equals_plain_while_training(cell, options: dict):
         torch.manual_seed(3)
         with form():
             y, state = part(x, None, mask)
-            results.append([y, *tensors(state), *gradients(y, list(tensors(state)), [x, *part.parameters()])])
+            results.append(
+                [y, *state_tensors(state), *gradients(y, list(state_tensors(state)), [x, *part.parameters()])]
+            )
     for a, b in zip(*results, strict=True):
         same(a, b)
     assert (part(x, None, mask)[0] - results[0][0]).abs().max() > 1e-3  # other draws, other outputs
@@ -585,7 +586,7 @@ def outcome(layer: nn.Module, x: Tensor, mask: Tensor, count: int = 1) -> list[T
     torch.manual_seed(5)
     x = x.clone().requires_grad_()
     y, state = layer(x, mask=mask)
-    return [y, *gradients(y, list(tensors(state)), [x, *layer.parameters()])]
+    return [y, *gradients(y, list(state_tensors(state)), [x, *layer.parameters()])]
 
 
 @every_cell
@@ -612,7 +613,7 @@ def test_threads_change_no_bit(single, monkeypatch, cell, batch):
     mask[-1] = True
     wanted = outcome(layer, x, mask)
     for count in (2, 3):
-        monkeypatch.setattr(threads, "threads", lambda count=count: count)
+        monkeypatch.setattr(host, "num_threads", lambda count=count: count)
         for a, b in zip(wanted, outcome(layer, x, mask), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=0)
 
@@ -632,6 +633,6 @@ def test_a_decoder_that_asks_the_memory_in_single_precision(single, monkeypatch,
     with plain():
         wanted = found()
     for count in (1, 2, 3):
-        monkeypatch.setattr(threads, "threads", lambda count=count: count)
+        monkeypatch.setattr(host, "num_threads", lambda count=count: count)
         for a, b in zip(found(), wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * max(1.0, b.abs().max().item()))

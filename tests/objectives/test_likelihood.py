@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from seqloom.data import Pair, Tokens
+from seqloom.batches import PairBatch, TokenBatch
 from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import RNN, Transformer
 from seqloom.objectives import next_token, translation
@@ -25,7 +25,7 @@ def smoothed(log_p: torch.Tensor, target: int, epsilon: float) -> torch.Tensor:
 def test_next_token_is_the_sum_over_counted_tokens(epsilon: float) -> None:
     ids, targets = torch.randint(0, 9, (2, 5)), torch.randint(0, 9, (2, 5))
     mask = torch.tensor([[True] * 5, [True, True, False, True, False]])
-    loss, numbers, state = next_token(MODEL.train(), Tokens(ids, targets, mask), None, epsilon)
+    loss, numbers, state = next_token(MODEL.train(), TokenBatch(ids, targets, mask), None, epsilon)
     log_p = MODEL(ids)[0].log_softmax(-1)
     expected = sum(
         smoothed(log_p[b, t], targets[b, t], epsilon) for b in range(2) for t in range(5) if mask[b, t]
@@ -41,9 +41,9 @@ def test_next_token_is_the_sum_over_counted_tokens(epsilon: float) -> None:
 def test_the_state_goes_on_where_the_batch_ended() -> None:
     ids = torch.randint(0, 9, (3, 8))
     targets, mask = ids.roll(-1, 1), torch.ones(3, 8, dtype=torch.bool)
-    whole, _, _ = next_token(MODEL, Tokens(ids, targets, mask))
-    first, _, state = next_token(MODEL, Tokens(ids[:, :3], targets[:, :3], mask[:, :3]))
-    second, _, _ = next_token(MODEL, Tokens(ids[:, 3:], targets[:, 3:], mask[:, 3:]), state)
+    whole, _, _ = next_token(MODEL, TokenBatch(ids, targets, mask))
+    first, _, state = next_token(MODEL, TokenBatch(ids[:, :3], targets[:, :3], mask[:, :3]))
+    second, _, _ = next_token(MODEL, TokenBatch(ids[:, 3:], targets[:, 3:], mask[:, 3:]), state)
     assert (first + second).item() == pytest.approx(whole.item(), rel=1e-6)
 
 
@@ -55,11 +55,11 @@ def test_translation_of_a_batch_is_the_sum_over_its_pairs() -> None:
     )
     source_mask = torch.arange(6) < torch.tensor([[6], [2], [4]])
     mask = torch.arange(5) < torch.tensor([[3], [5], [1]])
-    whole, _, state = translation(PAIRS, Pair(source, source_mask, ids, targets, mask))
+    whole, _, state = translation(PAIRS, PairBatch(source, source_mask, ids, targets, mask))
     alone = [
         translation(
             PAIRS,
-            Pair(
+            PairBatch(
                 *(
                     part[b : b + 1]
                     for part in (source[:, :s], source_mask[:, :s], ids[:, :t], targets[:, :t], mask[:, :t])
@@ -73,7 +73,7 @@ def test_translation_of_a_batch_is_the_sum_over_its_pairs() -> None:
 
 
 def test_smoothing_is_left_out_of_evaluation() -> None:
-    batch = Tokens(
+    batch = TokenBatch(
         torch.randint(0, 9, (2, 5)), torch.randint(0, 9, (2, 5)), torch.ones(2, 5, dtype=torch.bool)
     )
     loss, numbers, _ = next_token(MODEL.eval(), batch, None, 0.3)

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 import torch
 
-from seqloom.data import Cloze
+from seqloom.batches import MaskedBatch
 from seqloom.models import MaskedLM
-from seqloom.models.masked import Pooler
+from seqloom.models.encoder import Pooler
 from seqloom.nn import Segmented, Transformer
 from seqloom.objectives import masked
 
@@ -28,21 +28,21 @@ def model() -> MaskedLM:
 
 def test_x17_only_the_picked_count(model: MaskedLM) -> None:
     """Against a sum over the three of them; what else was there before is no matter."""
-    loss, numbers, state = masked(model, Cloze(IDS, WAS, PICKED))
+    loss, numbers, state = masked(model, MaskedBatch(IDS, WAS, PICKED))
     log_p = model(IDS)[0].log_softmax(-1)
     expected = -(log_p[0, 2, 8] + log_p[1, 1, 6] + log_p[1, 3, 10])
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5) == numbers["nats"] and state is None
     other = torch.where(PICKED, WAS, 5)
-    assert masked(model, Cloze(IDS, other, PICKED))[0].item() == loss.item()
+    assert masked(model, MaskedBatch(IDS, other, PICKED))[0].item() == loss.item()
     assert numbers["right"] == sum(
         int(log_p[r, t].argmax() == WAS[r, t]) for r, t in PICKED.nonzero().tolist()
     )
 
 
 def test_pairs_add_the_mean_of_their_loss(model: MaskedLM) -> None:
-    alone, _, _ = masked(model, Cloze(IDS, WAS, PICKED))
+    alone, _, _ = masked(model, MaskedBatch(IDS, WAS, PICKED))
     follows = torch.tensor([1, 0])
-    both, numbers, _ = masked(model, Cloze(IDS, WAS, PICKED, follows), follows=0.5)
+    both, numbers, _ = masked(model, MaskedBatch(IDS, WAS, PICKED, follows), follows=0.5)
     told = model.follows(model.pooler(model.features(IDS)[0])).log_softmax(-1)
     expected = alone - 0.5 * 3 * (told[0, 1] + told[1, 0]) / 2
     assert both.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -54,4 +54,4 @@ def test_pairs_add_the_mean_of_their_loss(model: MaskedLM) -> None:
 def test_a_model_without_a_pooler_is_told_to_get_one() -> None:
     model = MaskedLM(12, 8, partial(Transformer, layers=1, heads=2, causal=False))
     with pytest.raises(ValueError, match=r"model\.pooler=Pooler"):
-        masked(model, Cloze(IDS, WAS, PICKED, torch.tensor([1, 0])))
+        masked(model, MaskedBatch(IDS, WAS, PICKED, torch.tensor([1, 0])))

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 import torch
 
-from seqloom.data import Pair
+from seqloom.batches import PairBatch
 from seqloom.measure.gleu import gleu
 from seqloom.models import Seq2Seq
 from seqloom.nn import RNN, AttentiveRNN
@@ -33,9 +33,9 @@ def model() -> Seq2Seq:
     return made
 
 
-def one_pair() -> Pair:
+def one_pair() -> PairBatch:
     source, ids, targets = torch.tensor([[4, 1, 4]]), torch.tensor([[2, 4]]), torch.tensor([[4, EOS]])
-    return Pair(
+    return PairBatch(
         source,
         torch.ones_like(source, dtype=torch.bool),
         ids,
@@ -44,7 +44,7 @@ def one_pair() -> Pair:
     )
 
 
-def expected_reward(model: Seq2Seq, pair: Pair, longest: int) -> torch.Tensor:
+def expected_reward(model: Seq2Seq, pair: PairBatch, longest: int) -> torch.Tensor:
     """Σ_y P(y) r(y) over every text that ends or is `longest` tokens long."""
     others = [token for token in range(5) if token != EOS]
     texts = [(*body, EOS) for n in range(longest) for body in itertools.product(others, repeat=n)]

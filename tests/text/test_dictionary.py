@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from seqloom.cli import main
-from seqloom.text.dictionary import Dictionary, part, split
-from seqloom.text.pattern import Pattern
-from seqloom.text.tokenizer import UNK, load, save
+from seqloom.text.dictionary import Dictionary, split, split_of
+from seqloom.text.special_tokens import UNK
+from seqloom.text.tokenizer import Pattern, save
+from seqloom.text.tokenizer_file import load
 
 NLTK = "HELLO 1 HH AH0 L OW1\nHELLO 2 HH EH0 L OW1\n\nA. 1 EY1\n"
 CMU = ";;; a comment\nHELLO  HH AH0 L OW1\nHELLO(2)  HH EH0 L OW1 # as some say\nA.  EY1\n"
@@ -36,7 +37,7 @@ def test_words_stay_together_and_nothing_is_lost(tmp_path: Path, capsys) -> None
     words = [{line.split()[0] for line in part} for part in lines.values()]
     assert not (words[0] & words[1] or words[0] & words[2] or words[1] & words[2])
     assert 0.8 < len(words[0]) / 598 < 0.97 and "words:" in capsys.readouterr().out
-    assert {part(word.lower()) for word in words[2]} == {"test"}
+    assert {split_of(word.lower()) for word in words[2]} == {"test"}
     path.write_text("A EY1\n", "utf-8")
     with pytest.raises(ValueError, match="too few to cut"):
         split(path, tmp_path / "none")

@@ -16,13 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from seqloom.text import encode, store
+from seqloom.text import encoder as encode
+from seqloom.text import store
 from seqloom.text.corpus import JSONLines, Lines, Parallel, Text
-from seqloom.text.encode import Encoder
-from seqloom.text.pool import Pool
-from seqloom.text.special import BOS, framed
+from seqloom.text.encoder import RecordEncoder
+from seqloom.text.special_tokens import BOS, EOS, with_template
 from seqloom.text.store import build
-from seqloom.text.tokenizer import BPE, BYTES, EOS, Characters, Unigram, WordPiece, Words
+from seqloom.text.tokenizer import BPE, BYTES, Characters, Unigram, WordPiece, Words
+from seqloom.text.workers import EncoderPool
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.\n",
@@ -53,7 +54,7 @@ def _normalized() -> Tokenizer:
 def _framed() -> Tokenizer:
     """As a run of BERT's shape has it: <bos> … <eos> around a text, where that is asked for."""
     return Tokenizer.from_str(
-        json.dumps(framed(json.loads(WordPiece(TEXTS, size=200).to_str()), [BOS], [EOS]))
+        json.dumps(with_template(json.loads(WordPiece(TEXTS, size=200).to_str()), [BOS], [EOS]))
     )
 
 
@@ -112,7 +113,7 @@ RECORD = st.one_of(st.text(), st.lists(st.sampled_from(PIECES)).map("".join))
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_our_own_tokenizers_are_cut_into_chunks(kind):
     tokenizer, way = KINDS[kind]
-    assert Encoder(tokenizer, True).encode.__name__ == way
+    assert RecordEncoder(tokenizer, True).encode.__name__ == way
 
 
 @pytest.mark.parametrize(
@@ -148,11 +149,11 @@ def test_a_changed_tokenizer_is_no_longer_ours(change):
     parts = json.loads(KINDS["bpe"][0].to_str()) | change
     tokenizer = Tokenizer.from_str(json.dumps(parts))
     assert (
-        Encoder(tokenizer, False).encode.__name__ == "_joint"
-        and Encoder(tokenizer, True).encode.__name__ == "_whole"
+        RecordEncoder(tokenizer, False).encode.__name__ == "_joint"
+        and RecordEncoder(tokenizer, True).encode.__name__ == "_whole"
     )
     text = "the a b fox the a b"
-    tokens, _ = Encoder(tokenizer, False)([text])
+    tokens, _ = RecordEncoder(tokenizer, False)([text])
     assert np.frombuffer(tokens, np.uint16).tolist() == tokenizer.encode(text).ids
 
 
@@ -161,7 +162,7 @@ def test_a_changed_tokenizer_is_no_longer_ours(change):
 @given(records=st.lists(RECORD, min_size=1, max_size=6), ends=st.booleans())
 def test_ids_equal_the_tokenizers_own(kind, records, ends):
     tokenizer, way = KINDS[kind]
-    tokens, counts = Encoder(tokenizer, ends)(records)
+    tokens, counts = RecordEncoder(tokenizer, ends)(records)
     if way == "_whole" and not ends:  # lines of one text
         assert (
             np.frombuffer(tokens, np.uint16).tolist()
@@ -191,9 +192,9 @@ def test_lines_of_one_text_are_read_as_one(tmp_path):
 
 
 def test_forgetting_chunks_changes_nothing(monkeypatch):
-    monkeypatch.setattr(encode, "REMEMBERED", 3000)
+    monkeypatch.setattr(encode, "CACHE_BYTES", 3000)
     tokenizer, _ = KINDS["bpe"]
-    encoder = Encoder(tokenizer, False)
+    encoder = RecordEncoder(tokenizer, False)
     sizes = []
     for round_ in range(30):
         records = [f"word{round_ * 7 + number} the fox" for number in range(7)]
@@ -207,7 +208,7 @@ def test_forgetting_chunks_changes_nothing(monkeypatch):
 
 def test_a_large_vocabulary_needs_four_bytes():
     tokenizer = Words([" ".join(f"w{number}" for number in range(70_000))])
-    encoder = Encoder(tokenizer, False)
+    encoder = RecordEncoder(tokenizer, False)
     tokens, _ = encoder(["w69999 w0"])
     assert encoder.dtype == np.uint32
     assert np.frombuffer(tokens, np.uint32).tolist() == tokenizer.encode("w69999 w0").ids
@@ -227,7 +228,7 @@ def expected(reader, tokenizer):
 def test_a_store_holds_every_record(tmp_path, monkeypatch, kind, workers):
     """Blocks of 300 characters, the first two encoded here and the rest by workers: the ids and their order stay the same."""
     monkeypatch.setattr(store, "BLOCK", 300)
-    monkeypatch.setattr(store, "ALONE", 2)
+    monkeypatch.setattr(store, "SERIAL_BLOCKS", 2)
     tokenizer, _ = KINDS[kind]
     rows = [f"{text.strip()} {number} é" if number % 7 else "" for number, text in enumerate(TEXTS)]
     reader = Parallel(
@@ -269,7 +270,7 @@ def test_raw_text_has_no_ends(tmp_path):
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=30), st.floats(0.01, 0.99))
 def test_split_is_the_nearest_cut_that_reaches_the_fraction(counts, fraction):
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    whole = store.Store([store.Field(np.arange(offsets[-1], dtype=np.uint16), offsets, offsets * 2)], "x")
+    whole = store.Store([store.Column(np.arange(offsets[-1], dtype=np.uint16), offsets, offsets * 2)], "x")
     head, tail = whole.split(fraction)
     assert len(head) >= 1 and len(tail) >= 1
     assert [r[0].tolist() for r in head] + [r[0].tolist() for r in tail] == [r[0].tolist() for r in whole]
@@ -434,7 +435,7 @@ def test_a_folder_that_is_a_file_is_one_clear_error(tmp_path):
 
 def test_errors_of_the_reader_pass_through(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "BLOCK", 100_000)
-    monkeypatch.setattr(store, "ALONE", 1)
+    monkeypatch.setattr(store, "SERIAL_BLOCKS", 1)
     path = tmp_path / "t"
     path.write_bytes(b"the fox\n" * 200_000 + b"\xff\n")
     with pytest.raises(ValueError, match=r"t:200001: byte 1"):
@@ -452,7 +453,7 @@ def test_errors_of_the_reader_pass_through(tmp_path, monkeypatch):
 
 
 def test_a_worker_that_dies_is_one_clear_error_and_none_stay():
-    pool = Pool([KINDS["bpe"][0]], True, 2)
+    pool = EncoderPool([KINDS["bpe"][0]], True, 2)
     assert np.frombuffer(pool.submit(0, ["the fox"]).result()[0], np.uint16).tolist() == [
         *KINDS["bpe"][0].encode("the fox").ids,
         EOS,
@@ -470,7 +471,7 @@ def test_a_worker_that_dies_is_one_clear_error_and_none_stay():
 
 def test_workers_end_with_their_parent():
     script = (
-        "import sys, time\nfrom seqloom.text.pool import Pool\nfrom seqloom.text.tokenizer import BPE\n"
+        "import sys, time\nfrom seqloom.text.workers import EncoderPool as Pool\nfrom seqloom.text.tokenizer import BPE\n"
         "pool = Pool([BPE(['a b'])], True, 2)\nprint(*(w.pid for w in pool.workers), flush=True)\ntime.sleep(60)"
     )
     child = subprocess.Popen(
@@ -494,7 +495,7 @@ def test_workers_end_with_their_parent():
 
 
 def test_the_text_room_needs_no_torch():
-    code = "import sys, seqloom.text.store, seqloom.text.pool; sys.exit('torch' in sys.modules)"
+    code = "import sys, seqloom.text.store, seqloom.text.workers; sys.exit('torch' in sys.modules)"
     environment = os.environ | {"PYTHONPATH": str(Path(store.__file__).parents[2])}
     assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
 

@@ -10,22 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from seqloom.text import tokenizer as tk
-from seqloom.text.tokenizer import (
-    BPE,
-    EOS,
-    SPECIALS,
-    UNK,
-    Characters,
-    File,
-    Unigram,
-    WordPiece,
-    Words,
-    decode,
-    load,
-    save,
-    signature,
-)
+from seqloom.text import special_tokens
+from seqloom.text import tokenizer as tk_tokenizer
+from seqloom.text.special_tokens import EOS, SPECIALS, UNK
+from seqloom.text.tokenizer import BPE, Characters, File, Unigram, WordPiece, Words, decode, save, signature
+from seqloom.text.tokenizer_file import load
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.\n",
@@ -48,7 +37,13 @@ ALL = pytest.mark.parametrize(
 @ALL
 def test_special_tokens_are_the_first_ids(tokenizer):
     assert [tokenizer.id_to_token(index) for index in range(5)] == list(SPECIALS)
-    assert (tk.PAD, tk.UNK, tk.BOS, tk.EOS, tk.MASK) == (0, 1, 2, 3, 4)
+    assert (
+        special_tokens.PAD,
+        special_tokens.UNK,
+        special_tokens.BOS,
+        special_tokens.EOS,
+        special_tokens.MASK,
+    ) == (0, 1, 2, 3, 4)
     assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
 
 
@@ -105,8 +100,8 @@ def test_frequent_words_are_one_token_and_pieces_stay_inside_words(make):
 
 
 def test_marks_stay_with_their_letters():
-    assert [piece for piece, _ in tk.BYTES.pre_tokenize_str("हिन्दी भाषा")][1:] != []
-    assert len(tk.BYTES.pre_tokenize_str("हिन्दी भाषा")) == 2
+    assert [piece for piece, _ in tk_tokenizer.BYTES.pre_tokenize_str("हिन्दी भाषा")][1:] != []
+    assert len(tk_tokenizer.BYTES.pre_tokenize_str("हिन्दी भाषा")) == 2
 
 
 def test_words_keeps_the_most_frequent_and_counts_as_a_counter_does():
@@ -119,7 +114,7 @@ def test_words_keeps_the_most_frequent_and_counts_as_a_counter_does():
 def test_white_space_is_what_the_library_takes_it_for():
     """Every character on which Oniguruma's or Rust's white space splits, and no other, is in SPACE."""
     everything = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
-    ours = set(re.findall(f"[{tk.SPACE}]", "".join(everything)))
+    ours = set(re.findall(f"[{tk_tokenizer.SPACE}]", "".join(everything)))
     onig = {
         piece
         for piece, _ in pre_tokenizers.Split(Regex(r"\s"), "isolated").pre_tokenize_str("".join(everything))
@@ -141,7 +136,7 @@ def test_learning_twice_gives_the_same_tokenizer(make):
 
 
 def test_learning_reads_a_bounded_sample(monkeypatch):
-    monkeypatch.setattr(tk, "SAMPLE", 10)
+    monkeypatch.setattr(tk_tokenizer, "SAMPLE", 10)
     read = []
 
     def stream():
@@ -199,7 +194,7 @@ def test_saved_is_loaded(tokenizer, tmp_path):
 
 
 def test_decode_takes_arrays_and_skips_special_tokens():
-    ids = [tk.BOS, *TRAINED[1].encode("the fox").ids, tk.EOS, tk.PAD]
+    ids = [special_tokens.BOS, *TRAINED[1].encode("the fox").ids, special_tokens.EOS, special_tokens.PAD]
     assert decode(TRAINED[1], np.array(ids, np.uint16)) == "the fox"
 
 

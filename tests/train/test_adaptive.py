@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from seqloom.cli import main
-from seqloom.evaluate import nats
-from seqloom.explain import explain
+from seqloom.equations import explain
+from seqloom.evaluation import total_nll
 from seqloom.run import load
 from seqloom.text.store import build
 
@@ -45,7 +45,7 @@ def test_train_evaluate_write(tmp_path: Path, text: Path, tied: str, capsys: pyt
     )
     run = load(folder)
     source = run.recipe.data(build(run.recipe.reader([str(text)]), run.tokenizer))
-    total, count = nats(run.model, run.recipe.objective, source.once())
+    total, count = total_nll(run.model, run.recipe.objective, source.once())
     expected, state = 0.0, None
     with torch.no_grad():
         for batch in source.once():

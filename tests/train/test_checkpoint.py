@@ -18,9 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
-from seqloom.files import claim
+from seqloom.files import NoRoom, lock_folder
 from seqloom.train import checkpoint
-from seqloom.train.checkpoint import NoRoom, average, load, newest, room_for, rotate, save, size, verify
+from seqloom.train.checkpoint import (
+    average,
+    estimated_bytes,
+    latest,
+    load,
+    rotate,
+    save,
+    space_warning,
+    verify,
+)
 
 
 def files(step, many=400):
@@ -72,7 +81,7 @@ def never(message):
 def test_a_save_comes_back_whole(tmp_path):
     path = save(tmp_path / "a" / "ckpt", 20, files(20), facts(20))
     assert path == tmp_path / "a" / "ckpt" / "step-00000020" and os.listdir(path.parent) == [path.name]
-    assert verify(path) == [] and holds(load(path), 20) and holds(newest(path.parent, never), 20)
+    assert verify(path) == [] and holds(load(path), 20) and holds(latest(path.parent, never), 20)
 
 
 def test_the_manifest_lists_every_file_with_its_size_and_digest(tmp_path):
@@ -128,7 +137,9 @@ def test_views_tied_and_lazy_tensors_are_saved_by_value(tmp_path):
     back = load(save(tmp_path, 1, {"model": tensors}, {})).tensors("model")
     assert back.keys() == tensors.keys()
     assert all(torch.equal(back[k], tensors[k].resolve_conj().resolve_neg()) for k in tensors)
-    assert (tmp_path / "step-00000001" / "model.safetensors").stat().st_size < size({"model": tensors})
+    assert (tmp_path / "step-00000001" / "model.safetensors").stat().st_size < estimated_bytes(
+        {"model": tensors}
+    )
 
 
 def test_loaded_tensors_may_be_changed_without_touching_the_checkpoint(tmp_path):
@@ -272,9 +283,9 @@ def test_every_damage_is_named_and_the_checkpoint_before_is_used(tmp_path, damag
         shutil.copytree(tmp_path / "clean", folder)
         victims = damage(folder / new.name, folder / old.name, random.Random(f"{damage.__name__} {seed}"))
         faults, warnings = verify(folder / new.name), []
-        found = newest(folder, warnings.append)
+        found = latest(folder, warnings.append)
         with pytest.raises(ValueError) as strict:
-            newest(folder, never, strict=True)
+            latest(folder, never, strict=True)
         with pytest.raises(ValueError) as loaded:
             load(folder / new.name)
         places = [str(folder / new.name / name) + ":" for name in victims]
@@ -323,7 +334,7 @@ def test_a_manifest_that_vouches_for_nonsense_is_not_believed(tmp_path):
     path = save(tmp_path, 1, files(1), facts(1))
 
     def forge(**changes):
-        (path / "manifest.json").write_bytes(checkpoint._stamped({**body, **changes}))
+        (path / "manifest.json").write_bytes(checkpoint._with_digest({**body, **changes}))
         return "\n".join(verify(path))
 
     body = json.loads((path / "manifest.json").read_text())
@@ -367,11 +378,11 @@ def test_the_manifest_of_another_step_is_named_alone(tmp_path):
     assert verify(two) == [f"{two / 'manifest.json'}: belongs to step 1, not to this folder."]
     shutil.rmtree(two)
     shutil.copytree(one, two)
-    assert len(verify(two)) == 1 and newest(tmp_path, lambda m: None).step == 1
+    assert len(verify(two)) == 1 and latest(tmp_path, lambda m: None).step == 1
 
 
 def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path):
-    assert newest(tmp_path / "nowhere", never) is None and newest(tmp_path, never) is None
+    assert latest(tmp_path / "nowhere", never) is None and latest(tmp_path, never) is None
     path = save(tmp_path, 7, files(7), facts(7))
     for name in (
         ".tmp-9-ab",
@@ -382,20 +393,20 @@ def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path):
         "best",
     ):
         shutil.copytree(path, tmp_path / name)
-    assert holds(newest(tmp_path, never), 7) and holds(load(tmp_path / "best"), 7)
+    assert holds(latest(tmp_path, never), 7) and holds(load(tmp_path / "best"), 7)
     warnings = []
     (path / "state.json").unlink()
-    assert newest(tmp_path, warnings.append) is None and "none of its 1 checkpoints is whole" in warnings[-1]
+    assert latest(tmp_path, warnings.append) is None and "none of its 1 checkpoints is whole" in warnings[-1]
     with pytest.raises(ValueError, match="cannot be read"):
         load(tmp_path / "nothing")
     with pytest.raises(ValueError, match="cannot be read"):
-        newest(path / "manifest.json", never)
+        latest(path / "manifest.json", never)
 
 
 def test_steps_of_more_than_eight_digits_are_the_newest(tmp_path):
     for step in (99_999_999, 100_000_000):
         save(tmp_path, step, files(1), facts(step))
-    assert newest(tmp_path, never).step == 100_000_000
+    assert latest(tmp_path, never).step == 100_000_000
 
 
 # Rotation ----------------------------------------------------------------------------------------------------------------------
@@ -425,7 +436,7 @@ def test_damaged_checkpoints_do_not_push_whole_ones_out(tmp_path):
     for step in (4, 6):
         (tmp_path / f"step-{step:08d}" / "state.json").write_text("{}")
     rotate(tmp_path, keep=2)
-    assert steps(tmp_path) == [3, 4, 5, 6] and holds(newest(tmp_path, lambda m: None), 5)
+    assert steps(tmp_path) == [3, 4, 5, 6] and holds(latest(tmp_path, lambda m: None), 5)
 
 
 def test_only_what_dead_writers_left_is_swept(tmp_path):
@@ -433,7 +444,7 @@ def test_only_what_dead_writers_left_is_swept(tmp_path):
         (tmp_path / name).mkdir()
         (tmp_path / name / "model.safetensors").touch()
     (tmp_path / "mine.txt").touch()
-    with claim(tmp_path / ".tmp-1-alive"):
+    with lock_folder(tmp_path / ".tmp-1-alive"):
         rotate(tmp_path)
         assert sorted(os.listdir(tmp_path)) == [".tmp-1-alive", "mine.txt"]
     save(tmp_path, 2, files(2), facts(2))
@@ -549,7 +560,7 @@ def test_a_kill_at_any_call_leaves_a_whole_checkpoint(tmp_path, case):
             rotate(folder, keep=2)
 
         died = in_a_child_dying_at(points, work)
-        found = newest(folder, (lambda m: None) if case == "damaged" else never)
+        found = latest(folder, (lambda m: None) if case == "damaged" else never)
         if found is None:
             assert case == "first" and died
         else:
@@ -566,7 +577,7 @@ def test_a_kill_at_any_call_leaves_a_whole_checkpoint(tmp_path, case):
         assert not [name for name in os.listdir(folder) if not name.startswith("step-")], (
             "the next save sweeps what the dead one left"
         )
-        assert holds(newest(folder, never), 30, 20)
+        assert holds(latest(folder, never), 30, 20)
         if not died:
             break
         points += 1
@@ -634,13 +645,13 @@ def check_refusal(folder, caught, needed):
         and "\n" not in message
     )
     assert not [name for name in os.listdir(folder) if not name.startswith("step-")]
-    found = newest(folder, never)
+    found = latest(folder, never)
     assert holds(found, found.step, MANY)
     return found.step
 
 
 def bytes_needed(step):
-    return size(files(step, MANY)) + len(json.dumps(facts(step), indent=1)) + 1
+    return estimated_bytes(files(step, MANY)) + len(json.dumps(facts(step), indent=1)) + 1
 
 
 def taken(path):
@@ -653,7 +664,7 @@ def test_a_full_disk_costs_nothing_but_the_new_save(tmp_path, disk, twentieths):
     footprint = taken(save(tmp_path, 10, files(10, MANY), facts(10)))
     folder = disk(f"size={footprint + footprint * twentieths // 20}")
     save(folder, 10, files(10, MANY), facts(10))
-    assert "bytes and" in room_for(folder, size(files(20, MANY)))
+    assert "bytes and" in space_warning(folder, estimated_bytes(files(20, MANY)))
     with pytest.raises(NoRoom, match="the disk is full") as caught:
         save(folder, 20, files(20, MANY), facts(20))
     assert check_refusal(folder, caught, bytes_needed(20)) == 10
@@ -664,13 +675,13 @@ def test_a_full_disk_costs_nothing_but_the_new_save(tmp_path, disk, twentieths):
 def test_size_and_room_agree_with_the_disk(tmp_path, disk):
     path = save(tmp_path, 10, files(10, MANY), facts(10))
     written = sum(f.stat().st_size for f in path.iterdir())
-    assert written <= size(files(10, MANY)) <= 1.05 * written
+    assert written <= estimated_bytes(files(10, MANY)) <= 1.05 * written
     folder = disk(f"size={taken(path) * 12 // 10}")
-    assert room_for(folder / "to" / "come", size(files(10, MANY))) is None
+    assert space_warning(folder / "to" / "come", estimated_bytes(files(10, MANY))) is None
     assert holds(load(save(folder, 10, files(10, MANY), facts(10))), 10, MANY)
     assert f"needs {110:,} bytes" not in (
-        room_for(folder, 100) or ""
-    ) and "needs 110,000,000 bytes" in room_for(folder, 100_000_000)
+        space_warning(folder, 100) or ""
+    ) and "needs 110,000,000 bytes" in space_warning(folder, 100_000_000)
 
 
 def test_a_read_only_disk_is_said_to_be_one(disk):

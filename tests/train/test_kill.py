@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seqloom.files import sha256
-from seqloom.train.checkpoint import newest
+from seqloom.train.checkpoint import latest
 
 pytestmark = [pytest.mark.kill, pytest.mark.timeout(3000)]
 FAMILIES = {
@@ -56,7 +56,7 @@ def command(name: str, folder: Path, data: list[Path]) -> list[str]:
 
 
 def bits(folder: Path) -> dict[str, str]:
-    last = newest(folder / "checkpoints", print).path
+    last = latest(folder / "checkpoints", print).path
     paths = [
         folder / "model.safetensors",
         folder / "metrics.jsonl",

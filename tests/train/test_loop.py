@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import seqloom
+from seqloom import text as start
 from seqloom.files import sha256
-from seqloom.run import Recipe, load
-from seqloom.train import start
-from seqloom.train.checkpoint import newest
-from seqloom.train.loop import Diverged, Fit, Stopped, read_metrics
+from seqloom.run import Config, load
+from seqloom.train.checkpoint import latest
+from seqloom.train.loop import Diverged, Stopped, TrainLoop, read_metrics
 
 GPT = [
     "model.dim=16",
@@ -43,7 +43,7 @@ def files(name: str, text: Path, parallel: list[Path]) -> list[str]:
 
 def fingerprint(folder: Path) -> dict[str, str]:
     """The bits a run ends with: final weights, newest weights and moments, metrics."""
-    last = newest(folder / "checkpoints", print)
+    last = latest(folder / "checkpoints", print)
     parts = [folder / "model.safetensors", folder / "metrics.jsonl"]
     parts += [last.path / f"{name}.safetensors" for name in ("model", "optim", "rank-0")]
     return {str(path.relative_to(folder)): sha256(path) for path in parts}
@@ -60,7 +60,7 @@ def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(
     options, data = [*FAMILIES[name], *SHORT], files(name, text, parallel)
     seqloom.fit(name, *options, data=data, out=tmp_path / "whole", quiet=True)
     whole = fingerprint(tmp_path / "whole")
-    advance = Fit.advance
+    advance = TrainLoop.advance
     for cuts in (
         [3],
         [5, 6],
@@ -76,10 +76,10 @@ def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(
                     raise Cut
                 return advance(self, *arguments)
 
-            monkeypatch.setattr(Fit, "advance", failing)
+            monkeypatch.setattr(TrainLoop, "advance", failing)
             with pytest.raises(Cut):
                 seqloom.fit(name, *options, data=data, out=folder, quiet=True)
-        monkeypatch.setattr(Fit, "advance", advance)
+        monkeypatch.setattr(TrainLoop, "advance", advance)
         seqloom.fit(name, *options, data=data, out=folder, quiet=True)
         assert fingerprint(folder) == whole
 
@@ -124,7 +124,7 @@ def poison(monkeypatch, when, value: float) -> None:
         return call(self, gradients)
 
     monkeypatch.setattr(GlobalNorm, "__call__", poisoned)
-    monkeypatch.setattr(Fit, "rehearse", lambda self: None)
+    monkeypatch.setattr(TrainLoop, "rehearse", lambda self: None)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -143,7 +143,7 @@ def test_five_bad_steps_in_a_row_end_the_run_with_its_healthy_checkpoint(
     poison(monkeypatch, range(12, 100), math.nan)
     with pytest.raises(Diverged, match=r"rate"):
         seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
-    kept = newest(tmp_path / "run" / "checkpoints", print)
+    kept = latest(tmp_path / "run" / "checkpoints", print)
     assert kept.step >= 10 and all(tensor.isfinite().all() for tensor in kept.tensors("model").values())
 
 
@@ -181,7 +181,7 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(
     number: int, tmp_path: Path, text: Path, monkeypatch
 ) -> None:
     seqloom.fit("lstm-lm", *LSTM, *SHORT, data=[str(text)], out=tmp_path / "whole", quiet=True)
-    advance = Fit.advance
+    advance = TrainLoop.advance
 
     def signalled(self, *arguments):
         result = advance(self, *arguments)
@@ -189,11 +189,11 @@ def test_a_signal_saves_and_the_run_goes_on_to_the_same_bits(
             signal.raise_signal(number)
         return result
 
-    monkeypatch.setattr(Fit, "advance", signalled)
+    monkeypatch.setattr(TrainLoop, "advance", signalled)
     with pytest.raises(Stopped) as stopped:
         seqloom.fit("lstm-lm", *LSTM, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
-    assert stopped.value.code == 128 + number and newest(tmp_path / "run" / "checkpoints", print).step == 13
-    monkeypatch.setattr(Fit, "advance", advance)
+    assert stopped.value.code == 128 + number and latest(tmp_path / "run" / "checkpoints", print).step == 13
+    monkeypatch.setattr(TrainLoop, "advance", advance)
     seqloom.fit("lstm-lm", *LSTM, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
     assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
 
@@ -219,18 +219,18 @@ def test_a_damaged_checkpoint_falls_back_and_the_bits_are_the_same(
     tmp_path: Path, text: Path, monkeypatch, capsys
 ) -> None:
     seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "whole", quiet=True)
-    advance = Fit.advance
+    advance = TrainLoop.advance
 
     def failing(self, *arguments):
         if self.step == 18:
             raise Cut
         return advance(self, *arguments)
 
-    monkeypatch.setattr(Fit, "advance", failing)
+    monkeypatch.setattr(TrainLoop, "advance", failing)
     with pytest.raises(Cut):
         seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
-    monkeypatch.setattr(Fit, "advance", advance)
-    last = newest(tmp_path / "run" / "checkpoints", print)
+    monkeypatch.setattr(TrainLoop, "advance", advance)
+    last = latest(tmp_path / "run" / "checkpoints", print)
     path = last.path / "optim.safetensors"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 8
@@ -294,7 +294,7 @@ def test_minutes_become_steps_by_the_probe(tmp_path: Path, text: Path, monkeypat
 def test_the_promise_counts_parameters_and_flops(tmp_path: Path, text: Path) -> None:
     seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    recipe = Recipe.of(str(tmp_path / "run"))
+    recipe = Config.of(str(tmp_path / "run"))
     model = recipe.model(start.tokenizer.load(tmp_path / "run" / "tokenizer.json").get_vocab_size())
     assert sum(results["parameters"].values()) == sum(p.numel() for p in model.parameters())
     matrices = sum(

@@ -8,8 +8,8 @@ import pytest
 
 from seqloom.world import SHOWCASE, Scene, describe, entropy, scene, scenes
 from seqloom.world.__main__ import vocabulary
-from seqloom.world.draw import GOLDEN, MASK, mix, start
 from seqloom.world.grammar import GRAMMAR
+from seqloom.world.rng import GOLDEN, MASK, splitmix64, stream_state
 
 
 def bag(text: str) -> set[str]:
@@ -209,14 +209,14 @@ def test_splitmix_gives_its_published_numbers():
     state, found = 1234567, []
     for _ in range(3):
         state = (state + GOLDEN) & MASK
-        found.append(mix(state))
+        found.append(splitmix64(state))
     assert found == [6457827717110365317, 3203168211198807973, 9817491932198370423]
 
 
 def test_the_sampler_draws_with_splitmix():
-    state = (start(4, 2) + GOLDEN) & MASK
+    state = (stream_state(4, 2) + GOLDEN) & MASK
     table = GRAMMAR.tables["S"]
-    clauses = table[mix(state) * len(table) >> 64]
+    clauses = table[splitmix64(state) * len(table) >> 64]
     assert ("because" in scene(4, 2).words) == ("BECAUSE" in clauses.kids or "FRAME" in clauses.kids)
 
 

@@ -1,15 +1,30 @@
 """The command line: verbs to functions. torch is imported only inside them, so that --help answers at once."""
 
-from seqloom.cli import (
+from seqloom.cli import (  # each module adds its verbs to the app
     compare,
-    fill,
+    data,
+    demo,
+    explain,
+    generate,
     interop,
-    look,
-    models,
     predict,
+    train,
     translate,
-    words,
-)  # each module adds its verbs to the app
+    vectors,
+)
 from seqloom.cli.app import app, main
 
-__all__ = ["app", "compare", "fill", "interop", "look", "main", "models", "predict", "translate", "words"]
+__all__ = [
+    "app",
+    "compare",
+    "data",
+    "demo",
+    "explain",
+    "generate",
+    "interop",
+    "main",
+    "predict",
+    "train",
+    "translate",
+    "vectors",
+]

@@ -38,7 +38,7 @@ def recipe(
     base: Path | None = None,
 ) -> Any:
     """The checked config that the command line means; in `--data a b model.dim=64` what reads as an override is one."""
-    from seqloom.run import Recipe
+    from seqloom.run import Config
 
     changes = [
         item
@@ -48,19 +48,19 @@ def recipe(
     sides = [
         None if side is None else [item for item in side if item not in changes] for side in (data, valid)
     ]
-    made = Recipe.of(what, [*overrides, *changes], *sides, seed)
+    made = Config.of(what, [*overrides, *changes], *sides, seed)
     if base is None:
         return made
-    from seqloom.train.begin import based
+    from seqloom.train.finetune import from_run
 
-    return based(made, base, [*overrides, *changes])
+    return from_run(made, base, [*overrides, *changes])
 
 
-def show(result: dict[str, Any], lines: Sequence[str], json: bool) -> None:
+def print_result(result: dict[str, Any], lines: Sequence[str], json: bool) -> None:
     print(jsons.dumps(result, ensure_ascii=False) if json else "\n".join(lines), flush=True)
 
 
-def opened(run: Path, threads: int | None, quantize: str | None = None) -> Any:
+def open_run(run: Path, threads: int | None, quantize: str | None = None) -> Any:
     """A finished run, ready to use, its weights in bytes where asked."""
     import torch
 
@@ -76,7 +76,7 @@ def opened(run: Path, threads: int | None, quantize: str | None = None) -> Any:
     return loaded
 
 
-def typed() -> Iterator[str]:
+def stdin_lines() -> Iterator[str]:
     """The lines of stdin as they come, which are UTF-8 whatever the locale is."""
     for number, line in enumerate(sys.stdin.buffer if sys.stdin else (), 1):
         try:
@@ -89,10 +89,10 @@ def typed() -> Iterator[str]:
 
 def need_text(texts: Sequence[str], what: str) -> None:
     """Find what the command line gives that is no UTF-8."""
-    from seqloom.text.corpus import whole
+    from seqloom.text.corpus import is_valid_unicode
 
     for number, text in enumerate(texts, 1):
-        if not whole(text):
+        if not is_valid_unicode(text):
             raise ValueError(f"{what} {number} is not UTF-8; convert the text to UTF-8")
 
 
@@ -117,11 +117,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (CycloptsError, ValueError) as error:
         fail(str(error), 2)
     except BrokenPipeError:
-        forget_output()
+        discard_stdout()
         sys.exit(141)
     except OSError as error:
         if error.filename is None:
-            forget_output()
+            discard_stdout()
         fail(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 2)
     except KeyboardInterrupt:
         fail("interrupted", 130)
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise
 
 
-def forget_output() -> None:
+def discard_stdout() -> None:
     """Let nobody write again what could not be written."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

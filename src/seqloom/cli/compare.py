@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from seqloom.cli.app import Count, Files, Threads, app, show
+from seqloom.cli.app import Count, Files, Threads, app, print_result
 
 
 @app.command
@@ -67,9 +67,9 @@ def compare(
         Print the table as JSON.
     """
     from seqloom import files
-    from seqloom.compare import Study, prepare, rows, run_all
-    from seqloom.compare.show import lines, render, report
-    from seqloom.compare.systems import TABLE2
+    from seqloom.studies import Study, prepare, rows, run_all
+    from seqloom.studies.published import TABLE2
+    from seqloom.studies.report import lines, render, report
 
     chosen = [
         one for system in systems or ("table2",) for one in (TABLE2 if system == "table2" else [system])
@@ -86,7 +86,7 @@ def compare(
             "give --data, --valid and --test each a source and a target file, or none of them for the built-in world"
         )
     if not any(sides):
-        sides = little_world(out)
+        sides = write_world(out)
     study = Study(out / "runs", tuple(chosen), *(tuple(str(Path(p).resolve()) for p in side) for side in sides), (given or [("minutes", 10.0)])[0],
                   seeds, beam, penalty, parameters, ensembles)  # fmt: skip
     prepare(study)
@@ -94,8 +94,8 @@ def compare(
     found = rows(study, say)
     place = out / "compare.html"
     if found:
-        files.write_whole(place, render(study, found, failed))
-    show(
+        files.write_atomic(place, render(study, found, failed))
+    print_result(
         {**report(found), "failed": failed, "page": str(place)},
         [*lines(found), *failed, f"page: {place}"],
         json,
@@ -104,7 +104,7 @@ def compare(
         sys.exit(1)
 
 
-def little_world(out: Path) -> list[list[str]]:
+def write_world(out: Path) -> list[list[str]]:
     from seqloom import world
 
     text = out / "world"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json as jsons
 import sys
 from pathlib import Path
 from typing import Literal
 
-from seqloom.cli.app import Threads, app, opened
+from seqloom.cli.app import Count, Kind, Threads, app, open_run
+from seqloom.cli.interop import SAMPLE
 
 
 @app.command
@@ -39,15 +41,80 @@ def predict(
     json
         One JSON object for each record, with probabilities.
     """
-    from seqloom.files import writing
-    from seqloom.tasks.forms import filled
+    from seqloom.files import open_atomic
+    from seqloom.inference.file_formats import fill_file
 
-    pieces = filled(opened(run, threads), file, json, form)
+    pieces = fill_file(open_run(run, threads), file, json, form)
     if out is None:
         for piece in pieces:
             sys.stdout.write(piece)
         sys.stdout.flush()
         return
-    with writing(out) as target:
+    with open_atomic(out) as target:
         for piece in pieces:
             target.write(piece.encode())
+
+
+@app.command
+def embed(
+    run: Path,
+    file: str,
+    /,
+    *,
+    out: Path | None = None,
+    length: Count = 256,
+    quantize: Kind | None = None,
+    threads: Threads = None,
+    json: bool = False,
+) -> None:
+    """One vector for each line of a text: the mean of an encoder's features over its tokens, of length 1.
+
+    Parameters
+    ----------
+    run
+        The run folder of an encoder, such as an imported MiniLM.
+    file
+        A text, one sentence on a line; - is stdin.
+    out
+        A .npy file for the vectors; without it they are printed, one line of numbers for each.
+    length
+        Tokens that are read of a line.
+    quantize
+        Put the weights into bytes: a quarter of the memory. How near the vectors stay is told.
+    threads
+        CPU threads.
+    json
+        Print one JSON object for each line.
+    """
+    import numpy as np
+
+    from seqloom.inference.embeddings import embed as vectors
+    from seqloom.text.corpus import Lines
+
+    loaded = open_run(run, threads)
+    texts = [line for (line,) in Lines([file])]
+    if out is not None and out.suffix != ".npy":
+        raise ValueError(f"{out}: vectors are written as .npy; choose such a name")
+    if quantize:
+        from seqloom.inference.generation import quantize as put
+
+        exact = vectors(loaded, texts[:SAMPLE], length=length)
+        put(loaded, quantize)
+    found = vectors(loaded, texts, length=length)
+    if quantize and len(exact):
+        near = (exact * found[:SAMPLE]).sum(1)
+        print(
+            f"{quantize}: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over {len(near)} lines",
+            file=sys.stderr,
+        )
+    if out is not None:
+        np.save(out, found)
+        print(f"{len(found)} vectors of {found.shape[1]}: {out}", file=sys.stderr)
+        return
+    for text, vector in zip(texts, found, strict=True):
+        numbers = [round(float(value), 6) for value in vector]
+        print(
+            jsons.dumps({"text": text, "vector": numbers}, ensure_ascii=False)
+            if json
+            else " ".join(f"{value:.6f}" for value in numbers)
+        )

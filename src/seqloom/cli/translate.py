@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import Count, Kind, Threads, app, need_text, opened, show, typed
+from seqloom.cli.app import Count, Kind, Threads, app, need_text, open_run, print_result, stdin_lines
 
 Runs = Annotated[list[Path] | None, Parameter(consume_multiple=True)]
 
@@ -80,18 +80,22 @@ def translate(
         One JSON object for each line, with scores.
     """
     from seqloom import files
-    from seqloom.translate import Search, formats, read_lexicon, reason, stream, together, translated
-    from seqloom.translate.align import pairs
+    from seqloom.inference import po_tmx
+    from seqloom.inference.alignment import format_pairs
+    from seqloom.inference.generation import ensemble as join_runs
+    from seqloom.inference.lexicon import read_lexicon
+    from seqloom.inference.search_report import explain_translation
+    from seqloom.inference.translation import TranslateOptions, translate_stream, translate_with
 
     words = read_lexicon(lexicon) if lexicon else {} if unk == "replace" else None
-    search = Search(beam, penalty, nbest, coverage, align, words, workers)
-    loaded = together([opened(one, threads, quantize) for one in (run, *(ensemble or []))])
+    search = TranslateOptions(beam, penalty, nbest, coverage, align, words, workers)
+    loaded = join_runs([open_run(one, threads, quantize) for one in (run, *(ensemble or []))])
     if why is not None:
         if coverage or words is not None:
             raise ValueError("--why explains a search without --coverage and --unk replace; leave them out")
         need_text([why], "--why")
         text = " ".join(line.rstrip("\r\n") for line in read(file)).strip()
-        report, lines = reason(loaded, text, why, beam, penalty)
+        report, lines = explain_translation(loaded, text, why, beam, penalty)
         print(jsons.dumps(report, ensure_ascii=False) if json else "\n".join(lines))
         return
     kind = file.suffix.lower() if file else ""
@@ -99,32 +103,33 @@ def translate(
 
         def whole(texts: list[str]) -> list[str]:
             return [
-                found[0].text for found in translated(loaded, texts, search._replace(nbest=1, align=False))
+                found[0].text
+                for found in translate_with(loaded, texts, search._replace(nbest=1, align=False))
             ]
 
         if kind == ".tmx" and not target:
             raise ValueError(f"{file}: say which language to add, as in --target de")
-        written = formats.po(file, whole) if kind == ".po" else formats.tmx(file, whole, source, target)
+        written = po_tmx.po(file, whole) if kind == ".po" else po_tmx.tmx(file, whole, source, target)
         if out:
-            files.write_whole(out, written)
+            files.write_atomic(out, written)
         else:
             print(written, end="")
         return
 
     def shown() -> Iterator[str]:
-        for line, found in stream(loaded, read(file), search):
+        for line, found in translate_stream(loaded, read(file), search):
             if json:
                 yield jsons.dumps(
                     {"source": line, "translations": [report_of(one) for one in found]}, ensure_ascii=False
                 )
             else:
                 yield "\t".join(
-                    f"{one.text} ||| {pairs(one.aligned.words())}" if one.aligned else one.text
+                    f"{one.text} ||| {format_pairs(one.aligned.words())}" if one.aligned else one.text
                     for one in found
                 )
 
     if out:
-        files.write_whole(out, "".join(f"{line}\n" for line in shown()))
+        files.write_atomic(out, "".join(f"{line}\n" for line in shown()))
         return
     for line in shown():
         print(line, flush=True)
@@ -162,11 +167,12 @@ def align(
         One JSON object for each line, with tokens.
     """
     from seqloom import files
+    from seqloom.inference.alignment import align_stream, format_pairs
+    from seqloom.inference.generation import ensemble as join_runs
+    from seqloom.inference.lexicon import learn_lexicon
     from seqloom.text.corpus import Parallel
-    from seqloom.translate import learn_lexicon, together
-    from seqloom.translate.align import align_all, pairs
 
-    loaded = together([opened(one, threads) for one in (run, *(ensemble or []))])
+    loaded = join_runs([open_run(one, threads) for one in (run, *(ensemble or []))])
     if loaded.model.continues:
         raise ValueError(
             f"{run}: the run is a language model; align with a run of transformer, rnnsearch or the like"
@@ -174,14 +180,14 @@ def align(
     records = Parallel([source, target])
     if lexicon:
         found = learn_lexicon(loaded, records)
-        files.write_whole(lexicon, "".join(f"{word}\t{other}\n" for word, other in found.items()))
+        files.write_atomic(lexicon, "".join(f"{word}\t{other}\n" for word, other in found.items()))
         print(f"{len(found):,} words: {lexicon}", file=sys.stderr)
         return
-    for one in align_all(loaded, records):
+    for one in align_stream(loaded, records):
         print(
             jsons.dumps({"source": one.source, "target": one.target, **one.json()}, ensure_ascii=False)
             if json
-            else pairs(one.words())
+            else format_pairs(one.words())
         )
 
 
@@ -201,7 +207,7 @@ def dictionary(file: Path, /, *, out: Path = Path("data/g2p"), json: bool = Fals
     from seqloom.text.dictionary import split
 
     counts = split(file, out)
-    show(
+    print_result(
         {"folder": str(out), "words": counts},
         [f"{count:8,} words: {out / name}.dict" for name, count in counts.items()],
         json,
@@ -224,6 +230,6 @@ def read(file: Path | None) -> Iterator[str]:
     from seqloom.text.lines import lines
 
     if file is None or str(file) == "-":
-        yield from typed()
+        yield from stdin_lines()
     else:
         yield from lines(file)

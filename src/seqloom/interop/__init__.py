@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqloom.interop import checkpoint, huggingface, llama2c, nanogpt, phonemes
+from seqloom.interop import g2p, huggingface, import_run, llama2c, nanogpt
 from seqloom.run import Run
 
-READERS = {".bin": llama2c.read, ".npz": phonemes.read, ".pt": nanogpt.read}
+READERS = {".bin": llama2c.read, ".npz": g2p.read, ".pt": nanogpt.read}
 
-__all__ = ["bring", "give"]
+__all__ = ["export_checkpoint", "import_checkpoint"]
 
 
-def bring(source: str | Path, out: str | Path, tokenizer: str | Path | None = None) -> Run:
+def import_checkpoint(source: str | Path, out: str | Path, tokenizer: str | Path | None = None) -> Run:
     """A run folder at `out` of the checkpoint at `source`: a folder of the Hugging Face layout (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or
     a file of llama2.c (.bin), of nanoGPT (.pt), or of letters to phonemes (.npz). `tokenizer` is a file to use in place of its own."""
     source, chosen = Path(source), None if tokenizer is None else Path(tokenizer)
@@ -34,9 +34,9 @@ def bring(source: str | Path, out: str | Path, tokenizer: str | Path | None = No
         )
     else:
         read = READERS[source.suffix]
-    return checkpoint.write(read(source, chosen), source, Path(out))
+    return import_run.write(read(source, chosen), source, Path(out))
 
 
-def give(run: Run, folder: str | Path) -> str:
+def export_checkpoint(run: Run, folder: str | Path) -> str:
     """Write a run as a folder that `transformers` loads, and say which kind it is."""
     return huggingface.write(run, Path(folder))

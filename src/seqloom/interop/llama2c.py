@@ -14,11 +14,11 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from torch import Tensor, nn
 
-from seqloom.files import read_small
-from seqloom.interop.checkpoint import Checkpoint, shapes
-from seqloom.layouts.llama import language
-from seqloom.text import tokenizer as tokenizers
-from seqloom.text.special import carrying
+from seqloom.files import read_limited
+from seqloom.interop.import_run import ForeignCheckpoint, shapes
+from seqloom.layouts.llama import config_tree
+from seqloom.text import tokenizer_file as tokenizers
+from seqloom.text.special_tokens import with_special_ids
 
 UNK, BOS, EOS = range(3)
 MOST = 1 << 20  # of any of its sizes
@@ -26,7 +26,7 @@ LONGEST = 256  # bytes of a piece
 EPSILON = 1e-5
 
 
-def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
+def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     """The checkpoint at `path`; its tokenizer is the only other .bin beside it where none is said."""
     try:
         length = path.stat().st_size
@@ -76,7 +76,7 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
         raise ValueError(
             f"{path}: {length:,} bytes where its sizes mean {wanted:,}; the file is cut short or is no checkpoint of llama2.c"
         )
-    tree = language(dim, layers, heads, groups, dim // heads, inner, EPSILON, {"type": "Rotary"}, tied)
+    tree = config_tree(dim, layers, heads, groups, dim // heads, inner, EPSILON, {"type": "Rotary"}, tied)
 
     def get(model: nn.Module) -> dict[str, Tensor]:
         numbers, place = np.memmap(path, "<f4", "r", 28), 0
@@ -102,10 +102,12 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
             ours["output.table"] = found["output"]
         return {name: ours[name] for name in shapes(model)}
 
-    return Checkpoint("llama2.c", tree, pieces(tokenizer or beside(path), vocabulary), get)
+    return ForeignCheckpoint(
+        "llama2.c", tree, read_tokenizer(tokenizer or find_tokenizer(path), vocabulary), get
+    )
 
 
-def beside(path: Path) -> Path:
+def find_tokenizer(path: Path) -> Path:
     """The tokenizer in the checkpoint's folder."""
     found = [one for one in sorted(path.parent.glob("*.bin")) if one.name.startswith("tok")]
     if len(found) != 1:
@@ -115,10 +117,10 @@ def beside(path: Path) -> Path:
     return found[0]
 
 
-def pieces(path: Path, vocabulary: int) -> Tokenizer:
+def read_tokenizer(path: Path, vocabulary: int) -> Tokenizer:
     """The tokenizer of a tok….bin: byte pairs over pieces, the pair that makes the best-scored piece first."""
     try:
-        data = read_small(path, MOST * LONGEST)
+        data = read_limited(path, MOST * LONGEST)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
     found: list[tuple[str, float]] = []
@@ -168,5 +170,5 @@ def pieces(path: Path, vocabulary: int) -> Tokenizer:
     }
     # its stories are divided by <s> alone, so that ends one too
     return tokenizers.parse(
-        json.dumps(carrying(parts, {"unk": [UNK], "bos": [BOS], "eos": [BOS, EOS]})), path
+        json.dumps(with_special_ids(parts, {"unk": [UNK], "bos": [BOS], "eos": [BOS, EOS]})), path
     )

@@ -8,18 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from seqloom.interop import tokens
-from seqloom.interop.checkpoint import Checkpoint, shapes, sized
-from seqloom.interop.torchzip import Checkpoint as Torch
-from seqloom.interop.torchzip import Lazy
-from seqloom.layouts import alike, gpt2, names
-from seqloom.layouts.folder import Settings
+from seqloom.interop import tokenizer
+from seqloom.interop.import_run import ForeignCheckpoint, shapes, with_vocab_size
+from seqloom.interop.torch_file import LazyTensor
+from seqloom.interop.torch_file import TorchFile as Torch
+from seqloom.layouts import check_equal, gpt2, mapping
+from seqloom.layouts.hf_folder import HFConfig
 
 COMPILED = "_orig_mod."
-LEAST = 6  # tensors of a layer without biases
+MIN_TENSORS_PER_LAYER = 6  # tensors of a layer without biases
 
 
-def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
+def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     """The checkpoint at `path`; its tokenizer must be said, since nanoGPT keeps it elsewhere."""
     opened = Torch(path)
     whole = opened.value
@@ -28,10 +28,10 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
         raise ValueError(
             f"{path}: it has no model_args and model; only checkpoints of nanoGPT are read from torch files"
         )
-    lazy: dict[str, Lazy] = {}
+    lazy: dict[str, LazyTensor] = {}
     for full, one in found.items():
         name = str(full).removeprefix(COMPILED).removeprefix("transformer.")
-        if not isinstance(one, Lazy) or name.endswith(".attn.bias"):  # the causal mask
+        if not isinstance(one, LazyTensor) or name.endswith(".attn.bias"):  # the causal mask
             continue
         if name in lazy or not one.stored.dtype.is_floating_point:
             raise ValueError(
@@ -42,14 +42,14 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
         raise ValueError(
             f"{path}: say its tokenizer with --tokenizer tokenizer.json; nanoGPT's own meta.pkl is pickled and is not opened"
         )
-    args = Settings(said, str(path))
-    learnt, dim, bias = opens(tokenizer, args), args.count("n_embd"), args.flag("bias", True)
+    args = HFConfig(said, str(path))
+    learnt, dim, bias = read_tokenizer(tokenizer, args), args.count("n_embd"), args.flag("bias", True)
     layers = args.count("n_layer")
-    if layers > 1 + len(lazy) // LEAST:
+    if layers > 1 + len(lazy) // MIN_TENSORS_PER_LAYER:
         raise ValueError(
             f"{path}: {layers} layers are more than its {len(lazy)} tensors make; get the file again"
         )
-    tree = gpt2.language(
+    tree = gpt2.config_tree(
         dim,
         layers,
         args.count("n_head"),
@@ -61,7 +61,7 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
         args.number("dropout", 0.0),
         bias,
     )
-    tree = sized(tree, args.count("vocab_size"), learnt.get_vocab_size(), path)
+    tree = with_vocab_size(tree, args.count("vocab_size"), learnt.get_vocab_size(), path)
 
     def get(model: nn.Module) -> dict[str, Tensor]:
         ours = shapes(model)
@@ -70,17 +70,17 @@ def read(path: Path, tokenizer: Path | None = None) -> Checkpoint:
             for one in gpt2.entries(model, "", transposed=False)
         ]
         theirs = {name: one.size for name, one in lazy.items() if name not in gpt2.GPT2.copies}
-        names.check(entries, ours, theirs, str(path))
+        mapping.check(entries, ours, theirs, str(path))
         for name, one in gpt2.GPT2.copies.items():
             if name in lazy:
-                alike(name, one, opened.read(lazy[name]), opened.read(lazy[one]), 0.0, str(path))
-        return names.read(
+                check_equal(name, one, opened.read(lazy[name]), opened.read(lazy[one]), 0.0, str(path))
+        return mapping.read(
             entries, ours, lambda name: opened.read(lazy[name]).to(torch.float32) if name in lazy else None
         )
 
-    return Checkpoint("nanogpt", tree, learnt, get)
+    return ForeignCheckpoint("nanogpt", tree, learnt, get)
 
 
-def opens(path: Path, args: Settings) -> Any:
+def read_tokenizer(path: Path, args: HFConfig) -> Any:
     """The tokenizer: GPT-2's ends texts with <|endoftext|>, one of characters opens them with a new line and never ends."""
-    return tokens.read(path, args, None, usual={"bos": ("<|endoftext|>", "\n"), "eos": ("<|endoftext|>",)})
+    return tokenizer.read(path, args, None, usual={"bos": ("<|endoftext|>", "\n"), "eos": ("<|endoftext|>",)})

@@ -9,14 +9,23 @@ from torch import nn
 from seqloom import models
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.layouts.family import ACTIVATIONS, SAID, Family, fits, look, plain_embedding, plain_output, usual
-from seqloom.layouts.folder import Settings
-from seqloom.layouts.names import Entry, affine, same, stacked
+from seqloom.layouts.family import (
+    ACTIVATION_FROM_HF,
+    ACTIVATION_TO_HF,
+    Family,
+    plain_embedding,
+    plain_output,
+    require,
+    require_plain_heads,
+    transformer_sizes,
+)
+from seqloom.layouts.hf_folder import HFConfig
+from seqloom.layouts.mapping import WeightMapping, same, stacked, weight_and_bias
 
 EPSILON = 1e-12  # DistilBERT's, which its config.json does not say
 
 
-def encoder(
+def config_tree(
     dim: int,
     layers: int,
     heads: int,
@@ -56,7 +65,7 @@ def encoder(
     return made
 
 
-def bert_tree(said: Settings, names: set[str]) -> Tree:
+def bert_tree(said: HFConfig, names: set[str]) -> Tree:
     only = {
         "is_decoder": False,
         "is_causal": False,
@@ -66,13 +75,13 @@ def bert_tree(said: Settings, names: set[str]) -> Tree:
     }
     for name, allowed in only.items():
         said.only(name, allowed)
-    made = encoder(
+    made = config_tree(
         said.count("hidden_size", 768),
         said.count("num_hidden_layers", 12),
         said.count("num_attention_heads", 12),
         said.count("intermediate_size", 3072),
         said.count("max_position_embeddings", 512),
-        said.word("hidden_act", "gelu", ACTIVATIONS),
+        said.word("hidden_act", "gelu", ACTIVATION_FROM_HF),
         said.number("layer_norm_eps", 1e-12),
         said.number("hidden_dropout_prob", 0.1),
         {"type": "Segmented", "segments": said.count("type_vocab_size", 2), "separator": 0},
@@ -85,66 +94,69 @@ def bert_tree(said: Settings, names: set[str]) -> Tree:
     return made
 
 
-def bert_entries(model: nn.Module, prefix: str) -> list[Entry]:
+def bert_entries(model: nn.Module, prefix: str) -> list[WeightMapping]:
     embeddings = f"{prefix}embeddings"
     found = [
         same("embedding.table", f"{embeddings}.word_embeddings.weight"),
         same("stack.position.table", f"{embeddings}.position_embeddings.weight"),
         same("embedding.segments", f"{embeddings}.token_type_embeddings.weight"),
-        *affine("stack.entry", f"{embeddings}.LayerNorm", True),
+        *weight_and_bias("stack.entry", f"{embeddings}.LayerNorm", True),
     ]
     for number, block in enumerate(model.stack.blocks):
         ours, theirs = f"stack.blocks.{number}", f"{prefix}encoder.layer.{number}"
         three = [f"{theirs}.attention.self.{one}" for one in ("query", "key", "value")]
         found += [
             *stacked(f"{ours}.attention.project", three, tuple(block.attention.shape.widths)),
-            *affine(f"{ours}.attention.last", f"{theirs}.attention.output.dense"),
-            *affine(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm", True),
-            *affine(f"{ours}.feedforward.first", f"{theirs}.intermediate.dense"),
-            *affine(f"{ours}.feedforward.last", f"{theirs}.output.dense"),
-            *affine(f"{ours}.feedforward_norm", f"{theirs}.output.LayerNorm", True),
+            *weight_and_bias(f"{ours}.attention.last", f"{theirs}.attention.output.dense"),
+            *weight_and_bias(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm", True),
+            *weight_and_bias(f"{ours}.feedforward.first", f"{theirs}.intermediate.dense"),
+            *weight_and_bias(f"{ours}.feedforward.last", f"{theirs}.output.dense"),
+            *weight_and_bias(f"{ours}.feedforward_norm", f"{theirs}.output.LayerNorm", True),
         ]
     if model.pooler is not None:
-        found += affine("pooler.dense", f"{prefix}pooler.dense")
+        found += weight_and_bias("pooler.dense", f"{prefix}pooler.dense")
     if type(model) is models.MaskedLM:
         found += [
-            *affine("output.head.dense", "cls.predictions.transform.dense"),
-            *affine("output.head.norm", "cls.predictions.transform.LayerNorm", True),
+            *weight_and_bias("output.head.dense", "cls.predictions.transform.dense"),
+            *weight_and_bias("output.head.norm", "cls.predictions.transform.LayerNorm", True),
             same("output.bias", "cls.predictions.bias"),
         ]
         if model.pooler is not None:
-            found += affine("follows", "cls.seq_relationship")
+            found += weight_and_bias("follows", "cls.seq_relationship")
     return found
 
 
-def seen(model: nn.Module, embedding: type) -> tuple[Any, int]:
+def encoder_sizes(model: nn.Module, embedding: type) -> tuple[Any, int]:
     """The sizes of an encoder that both kinds of folder can hold, and its context."""
-    fits(type(model) in (models.Encoder, models.MaskedLM), f"it is a {type(model).__name__}")
+    require(type(model) in (models.Encoder, models.MaskedLM), f"it is a {type(model).__name__}")
     plain_embedding(model, [embedding])
-    fits(model.embedding.factor == 1, "its embedding is scaled")
-    sizes = look(model.stack, "post", False, parts.LayerNorm, parts.FeedForward)
-    usual(sizes, model.stack.dim)
-    fits(
+    require(model.embedding.factor == 1, "its embedding is scaled")
+    sizes = transformer_sizes(model.stack, "post", False, parts.LayerNorm, parts.FeedForward)
+    require_plain_heads(sizes, model.stack.dim)
+    require(
         type(model.stack.position) is parts.Learned,
         f"its positions are {type(model.stack.position).__name__}, not Learned",
     )
-    fits(type(model.stack.entry) is parts.LayerNorm, "its stack has no entry norm")
+    require(type(model.stack.entry) is parts.LayerNorm, "its stack has no entry norm")
     epsilons = {model.stack.entry.epsilon, sizes.epsilon}
     if type(model) is models.MaskedLM:
         plain_output(model, bias=True, tied=True)
         head = model.output.head
-        fits(
+        require(
             head is not None and model.output.bias is not None and type(head.norm) is parts.LayerNorm,
             "its output has not BERT's head",
         )
-        fits(SAID.get(head.activation) == sizes.activation, "its head has another function than its stack")
+        require(
+            ACTIVATION_TO_HF.get(head.activation) == sizes.activation,
+            "its head has another function than its stack",
+        )
         epsilons.add(head.norm.epsilon)
-    fits(len(epsilons) == 1, "its norms have several epsilons")
+    require(len(epsilons) == 1, "its norms have several epsilons")
     return sizes, model.stack.context
 
 
 def bert_settings(model: nn.Module) -> dict[str, Any]:
-    sizes, length = seen(model, parts.Segmented)
+    sizes, length = encoder_sizes(model, parts.Segmented)
     head = type(model) is models.MaskedLM
     return {
         "architectures": [
@@ -164,17 +176,17 @@ def bert_settings(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def distil_tree(said: Settings, names: set[str]) -> Tree:
+def distil_tree(said: HFConfig, names: set[str]) -> Tree:
     said.only("tie_word_embeddings", True)
     said.only("is_causal", False)
     dim = said.count("dim", 768)
-    return encoder(
+    return config_tree(
         dim,
         said.count("n_layers", 6),
         said.count("n_heads", 12),
         said.count("hidden_dim", 4 * dim),
         said.count("max_position_embeddings", 512),
-        said.word("activation", "gelu", ACTIVATIONS),
+        said.word("activation", "gelu", ACTIVATION_FROM_HF),
         EPSILON,
         said.number("dropout", 0.1),
         {"type": "Embedding"},
@@ -182,11 +194,11 @@ def distil_tree(said: Settings, names: set[str]) -> Tree:
     )
 
 
-def distil_entries(model: nn.Module, prefix: str) -> list[Entry]:
+def distil_entries(model: nn.Module, prefix: str) -> list[WeightMapping]:
     found = [
         same("embedding.table", f"{prefix}embeddings.word_embeddings.weight"),
         same("stack.position.table", f"{prefix}embeddings.position_embeddings.weight"),
-        *affine("stack.entry", f"{prefix}embeddings.LayerNorm", True),
+        *weight_and_bias("stack.entry", f"{prefix}embeddings.LayerNorm", True),
     ]
     for number, block in enumerate(model.stack.blocks):
         ours, theirs = f"stack.blocks.{number}", f"{prefix}transformer.layer.{number}"
@@ -196,25 +208,25 @@ def distil_entries(model: nn.Module, prefix: str) -> list[Entry]:
                 (f"{theirs}.attention.{one}_lin" for one in "qkv"),
                 tuple(block.attention.shape.widths),
             ),
-            *affine(f"{ours}.attention.last", f"{theirs}.attention.out_lin"),
-            *affine(f"{ours}.attention_norm", f"{theirs}.sa_layer_norm", True),
-            *affine(f"{ours}.feedforward.first", f"{theirs}.ffn.lin1"),
-            *affine(f"{ours}.feedforward.last", f"{theirs}.ffn.lin2"),
-            *affine(f"{ours}.feedforward_norm", f"{theirs}.output_layer_norm", True),
+            *weight_and_bias(f"{ours}.attention.last", f"{theirs}.attention.out_lin"),
+            *weight_and_bias(f"{ours}.attention_norm", f"{theirs}.sa_layer_norm", True),
+            *weight_and_bias(f"{ours}.feedforward.first", f"{theirs}.ffn.lin1"),
+            *weight_and_bias(f"{ours}.feedforward.last", f"{theirs}.ffn.lin2"),
+            *weight_and_bias(f"{ours}.feedforward_norm", f"{theirs}.output_layer_norm", True),
         ]
     if type(model) is models.MaskedLM:
         found += [
-            *affine("output.head.dense", "vocab_transform"),
-            *affine("output.head.norm", "vocab_layer_norm", True),
+            *weight_and_bias("output.head.dense", "vocab_transform"),
+            *weight_and_bias("output.head.norm", "vocab_layer_norm", True),
             same("output.bias", "vocab_projector.bias"),
         ]
     return found
 
 
 def distil_settings(model: nn.Module) -> dict[str, Any]:
-    sizes, length = seen(model, parts.Embedding)
-    fits(model.pooler is None, "it has a pooler")
-    fits(sizes.epsilon == EPSILON, f"its norms have an epsilon of {sizes.epsilon}, not {EPSILON}")
+    sizes, length = encoder_sizes(model, parts.Embedding)
+    require(model.pooler is None, "it has a pooler")
+    require(sizes.epsilon == EPSILON, f"its norms have an epsilon of {sizes.epsilon}, not {EPSILON}")
     return {
         "architectures": ["DistilBertForMaskedLM" if type(model) is models.MaskedLM else "DistilBertModel"],
         "model_type": "distilbert",

@@ -9,12 +9,20 @@ from torch import nn
 from seqloom import models
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.layouts.family import ACTIVATIONS, Family, fits, look, plain_embedding, plain_output, usual
-from seqloom.layouts.folder import Settings
-from seqloom.layouts.names import Entry, affine, same
+from seqloom.layouts.family import (
+    ACTIVATION_FROM_HF,
+    Family,
+    plain_embedding,
+    plain_output,
+    require,
+    require_plain_heads,
+    transformer_sizes,
+)
+from seqloom.layouts.hf_folder import HFConfig
+from seqloom.layouts.mapping import WeightMapping, same, weight_and_bias
 
 
-def tree(said: Settings, names: set[str]) -> Tree:
+def tree(said: HFConfig, names: set[str]) -> Tree:
     for name, allowed in (
         ("scale_attn_weights", True),
         ("scale_attn_by_inverse_layer_idx", False),
@@ -24,20 +32,20 @@ def tree(said: Settings, names: set[str]) -> Tree:
     ):
         said.only(name, allowed)
     dim = said.count("n_embd", 768)
-    return language(
+    return config_tree(
         dim,
         said.count("n_layer", 12),
         said.count("n_head", 12),
         said.count("n_positions", 1024),
         said.count("n_inner", 4 * dim),
-        said.word("activation_function", "gelu_new", ACTIVATIONS),
+        said.word("activation_function", "gelu_new", ACTIVATION_FROM_HF),
         said.number("layer_norm_epsilon", 1e-5),
         said.flag("tie_word_embeddings", True),
         said.number("resid_pdrop", 0.1),
     )
 
 
-def language(
+def config_tree(
     dim: int,
     layers: int,
     heads: int,
@@ -67,7 +75,7 @@ def language(
     return made if tied else {**made, "tied": False, "output": {"type": "Output", "bias": False}}
 
 
-def entries(model: nn.Module, prefix: str, transposed: bool = True) -> list[Entry]:
+def entries(model: nn.Module, prefix: str, transposed: bool = True) -> list[WeightMapping]:
     way = "transposed" if transposed else "same"
     found = [
         same("embedding.table", f"{prefix}wte.weight"),
@@ -75,7 +83,7 @@ def entries(model: nn.Module, prefix: str, transposed: bool = True) -> list[Entr
     ]
     for number in range(len(model.stack.blocks)):
         ours, theirs = f"stack.blocks.{number}", f"{prefix}h.{number}"
-        found += affine(f"{ours}.attention_norm", f"{theirs}.ln_1", True) + affine(
+        found += weight_and_bias(f"{ours}.attention_norm", f"{theirs}.ln_1", True) + weight_and_bias(
             f"{ours}.feedforward_norm", f"{theirs}.ln_2", True
         )
         for one, other in (
@@ -84,9 +92,9 @@ def entries(model: nn.Module, prefix: str, transposed: bool = True) -> list[Entr
             ("feedforward.first", "mlp.c_fc"),
             ("feedforward.last", "mlp.c_proj"),
         ):
-            weight, bias = affine(f"{ours}.{one}", f"{theirs}.{other}")
+            weight, bias = weight_and_bias(f"{ours}.{one}", f"{theirs}.{other}")
             found += [weight._replace(way=way), bias]
-    found += affine("stack.norm", f"{prefix}ln_f", True)
+    found += weight_and_bias("stack.norm", f"{prefix}ln_f", True)
     return (
         found
         if model.output.table is model.embedding.table
@@ -95,16 +103,16 @@ def entries(model: nn.Module, prefix: str, transposed: bool = True) -> list[Entr
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
-    fits(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
+    require(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
     plain_embedding(model)
-    fits(model.embedding.factor == 1, "its embedding is scaled")
-    sizes = look(model.stack, "pre", True, parts.LayerNorm, parts.FeedForward)
-    usual(sizes, model.stack.dim)
-    fits(
+    require(model.embedding.factor == 1, "its embedding is scaled")
+    sizes = transformer_sizes(model.stack, "pre", True, parts.LayerNorm, parts.FeedForward)
+    require_plain_heads(sizes, model.stack.dim)
+    require(
         type(model.stack.position) is parts.Learned,
         f"its positions are {type(model.stack.position).__name__}, not Learned",
     )
-    fits(model.stack.entry is None, "its stack has an entry norm")
+    require(model.stack.entry is None, "its stack has an entry norm")
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",

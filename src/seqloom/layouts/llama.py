@@ -11,17 +11,17 @@ from torch import Tensor, nn
 from seqloom import models
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.layouts.family import Family, fits, look, plain_embedding, plain_output
-from seqloom.layouts.folder import Settings
-from seqloom.layouts.names import Entry, same, stacked
+from seqloom.layouts.family import Family, plain_embedding, plain_output, require, transformer_sizes
+from seqloom.layouts.hf_folder import HFConfig
+from seqloom.layouts.mapping import WeightMapping, same, stacked
 
 
-def tree(said: Settings, names: set[str]) -> Tree:
+def tree(said: HFConfig, names: set[str]) -> Tree:
     said.only("is_causal", True)
     said.word("hidden_act", "silu", {"silu": "swish", "swish": "swish"})
     dim, heads = said.count("hidden_size", 4096), said.count("num_attention_heads", 32)
     size = said.count("head_dim", max(1, dim // heads))
-    return language(
+    return config_tree(
         dim,
         said.count("num_hidden_layers", 32),
         heads,
@@ -29,14 +29,14 @@ def tree(said: Settings, names: set[str]) -> Tree:
         size,
         said.count("intermediate_size", 11008),
         said.number("rms_norm_eps", 1e-6),
-        {"type": "Rotary", "layout": "halves", **angles(said)},
+        {"type": "Rotary", "layout": "halves", **rope_options(said)},
         said.flag("tie_word_embeddings", False),
         said.flag("attention_bias", False),
         said.flag("mlp_bias", False),
     )
 
 
-def language(
+def config_tree(
     dim: int,
     layers: int,
     heads: int,
@@ -70,10 +70,10 @@ def language(
     return made if tied else {**made, "tied": False, "output": {"type": "Output", "bias": False}}
 
 
-def angles(said: Settings) -> Tree:
+def rope_options(said: HFConfig) -> Tree:
     """The base of the angles and their stretch, in the older form (rope_theta, rope_scaling), which goes first, or the newer (rope_parameters)."""
     form = "rope_scaling" if said.values.get("rope_scaling") else "rope_parameters"
-    inside = said.inner(form) or Settings({}, said.source)
+    inside = said.inner(form) or HFConfig({}, said.source)
     base = inside.number("rope_theta", said.number("rope_theta", 10000.0))
     kind = inside.values.get("rope_type") or inside.values.get("type") or "default"
     if kind == "default":
@@ -96,7 +96,7 @@ def angles(said: Settings) -> Tree:
     )
 
 
-def entries(model: nn.Module, prefix: str) -> list[Entry]:
+def entries(model: nn.Module, prefix: str) -> list[WeightMapping]:
     found = [same("embedding.table", f"{prefix}embed_tokens.weight")]
     for number, block in enumerate(model.stack.blocks):
         ours, theirs, shape = f"stack.blocks.{number}", f"{prefix}layers.{number}", block.attention.shape
@@ -124,16 +124,19 @@ def entries(model: nn.Module, prefix: str) -> list[Entry]:
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
-    fits(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
+    require(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
     plain_embedding(model)
-    fits(model.embedding.factor == 1, "its embedding is scaled")
-    sizes, position = look(model.stack, "pre", True, parts.RMSNorm, parts.SwiGLU), model.stack.position
-    fits(
+    require(model.embedding.factor == 1, "its embedding is scaled")
+    sizes, position = (
+        transformer_sizes(model.stack, "pre", True, parts.RMSNorm, parts.SwiGLU),
+        model.stack.position,
+    )
+    require(
         type(position) is parts.Rotary and position.theta is None,
         f"its positions are {type(position).__name__}, not the usual Rotary",
     )
-    fits(sizes.key == sizes.value, f"its heads have keys of {sizes.key} and values of {sizes.value}")
-    fits(model.stack.entry is None, "its stack has an entry norm")
+    require(sizes.key == sizes.value, f"its heads have keys of {sizes.key} and values of {sizes.value}")
+    require(model.stack.entry is None, "its stack has an entry norm")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": position.base}
     stretch = position.stretch
     if type(stretch) is parts.Interpolated:
@@ -147,7 +150,7 @@ def settings(model: nn.Module) -> dict[str, Any]:
             "original_max_position_embeddings": stretch.length,
         }
     else:
-        fits(stretch is None, f"its angles are stretched by {type(stretch).__name__}")
+        require(stretch is None, f"its angles are stretched by {type(stretch).__name__}")
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -168,17 +171,20 @@ def settings(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def halved(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_half_layout(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The weights with the pairs of each turning head as two halves: rows 0 2 4 … 1 3 5 … of every query and key. q·k stays the same."""
-    return {**weights, **{name: weights[name][rows] for name, rows in orders(model, weights)}}
+    return {**weights, **{name: weights[name][rows] for name, rows in rope_row_order(model, weights)}}
 
 
-def paired(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def to_interleaved_layout(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The way back: halves as pairs, where the model has its pairs side by side."""
-    return {**weights, **{name: weights[name][rows.argsort()] for name, rows in orders(model, weights)}}
+    return {
+        **weights,
+        **{name: weights[name][rows.argsort()] for name, rows in rope_row_order(model, weights)},
+    }
 
 
-def orders(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
+def rope_row_order(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """Which weights have their rows in pairs, and the order that makes halves of them."""
     if getattr(model.stack.position, "layout", None) != "interleaved":
         return

@@ -9,14 +9,23 @@ from torch import nn
 from seqloom import models
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.layouts.family import ACTIVATIONS, Family, Look, fits, look, plain_embedding, plain_output, usual
-from seqloom.layouts.folder import Settings
-from seqloom.layouts.names import Entry, affine, same, stacked
+from seqloom.layouts.family import (
+    ACTIVATION_FROM_HF,
+    Family,
+    TransformerSizes,
+    plain_embedding,
+    plain_output,
+    require,
+    require_plain_heads,
+    transformer_sizes,
+)
+from seqloom.layouts.hf_folder import HFConfig
+from seqloom.layouts.mapping import WeightMapping, same, stacked, weight_and_bias
 
 LENGTH = 4096  # positions that their table is made for; ours are computed, for any length
 
 
-def tree(said: Settings, names: set[str]) -> Tree:
+def tree(said: HFConfig, names: set[str]) -> Tree:
     for name, allowed in (
         ("share_encoder_decoder_embeddings", True),
         ("decoder_vocab_size", said.values.get("vocab_size")),
@@ -27,7 +36,10 @@ def tree(said: Settings, names: set[str]) -> Tree:
         ("is_causal", None),
     ):
         said.only(name, allowed)
-    activation, dropout = said.word("activation_function", "gelu", ACTIVATIONS), said.number("dropout", 0.1)
+    activation, dropout = (
+        said.word("activation_function", "gelu", ACTIVATION_FROM_HF),
+        said.number("dropout", 0.1),
+    )
 
     def side(name: str) -> Tree:
         return {
@@ -56,7 +68,7 @@ def tree(said: Settings, names: set[str]) -> Tree:
     return made if said.flag("tie_word_embeddings", True) else {**made, "tied": False}
 
 
-def entries(model: nn.Module, prefix: str) -> list[Entry]:
+def entries(model: nn.Module, prefix: str) -> list[WeightMapping]:
     found = [same("embedding.table", f"{prefix}shared.weight")]
     for side in ("encoder", "decoder"):
         for number, block in enumerate(getattr(model, side).blocks):
@@ -71,24 +83,24 @@ def entries(model: nn.Module, prefix: str) -> list[Entry]:
                     (f"{theirs}.self_attn.{one}_proj" for one in "qkv"),
                     tuple(widths),
                 ),
-                *affine(f"{ours}.attention.last", f"{theirs}.self_attn.out_proj"),
-                *affine(f"{ours}.attention_norm", f"{theirs}.self_attn_layer_norm", True),
-                *affine(f"{ours}.feedforward.first", f"{theirs}.fc1"),
-                *affine(f"{ours}.feedforward.last", f"{theirs}.fc2"),
-                *affine(f"{ours}.feedforward_norm", f"{theirs}.final_layer_norm", True),
+                *weight_and_bias(f"{ours}.attention.last", f"{theirs}.self_attn.out_proj"),
+                *weight_and_bias(f"{ours}.attention_norm", f"{theirs}.self_attn_layer_norm", True),
+                *weight_and_bias(f"{ours}.feedforward.first", f"{theirs}.fc1"),
+                *weight_and_bias(f"{ours}.feedforward.last", f"{theirs}.fc2"),
+                *weight_and_bias(f"{ours}.feedforward_norm", f"{theirs}.final_layer_norm", True),
             ]
             if block.cross is not None:
                 found += [
-                    *affine(f"{ours}.cross.query", f"{theirs}.encoder_attn.q_proj"),
+                    *weight_and_bias(f"{ours}.cross.query", f"{theirs}.encoder_attn.q_proj"),
                     *stacked(
                         f"{ours}.cross.project",
                         (f"{theirs}.encoder_attn.{one}_proj" for one in "kv"),
                         tuple(block.cross.shape.widths[1:]),
                     ),
-                    *affine(f"{ours}.cross.last", f"{theirs}.encoder_attn.out_proj"),
-                    *affine(f"{ours}.cross_norm", f"{theirs}.encoder_attn_layer_norm", True),
+                    *weight_and_bias(f"{ours}.cross.last", f"{theirs}.encoder_attn.out_proj"),
+                    *weight_and_bias(f"{ours}.cross_norm", f"{theirs}.encoder_attn_layer_norm", True),
                 ]
-    found.append(Entry("output.bias", ("final_logits_bias",), way="row", fill=0.0, optional=True))
+    found.append(WeightMapping("output.bias", ("final_logits_bias",), way="row", fill=0.0, optional=True))
     return (
         found
         if model.output.table is model.embedding.table
@@ -97,32 +109,32 @@ def entries(model: nn.Module, prefix: str) -> list[Entry]:
 
 
 def settings(model: nn.Module) -> dict[str, Any]:
-    fits(type(model) is models.Seq2Seq, f"it is a {type(model).__name__}")
+    require(type(model) is models.Seq2Seq, f"it is a {type(model).__name__}")
     plain_embedding(model)
-    fits(model.source_embedding is model.embedding, "source and target have tables of their own")
-    sizes: dict[str, Look] = {}
+    require(model.source_embedding is model.embedding, "source and target have tables of their own")
+    sizes: dict[str, TransformerSizes] = {}
     for side, causal in (("encoder", False), ("decoder", True)):
         stack = getattr(model, side)
-        sizes[side] = look(stack, "post", causal, parts.LayerNorm, parts.FeedForward)
-        usual(sizes[side], stack.dim)
+        sizes[side] = transformer_sizes(stack, "post", causal, parts.LayerNorm, parts.FeedForward)
+        require_plain_heads(sizes[side], stack.dim)
         place = stack.position
-        fits(
+        require(
             type(place) is parts.Sinusoidal
             and place.layout == "halves"
             and place.base == 10000
             and place.first == 0,
             f"its {side}'s positions are {type(place).__name__}, and not Sinusoidal in halves",
         )
-        fits(stack.entry is None, "its stack has an entry norm")
-        fits(sizes[side].epsilon == 1e-5, f"its norms have an epsilon of {sizes[side].epsilon}, not 1e-05")
+        require(stack.entry is None, "its stack has an entry norm")
+        require(sizes[side].epsilon == 1e-5, f"its norms have an epsilon of {sizes[side].epsilon}, not 1e-05")
     cross = model.decoder.blocks[0].cross
     kinds = type(cross), type(cross.score), type(cross.weights)
-    fits(kinds == (parts.CrossAttention, parts.ScaledDot, parts.Softmax), "its cross-attention is another")
-    fits(
+    require(kinds == (parts.CrossAttention, parts.ScaledDot, parts.Softmax), "its cross-attention is another")
+    require(
         cross.shape.groups == cross.shape.queries and cross.shape.key == cross.shape.value,
         "its cross-attention has groups or keys of its own",
     )
-    fits(
+    require(
         sizes["encoder"].activation == sizes["decoder"].activation,
         "encoder and decoder have different functions",
     )

@@ -16,6 +16,6 @@ class Number(NamedTuple):
         return {"name": self.name, "value": self.value, "signature": self.signature}
 
 
-def sign(metric: str, facts: dict[str, object]) -> str:
+def make_signature(metric: str, facts: dict[str, object]) -> str:
     """The signature of a metric under the given facts, in one line."""
     return "|".join([metric, *(f"{key}:{value}" for key, value in facts.items())])

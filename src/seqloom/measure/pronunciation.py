@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from seqloom.measure.number import Number, sign
+from seqloom.measure.number import Number, make_signature
 
 
 def distance(output: Sequence[Hashable], reference: Sequence[Hashable]) -> int:
@@ -34,7 +34,9 @@ def pronunciation(
     more = {"words": len(known), "references": "closest", **facts}
     return [
         Number(
-            "phoneme error rate", 100 * errors / max(1, phonemes), sign("PER", {"phonemes": phonemes, **more})
+            "phoneme error rate",
+            100 * errors / max(1, phonemes),
+            make_signature("PER", {"phonemes": phonemes, **more}),
         ),
-        Number("word error rate", 100 * wrong / max(1, len(known)), sign("WER", more)),
+        Number("word error rate", 100 * wrong / max(1, len(known)), make_signature("WER", more)),
     ]

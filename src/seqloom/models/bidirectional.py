@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from seqloom.nn.deep_rnn import TwoWays
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.embedding import Embedding, Output
-from seqloom.nn.layer import Make
+from seqloom.nn.embedding import Embedding
+from seqloom.nn.layer import Factory
+from seqloom.nn.output import Output
 from seqloom.nn.state import State
-from seqloom.nn.twoways import TwoWays
 
 
 class BiLanguageModel(nn.Module):
@@ -24,11 +25,11 @@ class BiLanguageModel(nn.Module):
         self,
         vocabulary: int,
         dim: int,
-        stack: Make[TwoWays] = TwoWays,
-        embedding: Make[Embedding] = Embedding,
+        stack: Factory[TwoWays] = TwoWays,
+        embedding: Factory[Embedding] = Embedding,
         tied: bool = True,
         dropout: float = 0.0,
-        output: Make[Output] = Output,
+        output: Factory[Output] = Output,
     ):
         super().__init__()
         self.embedding = embedding(vocabulary, dim)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from seqloom.nn.collect import capture_attention, concat_heads
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.embedding import Embedding, Output
-from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.embedding import Embedding
+from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.linear import Linear
+from seqloom.nn.output import Output
 from seqloom.nn.state import State
-from seqloom.nn.watch import heads, watch
 
 
 class Seq2Seq(nn.Module):
@@ -27,28 +28,28 @@ class Seq2Seq(nn.Module):
         source_vocabulary: int,
         vocabulary: int,
         dim: int,
-        encoder: Make[Layer],
-        decoder: Make[Layer],
-        embedding: Make[Embedding] = Embedding,
+        encoder: Factory[Layer],
+        decoder: Factory[Layer],
+        embedding: Factory[Embedding] = Embedding,
         shared: bool = True,
         tied: bool = True,
         dropout: float = 0.0,
-        output: Make[Output] = Output,
+        output: Factory[Output] = Output,
     ):
         super().__init__()
-        need(
+        require(
             not shared or source_vocabulary == vocabulary,
             "a shared embedding needs one vocabulary for source and target",
         )
         self.embedding = embedding(vocabulary, dim)
-        need(
+        require(
             not self.embedding.whole,
             "a model that writes token by token needs an embedding of single tokens, not Segmented",
         )
         self.source_embedding = self.embedding if shared else embedding(source_vocabulary, dim)
         self.encoder = encoder(dim)
         self.decoder = decoder(dim, memory=self.encoder.dim)
-        need(self.decoder.causal, "a decoder needs a causal layer: one that reads left to right")
+        require(self.decoder.causal, "a decoder needs a causal layer: one that reads left to right")
         self.context, self.source_context = self.decoder.context, self.encoder.context
         self.back = Linear(self.decoder.dim, dim) if tied and self.decoder.dim != dim else None
         self.output = output(dim if tied else self.decoder.dim, vocabulary, self.embedding if tied else None)
@@ -73,9 +74,9 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Tensor, Tensor | None, State]:
         """As `features`, and the weights over the source of every head of every layer that looks at it, (B, heads, T, S) [F14]; None where
         none does."""
-        with watch() as notes:
+        with capture_attention() as notes:
             h, state = self.features(ids, state, mask)
-        return h, heads(notes, ids.shape[1]), state
+        return h, concat_heads(notes, ids.shape[1]), state
 
     def forward(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → logits (B, T, V) and the state."""

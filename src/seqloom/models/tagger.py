@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from seqloom.models.reading import Reading, linear
-from seqloom.nn.crf import Independent, Paths
+from seqloom.models.encoder import WindowedEncoder, scoring_layer
+from seqloom.nn.char_embedding import Spelling
+from seqloom.nn.crf import Independent, TagHead
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.layer import Layer, Make
-from seqloom.nn.spelling import Spelling
+from seqloom.nn.layer import Factory, Layer
 
 BYTES = 256
-LETTERS = 5  # of a word whose spelling is not given
+DUMMY_CHARS = 5  # of a word whose spelling is not given
 
 
-class Tagger(Reading):
+class Tagger(WindowedEncoder):
     """P(y | x) = head(s),   s_w = W h_b(w) + b,   hₜ = stack([embed(pieceₜ); spell(word of pieceₜ)])   [T1]
 
     b(w) is the first piece of word w, which speaks for it. `head` says how scores become paths of labels, each by itself or as a CRF; `spelling`
@@ -29,10 +29,10 @@ class Tagger(Reading):
         vocabulary: int,
         labels: int,
         dim: int,
-        stack: Make[Layer],
-        head: Make[Paths] = Independent,
-        spelling: Make[Spelling] | None = None,
-        embedding: Make[Embedding] = Embedding,
+        stack: Factory[Layer],
+        head: Factory[TagHead] = Independent,
+        spelling: Factory[Spelling] | None = None,
+        embedding: Factory[Embedding] = Embedding,
         dropout: float = 0.0,
         unknown: float = 0.0,
     ):
@@ -46,7 +46,7 @@ class Tagger(Reading):
             unknown,
         )
         self.spelling, self.labels = made, labels
-        self.score, self.head = linear(self.stack.dim, labels), head(labels)
+        self.score, self.head = scoring_layer(self.stack.dim, labels), head(labels)
 
     def named(self, labels: Sequence[str]) -> None:
         """Tells the names of the labels."""
@@ -71,7 +71,7 @@ class Tagger(Reading):
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T) → (B, T, K), each token a word of its own."""
         places = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
-        letters = ids.new_ones(ids.numel(), LETTERS)
+        letters = ids.new_ones(ids.numel(), DUMMY_CHARS)
         return self.scores(
             ids, mask, places, letters, torch.arange(ids.numel(), device=ids.device).view_as(ids)
         )

@@ -1,39 +1,46 @@
 """Equations: one part, one file, one docstring that states it. Knows nobody."""
 
-from seqloom.nn.adaptive import AdaptiveOutput
-from seqloom.nn.attention import CrossAttention, Pooling, SelfAttention
-from seqloom.nn.attentive import AttentiveRNN
+from seqloom.fused.dispatch import fused_enabled, plain
+from seqloom.nn.attend import attend
+from seqloom.nn.attention import CrossAttention, SelfAttention
 from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
-from seqloom.nn.chain import Chain
+from seqloom.nn.chain import Chain, Residual
+from seqloom.nn.char_embedding import CharEncoder, LetterConvolution, LetterRNN, Spelling
 from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
-from seqloom.nn.crf import CRF, Independent, Paths
-from seqloom.nn.deep import FastForward, Residual
+from seqloom.nn.crf import CRF, Independent, TagHead
+from seqloom.nn.deep_rnn import FastForward, LayerMix, TwoWays
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.embedding import Embedding, Output, Readout, Segmented, Transform
+from seqloom.nn.embedding import Embedding, Segmented
 from seqloom.nn.experts import Experts
-from seqloom.nn.fast import fast, plain
-from seqloom.nn.feedforward import FeedForward, Forward, SwiGLU
-from seqloom.nn.layer import Layer, Make, Memory
-from seqloom.nn.layermix import LayerMix
-from seqloom.nn.lora import LoRA, adapt, merge
+from seqloom.nn.feedforward import FFN, FeedForward, SwiGLU
+from seqloom.nn.layer import Factory, Layer, Memory
+from seqloom.nn.lora import LoRA, add_lora, merge_lora
 from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
 from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
+from seqloom.nn.output import AdaptiveOutput, Output, OutputLayer, Transform
 from seqloom.nn.pool import AttendPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool
-from seqloom.nn.position import ALiBi, Concatenated, Learned, NoPosition, Position, Rotary, Sinusoidal
+from seqloom.nn.position import (
+    ALiBi,
+    Banded,
+    Concatenated,
+    Interpolated,
+    Learned,
+    NoPosition,
+    Position,
+    Rotary,
+    RotaryScaling,
+    Sinusoidal,
+)
 from seqloom.nn.quantize import quantize
 from seqloom.nn.recurrent import RNN
-from seqloom.nn.score import Additive, Bilinear, Dot, ScaledDot, Score
-from seqloom.nn.spelling import LetterConvolution, LetterRNN, Letters, Spelling
-from seqloom.nn.stack import Block, Transformer
+from seqloom.nn.rnn_decoder import AttentiveRNN, Pooling, ThoughtRNN
+from seqloom.nn.score import Additive, AttentionWeights, Bilinear, Dot, Raw, ScaledDot, Score, Softmax
 from seqloom.nn.state import State, detach, select
-from seqloom.nn.stretch import Banded, Interpolated, Stretch
-from seqloom.nn.thought import ThoughtRNN
-from seqloom.nn.twoways import TwoWays
-from seqloom.nn.view import attend
-from seqloom.nn.weights import Raw, Softmax, Weights
+from seqloom.nn.transformer import Block, Transformer
 
 __all__ = [
     "CRF",
+    "FFN",
     "GRU",
     "LSTM",
     "RNN",
@@ -42,6 +49,7 @@ __all__ = [
     "AdaptiveOutput",
     "Additive",
     "AttendPool",
+    "AttentionWeights",
     "AttentiveRNN",
     "Banded",
     "Bilinear",
@@ -49,6 +57,7 @@ __all__ = [
     "ByteNet",
     "Cell",
     "Chain",
+    "CharEncoder",
     "Concatenated",
     "ConvS2S",
     "Convolution",
@@ -58,10 +67,10 @@ __all__ = [
     "Embedding",
     "EndsPool",
     "Experts",
+    "Factory",
     "FastForward",
     "FeedForward",
     "FirstPool",
-    "Forward",
     "Gated",
     "Independent",
     "Interpolated",
@@ -72,9 +81,7 @@ __all__ = [
     "Learned",
     "LetterConvolution",
     "LetterRNN",
-    "Letters",
     "LoRA",
-    "Make",
     "MaxPool",
     "MeanPool",
     "Memory",
@@ -85,15 +92,15 @@ __all__ = [
     "NoPosition",
     "Norm",
     "Output",
-    "Paths",
+    "OutputLayer",
     "Pool",
     "Pooling",
     "Position",
     "RMSNorm",
     "Raw",
-    "Readout",
     "Residual",
     "Rotary",
+    "RotaryScaling",
     "ScaledDot",
     "Score",
     "Segmented",
@@ -102,19 +109,18 @@ __all__ = [
     "Softmax",
     "Spelling",
     "State",
-    "Stretch",
     "SwiGLU",
+    "TagHead",
     "ThoughtRNN",
     "Transform",
     "Transformer",
     "TwoWays",
     "Vanilla",
-    "Weights",
-    "adapt",
+    "add_lora",
     "attend",
     "detach",
-    "fast",
-    "merge",
+    "fused_enabled",
+    "merge_lora",
     "plain",
     "quantize",
     "select",

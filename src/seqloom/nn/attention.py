@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqloom.nn.cache import Cache, Looking
-from seqloom.nn.kept import Kept
-from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.attend import attend, can_use_sdpa
+from seqloom.nn.kv_cache import CrossKV, KVCache
+from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.linear import Linear
+from seqloom.nn.memo import Memo
 from seqloom.nn.position import NoPosition, Position
-from seqloom.nn.score import ScaledDot, Score
-from seqloom.nn.sight import Rule, Sight
-from seqloom.nn.view import attend, fusable
-from seqloom.nn.weights import Softmax, Weights
+from seqloom.nn.score import AttentionWeights, ScaledDot, Score, Softmax
+from seqloom.nn.visibility import Visibility, VisibilityRule
 
 
-class Heads(NamedTuple):
+class HeadSizes(NamedTuple):
     """How many heads ask (H), how many hold keys and values (G), the size of a query and key (K) and of a value (K')."""
 
     queries: int
@@ -29,18 +28,18 @@ class Heads(NamedTuple):
     @classmethod
     def of(
         cls, size: int, heads: int, groups: int | None, key: int | None, value: int | None = None
-    ) -> Heads:
-        need(
+    ) -> HeadSizes:
+        require(
             heads > 0 and size % heads == 0,
             f"size {size} cannot be divided into {heads} heads: choose heads that divide it",
         )
         groups = heads if groups is None else groups
-        need(
+        require(
             groups > 0 and heads % groups == 0,
             f"{heads} heads cannot share {groups} groups of keys: choose groups that divide the heads",
         )
-        need(key is None or key > 0, f"a key needs at least one number, not {key}")
-        need(value is None or value > 0, f"a value needs at least one number, not {value}")
+        require(key is None or key > 0, f"a key needs at least one number, not {key}")
+        require(value is None or value > 0, f"a value needs at least one number, not {value}")
         return cls(heads, groups, key or size // heads, value or size // heads)
 
     @property
@@ -61,48 +60,62 @@ class SelfAttention(Layer):
         self,
         size: int,
         heads: int = 8,
-        score: Make[Score] = ScaledDot,
+        score: Factory[Score] = ScaledDot,
         position: Position | None = None,
         causal: bool = True,
         bias: bool = True,
         key: int | None = None,
         groups: int | None = None,
         window: int | None = None,
-        weights: Make[Weights] = Softmax,
+        weights: Factory[AttentionWeights] = Softmax,
         value: int | None = None,
     ):
         super().__init__()
-        self.heads, self.shape = heads, Heads.of(size, heads, groups, key, value)
-        need(window is None or window > 0, f"a window holds at least the position itself, not {window}")
+        self.heads, self.shape = heads, HeadSizes.of(size, heads, groups, key, value)
+        require(window is None or window > 0, f"a window holds at least the position itself, not {window}")
         self.dim, self.causal = size, causal
         self.project = Linear(size, sum(self.shape.widths), bias)
         self.score, self.weights = score(self.shape.key), weights()
         self.position = position or NoPosition(size, heads)
         self.position.check(self.shape.key)
         self.last = Linear(heads * self.shape.value, size, bias)
-        self.rule = Rule(self.position, causal, window, Kept())
+        self.rule = VisibilityRule(self.position, causal, window, Memo())
 
-    def start(self, batch: int, memory: Memory | None = None) -> Cache:
+    def start(self, batch: int, memory: Memory | None = None) -> KVCache:
         held, (_, groups, key, value) = (*self.last.parameters(), *self.last.buffers()), self.shape
         none = next(part for part in held if part.is_floating_point())
-        return Cache.of(none.new_empty(batch, groups, 0, key), none.new_empty(batch, groups, 0, value), None)
+        return KVCache.of(
+            none.new_empty(batch, groups, 0, key), none.new_empty(batch, groups, 0, value), None
+        )
 
     def sight(
-        self, x: Tensor, state: Cache | None = None, mask: Tensor | None = None, visible: Tensor | None = None
-    ) -> Sight:
+        self,
+        x: Tensor,
+        state: KVCache | None = None,
+        mask: Tensor | None = None,
+        visible: Tensor | None = None,
+    ) -> Visibility:
         """What x may see. `visible` (…, T, S) hides more: any mask at all, such as one that keeps documents of a row apart."""
         past, before = (0, None) if state is None else (state.length, state.mask)
-        return self.rule.sight(x, past, before, mask, visible, fusable(self.score, self.weights))
+        return self.rule.sight(x, past, before, mask, visible, can_use_sdpa(self.score, self.weights))
 
     def forward(
-        self, x: Tensor, state: Cache | None = None, mask: Tensor | None = None, sight: Sight | None = None
-    ) -> tuple[Tensor, Cache]:
+        self,
+        x: Tensor,
+        state: KVCache | None = None,
+        mask: Tensor | None = None,
+        sight: Visibility | None = None,
+    ) -> tuple[Tensor, KVCache]:
         y, _, state = self.look(x, state, mask, sight)
         return y, state
 
     def look(
-        self, x: Tensor, state: Cache | None = None, mask: Tensor | None = None, sight: Sight | None = None
-    ) -> tuple[Tensor, Tensor | None, Cache]:
+        self,
+        x: Tensor,
+        state: KVCache | None = None,
+        mask: Tensor | None = None,
+        sight: Visibility | None = None,
+    ) -> tuple[Tensor, Tensor | None, KVCache]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state. A stack gives `sight` to all its layers."""
         sight = sight or self.sight(x, state, mask)
         q, k, v = (
@@ -112,7 +125,7 @@ class SelfAttention(Layer):
         y, weights = state.attend(sight.view, q, self.score, self.weights)
         return self.last(y.transpose(1, 2).flatten(2)), weights, state
 
-    def parts(self, x: Tensor, sight: Sight) -> tuple[Tensor, Tensor, Tensor]:
+    def parts(self, x: Tensor, sight: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Turning takes queries and keys together, in one pass."""
         (heads, groups, key, value), (batch, length, _) = self.shape, x.shape
         asked, held, worth = self.shape.widths
@@ -134,22 +147,22 @@ class CrossAttention(Layer):
         size: int,
         memory: int,
         heads: int = 8,
-        score: Make[Score] = ScaledDot,
+        score: Factory[Score] = ScaledDot,
         bias: bool = True,
         key: int | None = None,
         groups: int | None = None,
-        weights: Make[Weights] = Softmax,
+        weights: Factory[AttentionWeights] = Softmax,
     ):
         super().__init__()
-        self.dim, self.heads, self.shape = size, heads, Heads.of(size, heads, groups, key)
+        self.dim, self.heads, self.shape = size, heads, HeadSizes.of(size, heads, groups, key)
         queries, keys, values = self.shape.widths
         self.query = Linear(size, queries, bias)
         self.project = Linear(memory, keys + values, bias)
         self.score, self.weights = score(self.shape.key), weights()
         self.last = Linear(size, size, bias)
 
-    def start(self, batch: int, memory: Memory | None = None) -> Looking:
-        need(
+    def start(self, batch: int, memory: Memory | None = None) -> CrossKV:
+        require(
             memory is not None,
             "cross-attention needs a memory to look at: start it with the encoder's outputs",
         )
@@ -159,65 +172,18 @@ class CrossAttention(Layer):
         )  # (B, G, S, K), (B, G, S, K')
         if not torch.is_grad_enabled():
             k, v = k.contiguous(), v.contiguous()  # decoding reads each head's keys again and again
-        return Looking(k, v, None if memory.mask is None else memory.mask[:, None, None])
+        return CrossKV(k, v, None if memory.mask is None else memory.mask[:, None, None])
 
-    def forward(self, x: Tensor, state: Looking, mask: Tensor | None = None) -> tuple[Tensor, Looking]:
+    def forward(self, x: Tensor, state: CrossKV, mask: Tensor | None = None) -> tuple[Tensor, CrossKV]:
         y, _, state = self.look(x, state, mask)
         return y, state
 
     def look(
-        self, x: Tensor, state: Looking, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None, Looking]:
+        self, x: Tensor, state: CrossKV, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, CrossKV]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state."""
         q = (
             self.query(x).view(*x.shape[:2], self.shape.queries, self.shape.key).transpose(1, 2)
         )  # (B, H, T, K)
         y, weights = state.attend(q, self.score, self.weights, attend)
         return self.last(y.transpose(1, 2).flatten(2)), weights, state
-
-
-class Pooled(NamedTuple):
-    """What attention pooling keeps of the memory: keys (B, 1, S, K), the memory itself (B, 1, S, M), its mask (B, 1, 1, S)."""
-
-    keys: Tensor
-    values: Tensor
-    visible: Tensor | None
-
-
-class Pooling(nn.Module):
-    """c = Σⱼ αⱼ mⱼ,   α = softmaxⱼ s(W_Q h, W_K mⱼ)   [F4, F9]: one head that averages the memory itself, for recurrent decoders.
-
-    Without `project` h and m meet as they are, as in α = h·m [F5]; their sizes must then be equal.
-    """
-
-    def __init__(
-        self,
-        size: int,
-        memory: int,
-        score: Make[Score] = ScaledDot,
-        dim: int | None = None,
-        weights: Make[Weights] = Softmax,
-        project: bool = True,
-    ):
-        super().__init__()
-        need(
-            project or size == memory == (dim or size),
-            f"without projections a query of {size} cannot meet a memory of {memory}: make them equal",
-        )
-        self.query = nn.Linear(size, dim or size, bias=False) if project else nn.Identity()
-        self.key = Linear(memory, dim or size) if project else nn.Identity()
-        self.score, self.weights = score(dim or size), weights()
-
-    def start(self, memory: Memory) -> Pooled:
-        return Pooled(
-            self.key(memory.values)[:, None],
-            memory.values[:, None],
-            None if memory.mask is None else memory.mask[:, None, None],
-        )
-
-    def forward(self, h: Tensor, state: Pooled) -> tuple[Tensor, Tensor | None]:
-        """(B, T, D) → the context (B, T, M) and, in the plain form, the weights (B, 1, T, S)."""
-        c, weights = attend(
-            self.query(h)[:, None], *state[:2], self.score, state.visible, weights=self.weights
-        )
-        return c[:, 0], weights

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from seqloom.fused.recurrence import CellKernel
 from seqloom.nn import mask as masks
-from seqloom.nn.fused import Kernel
-from seqloom.nn.layer import Make, need
+from seqloom.nn.layer import Factory, require
 from seqloom.nn.state import State
 
 Bias = Literal["plus", "minus", "none"]
 
 
-class Hidden(NamedTuple):
+class HiddenState(NamedTuple):
     h: Tensor  # (B, D)
 
 
@@ -44,7 +44,7 @@ class Cell(nn.Module):
 
     dim: int
     width: int  # of one step's share
-    kernel: Kernel | None = None
+    kernel: CellKernel | None = None
     sweep: Callable | None = None
 
     def start(self, batch: int) -> State:
@@ -73,12 +73,12 @@ class Cell(nn.Module):
         return None
 
 
-class Blocks(Cell):
+class LinearCell(Cell):
     """A cell of W x + U h ± b for several blocks of units, whose matrices stand in one."""
 
     def __init__(self, size: int, dim: int, blocks: int, bias: Bias):
         super().__init__()
-        need(bias in ("plus", "minus", "none"), f"bias must be plus, minus or none, not {bias!r}")
+        require(bias in ("plus", "minus", "none"), f"bias must be plus, minus or none, not {bias!r}")
         self.dim, self.width, self.sign = dim, blocks * dim, -1 if bias == "minus" else 1
         bound = 1 / math.sqrt(dim)
         self.input = nn.Parameter(torch.empty(blocks * dim, size).uniform_(-bound, bound))
@@ -86,7 +86,7 @@ class Blocks(Cell):
         self.bias = None if bias == "none" else nn.Parameter(torch.zeros(blocks * dim))
 
     def start(self, batch: int) -> State:
-        return Hidden(self.hidden.new_zeros(batch, self.dim))
+        return HiddenState(self.hidden.new_zeros(batch, self.dim))
 
     def signed(self, bias: Tensor | None) -> Tensor | None:
         return -bias if bias is not None and self.sign < 0 else bias
@@ -101,26 +101,26 @@ class Blocks(Cell):
         return self.hidden, None
 
 
-class Vanilla(Blocks):
+class Vanilla(LinearCell):
     """h = g(W x + U h ± b),  g = tanh or σ   [D1, D2, D3, D-3; the bias stands inside g, D-6]"""
 
     def __init__(
         self, size: int, dim: int, activation: Literal["tanh", "sigmoid"] = "tanh", bias: Bias = "plus"
     ):
         super().__init__(size, dim, 1, bias)
-        need(activation in ("tanh", "sigmoid"), f"activation must be tanh or sigmoid, not {activation!r}")
+        require(activation in ("tanh", "sigmoid"), f"activation must be tanh or sigmoid, not {activation!r}")
         self.activation = activation
-        self.kernel = Kernel("vanilla", form=("tanh", "sigmoid").index(activation))
+        self.kernel = CellKernel("vanilla", form=("tanh", "sigmoid").index(activation))
 
-    def gates(self, share: Tensor, state: Hidden, seen: Tensor) -> dict[str, Tensor]:
+    def gates(self, share: Tensor, state: HiddenState, seen: Tensor) -> dict[str, Tensor]:
         a = share + seen @ self.hidden.T
         return {"new": a.tanh() if self.activation == "tanh" else a.sigmoid()}
 
-    def update(self, gates: dict[str, Tensor], state: Hidden) -> Hidden:
-        return Hidden(gates["new"])
+    def update(self, gates: dict[str, Tensor], state: HiddenState) -> HiddenState:
+        return HiddenState(gates["new"])
 
 
-class LSTM(Blocks):
+class LSTM(LinearCell):
     """i, f, o = σ(W x + U h ± b),  g = tanh(W x + U h ± b),  c = f ⊙ c + i ⊙ g,  h = o ⊙ tanh(c)   [D8, D-1]
 
     With `output` linear h = o ⊙ c [D9]. The four products stand in one matrix in the order i, f, g, o. What the gates do to the memory [D18]:
@@ -129,9 +129,9 @@ class LSTM(Blocks):
 
     def __init__(self, size: int, dim: int, output: Literal["tanh", "linear"] = "tanh", bias: Bias = "plus"):
         super().__init__(size, dim, 4, bias)
-        need(output in ("tanh", "linear"), f"output must be tanh or linear, not {output!r}")
+        require(output in ("tanh", "linear"), f"output must be tanh or linear, not {output!r}")
         self.output = output
-        self.kernel = Kernel("lstm", form=("tanh", "linear").index(output))
+        self.kernel = CellKernel("lstm", form=("tanh", "linear").index(output))
 
     def start(self, batch: int) -> LSTMState:
         zeros = self.hidden.new_zeros(batch, self.dim)
@@ -163,18 +163,18 @@ class LSTM(Blocks):
         y, h, c = torch.lstm(
             x, (state.h[None], state.c[None]), weights, True, 1, 0.0, self.training, False, True
         )
-        h = h[0] if mask is None else last(y, state.h, mask)
+        h = h[0] if mask is None else last_real_output(y, state.h, mask)
         return y, LSTMState(h, c[0])
 
 
-def last(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
+def last_real_output(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
     """The output at each row's last real token, or what stood before where a row has none; the mask pads on the right."""
     count = masks.lengths(mask)
     index = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[-1])
     return torch.where(count[:, None] > 0, y.gather(1, index)[:, 0], before)
 
 
-class GRU(Blocks):
+class GRU(LinearCell):
     """r, z = σ(W x + U h ± b),  n = tanh(W x + r ⊙ (U h ± b') ± b),  h = z ⊙ h + (1 - z) ⊙ n   [D10, D-4, D-5]
 
     That is torch's, with the `reset` outside the product; inside, as the lecture has it, n = tanh(W x + U (r ⊙ h) ± b): another cell. The lecture's
@@ -185,17 +185,19 @@ class GRU(Blocks):
         self, size: int, dim: int, reset: Literal["outside", "inside"] = "outside", bias: Bias = "plus"
     ):
         super().__init__(size, dim, 3, bias)
-        need(reset in ("outside", "inside"), f"reset must be outside or inside, not {reset!r}")
+        require(reset in ("outside", "inside"), f"reset must be outside or inside, not {reset!r}")
         self.reset = reset
         self.hidden_bias = (
             nn.Parameter(torch.zeros(dim)) if reset == "outside" and self.bias is not None else None
         )
         outside = reset == "outside"
         self.kernel = (
-            Kernel("gru_outside", sides=1, apart=True) if outside else Kernel("gru_inside", sides=1, late=2)
+            CellKernel("gru_outside", sides=1, apart=True)
+            if outside
+            else CellKernel("gru_inside", sides=1, late=2)
         )
 
-    def gates(self, share: Tensor, state: Hidden, seen: Tensor) -> dict[str, Tensor]:
+    def gates(self, share: Tensor, state: HiddenState, seen: Tensor) -> dict[str, Tensor]:
         size = [2 * self.dim, self.dim]
         (a, x), (gate, hidden) = share.split(size, -1), self.hidden.split(size)
         r, z = (a + seen @ gate.T).sigmoid().chunk(2, -1)
@@ -205,8 +207,8 @@ class GRU(Blocks):
             n = (x + r * linear(seen, hidden, self.signed(self.hidden_bias))).tanh()
         return {"reset": r, "keep": z, "new": n}
 
-    def update(self, gates: dict[str, Tensor], state: Hidden) -> Hidden:
-        return Hidden(gates["keep"] * state.h + (1 - gates["keep"]) * gates["new"])
+    def update(self, gates: dict[str, Tensor], state: HiddenState) -> HiddenState:
+        return HiddenState(gates["keep"] * state.h + (1 - gates["keep"]) * gates["new"])
 
     def recurrent(self) -> tuple[Tensor, Tensor | None]:
         if self.hidden_bias is None:
@@ -223,9 +225,9 @@ class Gated(Cell):
     remembers goes on as it says. Gates around gates are allowed.
     """
 
-    def __init__(self, size: int, dim: int, candidate: Make[Cell] = Vanilla, bias: Bias = "plus"):
+    def __init__(self, size: int, dim: int, candidate: Factory[Cell] = Vanilla, bias: Bias = "plus"):
         super().__init__()
-        self.candidate, self.gate = candidate(size, dim), Blocks(size, dim, 1, bias)
+        self.candidate, self.gate = candidate(size, dim), LinearCell(size, dim, 1, bias)
         self.dim, self.width = dim, self.candidate.width + dim
         if self.candidate.kernel is not None:
             self.kernel = self.candidate.kernel.around(self.candidate.width // dim)
@@ -287,14 +289,16 @@ class UGRNN(Gated):
         super().__init__(size, dim, lambda size, dim: Vanilla(size, dim, bias=bias), bias)
 
 
-def units(cell: Make[Cell], size: int, parameters: int) -> int:
+def units_for_parameters(cell: Factory[Cell], size: int, parameters: int) -> int:
     """The most units a cell can have with no more than so many parameters: for comparing cells at equal size [D19]."""
 
     def count(dim: int) -> int:
         with torch.device("meta"):
             return sum(weight.numel() for weight in cell(size, dim).parameters())
 
-    need(count(1) <= parameters, f"{parameters} parameters are too few for one unit, which takes {count(1)}")
+    require(
+        count(1) <= parameters, f"{parameters} parameters are too few for one unit, which takes {count(1)}"
+    )
     low, high = 1, 2
     while count(high) <= parameters:
         low, high = high, 2 * high

@@ -6,7 +6,9 @@ import inspect
 
 from torch import Tensor, nn
 
-from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.norm import LayerNorm, Norm
 from seqloom.nn.state import State
 
 
@@ -16,14 +18,14 @@ class Chain(Layer):
     Causal where all its layers are. With a memory every layer that can look at one does.
     """
 
-    def __init__(self, size: int, layers: list[Make[Layer]], repeat: int = 1, memory: int | None = None):
+    def __init__(self, size: int, layers: list[Factory[Layer]], repeat: int = 1, memory: int | None = None):
         super().__init__()
-        need(len(layers) > 0 and repeat > 0, "a chain needs at least one layer, once")
+        require(len(layers) > 0 and repeat > 0, "a chain needs at least one layer, once")
         self.layers = nn.ModuleList()
         for make in layers * repeat:
             looks = memory is not None and "memory" in inspect.signature(make).parameters
             layer = make(size, memory=memory) if looks else make(size)
-            need(isinstance(layer, Layer), f"{type(layer).__name__} is no layer: a chain is made of those")
+            require(isinstance(layer, Layer), f"{type(layer).__name__} is no layer: a chain is made of those")
             self.layers.append(layer)
             size = layer.dim
         self.dim, self.causal = size, all(layer.causal for layer in self.layers)
@@ -49,3 +51,25 @@ class Chain(Layer):
             found += inside
             after.append(now)
         return found[1:], tuple(after)
+
+
+class Residual(Layer):
+    """y = x + layer(norm(x))   [G3]: any layer of its input's width on a residual path."""
+
+    def __init__(
+        self, size: int, layer: Factory[Layer], norm: Factory[Norm] = LayerNorm, dropout: float = 0.0
+    ):
+        super().__init__()
+        self.layer, self.norm, self.dropout = layer(size), norm(size), Dropout(dropout)
+        self.dim, self.causal, self.context = size, self.layer.causal, self.layer.context
+        require(
+            self.layer.dim == size,
+            f"a residual path needs a layer as wide as its input: {self.layer.dim} is not {size}",
+        )
+
+    def start(self, batch: int, memory: Memory | None = None) -> State:
+        return self.layer.start(batch, memory)
+
+    def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        y, state = self.layer(self.norm(x), state, mask)
+        return x + self.dropout(y), state

@@ -14,32 +14,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import mask as masks
-from seqloom.nn.attention import attend
+from seqloom.nn.attend import attend
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.fast import fast
-from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.mask import gather_steps, left_align
 from seqloom.nn.norm import LayerNorm, Norm
-from seqloom.nn.position import NoPosition, Position, walk
-from seqloom.nn.recurrent import reading_order
+from seqloom.nn.position import NoPosition, Position, positions_after
 from seqloom.nn.score import Dot, Score
 from seqloom.nn.state import State
 
 
-def front(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """x and its mask with each row's real tokens first, and the order that turns the outputs back where one is needed."""
-    if mask is None or masks.right_padded(mask):
-        return x, mask, None
-    order = reading_order(x, mask, False)
-    return turned(x, order), mask.gather(1, order), order.argsort(1)
-
-
-def turned(x: Tensor, order: Tensor | None) -> Tensor:
-    """The rows of x (B, S, D) that `order` (B, T) names, one after another: (B, T, D)."""
-    return x if order is None else x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))
-
-
-def step(seen: Tensor, length: int, mask: Tensor | None) -> Tensor:
+def count_seen(seen: Tensor, length: int, mask: Tensor | None) -> Tensor:
     """How many real tokens each row has seen after this call."""
     return seen + (length if mask is None else masks.lengths(mask))
 
@@ -61,11 +48,11 @@ class Convolution(Layer):
         bias: bool = True,
     ):
         super().__init__()
-        need(
+        require(
             kernel > 0 and dilation > 0,
             f"a convolution needs a kernel and a dilation of at least 1, not {kernel} and {dilation}",
         )
-        need(
+        require(
             causal or kernel % 2 == 1,
             f"a convolution that is not causal stands around its position: give an odd kernel, not {kernel}",
         )
@@ -79,9 +66,9 @@ class Convolution(Layer):
     def forward(
         self, x: Tensor, state: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        x, mask, back = front(x, mask)
+        x, mask, back = left_align(x, mask)
         y, state = self.sweep(x, state, mask)
-        return turned(y, back), state
+        return gather_steps(y, back), state
 
     def sweep(self, x: Tensor, state: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The same where padding stands on the right alone."""
@@ -95,7 +82,7 @@ class Convolution(Layer):
         views = [
             x[:, i * self.dilation : i * self.dilation + length] for i in range(self.kernel)
         ]  # each (B, T, size)
-        if fast():
+        if fused_enabled():
             return self.taps(torch.cat(views, -1)), state
         y = sum(
             F.linear(view, weight)
@@ -105,13 +92,15 @@ class Convolution(Layer):
 
     def recent(self, x: Tensor, count: Tensor) -> Tensor:
         """The last inputs up to each row's last real one."""
-        return turned(x, count[:, None] + torch.arange(self.reach, device=x.device))
+        return gather_steps(x, count[:, None] + torch.arange(self.reach, device=x.device))
 
 
 class ByteNetBlock(nn.Module):
     """x ← x + W₂ r(norm(conv(r(norm(W₁ r(norm(x)))))))   with r = ReLU, W₁: D → D/2, a dilated convolution D/2 → D/2, W₂: D/2 → D   [L1]"""
 
-    def __init__(self, size: int, kernel: int, dilation: int, causal: bool, norm: Make[Norm], dropout: float):
+    def __init__(
+        self, size: int, kernel: int, dilation: int, causal: bool, norm: Factory[Norm], dropout: float
+    ):
         super().__init__()
         inner = max(1, size // 2)
         self.norms = nn.ModuleList([norm(size), norm(inner), norm(inner)])
@@ -126,7 +115,7 @@ class ByteNetBlock(nn.Module):
         return x + self.dropout(self.last(self.norms[2](h).relu())), state
 
 
-class Unfolding(NamedTuple):
+class ByteNetState(NamedTuple):
     """What a ByteNet remembers: the memory (B, S + 1, D), its last row zeros; how many tokens each row has seen (B,); its blocks' states."""
 
     source: Tensor | None
@@ -149,12 +138,12 @@ class ByteNet(Layer):
         dilations: tuple[int, ...] = (1, 2, 4, 8, 16),
         kernel: int = 3,
         causal: bool = True,
-        norm: Make[Norm] = LayerNorm,
+        norm: Factory[Norm] = LayerNorm,
         dropout: float = 0.0,
         memory: int | None = None,
     ):
         super().__init__()
-        need(
+        require(
             sets > 0 and len(dilations) > 0,
             f"a ByteNet needs at least one block, not {sets} sets of {len(dilations)} dilations",
         )
@@ -170,38 +159,38 @@ class ByteNet(Layer):
                     len(self.blocks)
                 )  # the sum of all blocks is then as large as its input
 
-    def start(self, batch: int, memory: Memory | None = None) -> Unfolding:
+    def start(self, batch: int, memory: Memory | None = None) -> ByteNetState:
         blocks = tuple(block.convolution.start(batch) for block in self.blocks)
         if self.look is None:
-            return Unfolding(None, None, blocks)
-        need(
+            return ByteNetState(None, None, blocks)
+        require(
             memory is not None,
             "a ByteNet decoder needs a memory to read: start it with the encoder's outputs",
         )
-        values, mask, _ = front(self.look(memory.values), memory.mask)
+        values, mask, _ = left_align(self.look(memory.values), memory.mask)
         values = values if mask is None else values.masked_fill(~mask[..., None], 0)
-        return Unfolding(
+        return ByteNetState(
             F.pad(values, (0, 0, 0, 1)), torch.zeros(batch, dtype=torch.long, device=values.device), blocks
         )
 
     def forward(
-        self, x: Tensor, state: Unfolding | None = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, Unfolding]:
+        self, x: Tensor, state: ByteNetState | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, ByteNetState]:
         source, seen, blocks = state or self.start(len(x))
-        x, mask, back = front(x, mask)
+        x, mask, back = left_align(x, mask)
         if source is not None:
             places = (seen[:, None] + torch.arange(x.shape[1], device=x.device)).clamp(
                 max=source.shape[1] - 1
             )
-            x, seen = x + turned(source, places), step(seen, x.shape[1], mask)
+            x, seen = x + gather_steps(source, places), count_seen(seen, x.shape[1], mask)
         after = []
         for block, before in zip(self.blocks, blocks, strict=True):
             x, now = block.sweep(x, before, mask)
             after.append(now)
-        return turned(self.norm(x), back), Unfolding(source, seen, tuple(after))
+        return gather_steps(self.norm(x), back), ByteNetState(source, seen, tuple(after))
 
 
-class Source(NamedTuple):
+class ConvS2SMemory(NamedTuple):
     """What ConvS2S keeps of the memory: keys (B, 1, S, E), the memory itself (B, 1, S, M), its mask, and √m for m source tokens (B, 1, 1)."""
 
     keys: Tensor
@@ -224,7 +213,7 @@ class GatedBlock(nn.Module):
         causal: bool,
         width: int,
         memory: int | None,
-        score: Make[Score],
+        score: Factory[Score],
         dropout: float,
     ):
         super().__init__()
@@ -239,7 +228,7 @@ class GatedBlock(nn.Module):
         nn.init.zeros_(self.convolution.taps.bias)
 
     def sweep(
-        self, h: Tensor, g: Tensor, source: Source | None, state: State, mask: Tensor | None
+        self, h: Tensor, g: Tensor, source: ConvS2SMemory | None, state: State, mask: Tensor | None
     ) -> tuple[Tensor, State]:
         u, state = self.convolution.sweep(self.dropout(h), state, mask)
         u = F.glu(u, -1)
@@ -251,11 +240,11 @@ class GatedBlock(nn.Module):
         return (h + u) * math.sqrt(0.5), state
 
 
-class Convolved(NamedTuple):
+class ConvS2SState(NamedTuple):
     """What a ConvS2S remembers: how many tokens each row has seen (B,), the memory, the states of its blocks."""
 
     seen: Tensor
-    source: Source | None
+    source: ConvS2SMemory | None
     blocks: tuple
 
 
@@ -273,14 +262,14 @@ class ConvS2S(Layer):
         dim: int | None = None,
         layers: int = 4,
         kernel: int = 3,
-        position: Make[Position] = NoPosition,
+        position: Factory[Position] = NoPosition,
         causal: bool = True,
-        score: Make[Score] = Dot,
+        score: Factory[Score] = Dot,
         dropout: float = 0.0,
         memory: int | None = None,
     ):
         super().__init__()
-        need(layers > 0, f"a ConvS2S needs at least one layer, not {layers}")
+        require(layers > 0, f"a ConvS2S needs at least one layer, not {layers}")
         self.position = position(size)
         width, dim = self.position.dim, dim or size
         self.dim, self.causal, self.context = size, causal, self.position.context
@@ -294,21 +283,21 @@ class ConvS2S(Layer):
             nn.init.normal_(part.weight, std=math.sqrt((1 - dropout) / part.in_features))
             nn.init.zeros_(part.bias)
 
-    def start(self, batch: int, memory: Memory | None = None) -> Convolved:
+    def start(self, batch: int, memory: Memory | None = None) -> ConvS2SState:
         seen = torch.zeros(batch, dtype=torch.long, device=self.first.weight.device)
         blocks = tuple(block.convolution.start(batch) for block in self.blocks)
         if self.key is None:
-            return Convolved(seen, None, blocks)
-        need(
+            return ConvS2SState(seen, None, blocks)
+        require(
             memory is not None,
             "a ConvS2S decoder needs a memory to look at: start it with the encoder's outputs",
         )
         values, mask = memory
         count = seen + values.shape[1] if mask is None else masks.lengths(mask)
         scale = count.to(values.dtype).sqrt()[:, None, None]
-        return Convolved(
+        return ConvS2SState(
             seen,
-            Source(
+            ConvS2SMemory(
                 self.key(values)[:, None],
                 values[:, None],
                 None if mask is None else mask[:, None, None],
@@ -318,14 +307,16 @@ class ConvS2S(Layer):
         )
 
     def forward(
-        self, x: Tensor, state: Convolved | None = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, Convolved]:
+        self, x: Tensor, state: ConvS2SState | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, ConvS2SState]:
         seen, source, blocks = state or self.start(len(x))
-        x, mask, back = front(x, mask)
+        x, mask, back = left_align(x, mask)
         batch, length, _ = x.shape
-        g = self.dropout(self.position.embed(x, walk(seen, mask, batch, length, x.device)))
+        g = self.dropout(self.position.embed(x, positions_after(seen, mask, batch, length, x.device)))
         h, after = self.first(g), []
         for block, before in zip(self.blocks, blocks, strict=True):
             h, now = block.sweep(h, g, source, before, mask)
             after.append(now)
-        return turned(self.last(h), back), Convolved(step(seen, length, mask), source, tuple(after))
+        return gather_steps(self.last(h), back), ConvS2SState(
+            count_seen(seen, length, mask), source, tuple(after)
+        )

@@ -7,28 +7,23 @@ segments as units (semi-Markov), which no lecture has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
-from types import ModuleType
-from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from seqloom.fused.crf import ForwardScores, LogPartition, to_float64
+from seqloom.fused.dispatch import fused_enabled, load_kernels, supports
 from seqloom.nn import mask as masks
-from seqloom.nn.convolution import front, turned
-from seqloom.nn.fast import fast
-from seqloom.nn.fused import able
-from seqloom.nn.layer import need
+from seqloom.nn.layer import require
+from seqloom.nn.mask import gather_steps, left_align
 
-NEVER = -1e4  # what a forbidden step adds: its probability is 0, and yet no sum of such is NaN
-Steps = tuple[Tensor, Tensor, Tensor]
+FORBIDDEN = -1e4  # what a forbidden step adds: its probability is 0, and yet no sum of such is NaN
+TransitionScores = tuple[Tensor, Tensor, Tensor]
 """The scores of a step from label to label (K, K), of a beginning (K,) and of an end (K,)."""
 
 
-class Paths(nn.Module):
+class TagHead(nn.Module):
     """P(y₁ … y_T) over all sequences of labels, from scores sₜ[k].
 
     `allowed` says which label may follow which: (K, K), or (K + 1, K + 1) with the sentence's border last, its row for what may begin and
@@ -37,11 +32,11 @@ class Paths(nn.Module):
 
     def __init__(self, labels: int, allowed: Tensor | None = None, spans: bool = False):
         super().__init__()
-        need(labels > 0, f"labels are chosen from at least one, not {labels}")
+        require(labels > 0, f"labels are chosen from at least one, not {labels}")
         self.labels, self.spans = labels, spans
         if allowed is not None:
             shape, fits = tuple(allowed.shape), ((labels, labels), (labels + 1, labels + 1))
-            need(
+            require(
                 shape in fits,
                 f"the allowed steps of {labels} labels are a square of {labels} or {labels + 1}, not {shape}",
             )
@@ -65,37 +60,37 @@ class Paths(nn.Module):
         """P(yₜ = k), 0 at padding: (B, T, K)."""
         raise NotImplementedError
 
-    def ruled(self, steps: Steps) -> Steps:
+    def ruled(self, steps: TransitionScores) -> TransitionScores:
         """The same where allowed, and never elsewhere."""
         if self.allowed is None:
             return steps
         rules = self.allowed[:-1, :-1], self.allowed[-1, :-1], self.allowed[:-1, -1]
-        return tuple(score.masked_fill(~rule, NEVER) for score, rule in zip(steps, rules, strict=True))
+        return tuple(score.masked_fill(~rule, FORBIDDEN) for score, rule in zip(steps, rules, strict=True))
 
 
-class Independent(Paths):
+class Independent(TagHead):
     """P(y₁ … y_T) = Πₜ softmax(sₜ)[yₜ]   [T1]
 
     Each label by itself; `allowed` restricts the best sequence alone.
     """
 
     def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
-        mask = real(scores, mask)
+        mask = full_mask(scores, mask)
         losses = F.cross_entropy(scores[mask], tags[mask], reduction="none")  # (N,)
         return losses.new_zeros(mask.shape).masked_scatter(mask, losses).sum(1)
 
     @torch.no_grad()
     def best(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         if self.allowed is None:
-            return scores.argmax(-1).masked_fill(~real(scores, mask), 0)
+            return scores.argmax(-1).masked_fill(~full_mask(scores, mask), 0)
         none = scores.new_zeros(self.labels)
         return viterbi(scores, mask, self.ruled((torch.diag(none), none, none)))
 
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        return scores.softmax(-1).masked_fill(~real(scores, mask)[..., None], 0)
+        return scores.softmax(-1).masked_fill(~full_mask(scores, mask)[..., None], 0)
 
 
-class CRF(Paths):
+class CRF(TagHead):
     """P(y₁ … y_T) = exp(s(y)) / Σ_y' exp(s(y')),   s(y) = b[y₁] + Σₜ sₜ[yₜ] + Σₜ A[yₜ₋₁, yₜ] + e[y_T]   [T1]
 
     A linear-chain conditional random field (Lafferty et al.): A scores the steps, b the beginning, e the end. The sum over all sequences
@@ -108,18 +103,18 @@ class CRF(Paths):
         self.steps = nn.Parameter(torch.zeros(labels, labels))
         self.first, self.last = nn.Parameter(torch.zeros(labels)), nn.Parameter(torch.zeros(labels))
 
-    def scored(self) -> Steps:
+    def scored(self) -> TransitionScores:
         return self.ruled((self.steps, self.first, self.last))
 
     def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
-        scores, mask, tags, _ = forward_only(scores, mask, tags)
+        scores, mask, tags, _ = left_align_tags(scores, mask, tags)
         if not scores.shape[1]:
             return scores.new_zeros(len(scores))
         steps, first, last = scored = self.scored()
-        if fast() and able(scores, *scored):
-            total = Total.apply(scores, masks.lengths(mask), *scored)
+        if fused_enabled() and supports(scores, *scored):
+            total = LogPartition.apply(scores, masks.lengths(mask), *scored)
         else:
-            total = (sums(scores, mask, steps, first)[-1] + last).logsumexp(1)
+            total = (forward_scores(scores, mask, steps, first)[-1] + last).logsumexp(1)
         end = tags.gather(1, (masks.lengths(mask) - 1).clamp(min=0)[:, None])[:, 0]
         own = scores.gather(2, tags[..., None])[..., 0].masked_fill(~mask, 0).sum(1)
         between = steps[tags[:, :-1], tags[:, 1:]].masked_fill(~mask[:, 1:], 0).sum(1)
@@ -132,38 +127,40 @@ class CRF(Paths):
     @torch.no_grad()
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """P(yₜ = k) = exp(αₜ[k] + βₜ[k] - ln Z),   βₜ₋₁[j] = ln Σₖ exp(A[j, k] + sₜ[k] + βₜ[k])"""
-        scores, mask, _, back = forward_only(scores, mask)
+        scores, mask, _, back = left_align_tags(scores, mask)
         if not scores.shape[1]:
             return torch.zeros_like(scores)
         steps, first, last = scored = self.scored()
-        if fast() and able(scores, *scored):
+        if fused_enabled() and supports(scores, *scored):
             found = (
-                Lattice.of(scores, masks.lengths(mask), *scored)
+                ForwardScores.of(scores, masks.lengths(mask), *scored)
                 .gradients(torch.ones(len(scores)))[0]
                 .to(scores.dtype)
             )
-            return turned(found, back)
+            return gather_steps(found, back)
         after = [last.expand(len(scores), -1)]  # β, from right to left
         for score, here in zip(scores.unbind(1)[:0:-1], mask.unbind(1)[:0:-1], strict=True):
             after.append(
                 torch.where(here[:, None], (steps + (score + after[-1])[:, None]).logsumexp(2), after[-1])
             )
-        both = torch.stack(sums(scores, mask, steps, first), 1) + torch.stack(after[::-1], 1)  # (B, T, K)
-        return turned(both.softmax(-1).masked_fill(~mask[..., None], 0), back)
+        both = torch.stack(forward_scores(scores, mask, steps, first), 1) + torch.stack(
+            after[::-1], 1
+        )  # (B, T, K)
+        return gather_steps(both.softmax(-1).masked_fill(~mask[..., None], 0), back)
 
 
-def real(scores: Tensor, mask: Tensor | None) -> Tensor:
+def full_mask(scores: Tensor, mask: Tensor | None) -> Tensor:
     return torch.ones(scores.shape[:2], dtype=torch.bool, device=scores.device) if mask is None else mask
 
 
-def forward_only(
+def left_align_tags(
     scores: Tensor, mask: Tensor | None, tags: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
     """Scores, mask and tags with each row's real tokens first and zeros at padding, and the order that turns results back."""
-    mask = real(scores, mask)
+    mask = full_mask(scores, mask)
     if tags is not None:
-        tags = front(tags[..., None], mask)[0][..., 0]
-    scores, mask, back = front(scores, mask)
+        tags = left_align(tags[..., None], mask)[0][..., 0]
+    scores, mask, back = left_align(scores, mask)
     return (
         scores.masked_fill(~mask[..., None], 0),
         mask,
@@ -172,7 +169,7 @@ def forward_only(
     )
 
 
-def sums(scores: Tensor, mask: Tensor, steps: Tensor, first: Tensor) -> list[Tensor]:
+def forward_scores(scores: Tensor, mask: Tensor, steps: Tensor, first: Tensor) -> list[Tensor]:
     """αₜ for each t, (B, K) each; padding repeats the one before."""
     found = [first + scores[:, 0]]
     into = steps.T  # [k, j]: the sum runs over the last axis
@@ -181,15 +178,17 @@ def sums(scores: Tensor, mask: Tensor, steps: Tensor, first: Tensor) -> list[Ten
     return found
 
 
-def viterbi(scores: Tensor, mask: Tensor | None, scored: Steps) -> Tensor:
+def viterbi(scores: Tensor, mask: Tensor | None, scored: TransitionScores) -> Tensor:
     """argmax_y s(y): the best score of a path that ends in k at t, and where it came from; then back from the best end."""
-    scores, mask, _, back = forward_only(scores, mask)
+    scores, mask, _, back = left_align_tags(scores, mask)
     tags = torch.zeros(scores.shape[:2], dtype=torch.long, device=scores.device)
     if not scores.shape[1]:
         return tags
-    if fast() and able(scores, *scored):
-        lattice().viterbi(*doubles(scores), masks.lengths(mask).numpy(), *doubles(*scored), tags.numpy())
-        return turned(tags[..., None], back)[..., 0]
+    if fused_enabled() and supports(scores, *scored):
+        load_kernels("crf").viterbi(
+            *to_float64(scores), masks.lengths(mask).numpy(), *to_float64(*scored), tags.numpy()
+        )
+        return gather_steps(tags[..., None], back)[..., 0]
     steps, first, last = scored
     into, best, came = steps.T.contiguous(), first + scores[:, 0], []
     stay = torch.arange(len(first), device=scores.device)
@@ -201,58 +200,7 @@ def viterbi(scores: Tensor, mask: Tensor | None, scored: Steps) -> Tensor:
     for origin in reversed(came):
         path.append(origin.gather(1, path[-1]))
     tags = torch.cat(path[::-1], 1).masked_fill(~mask, 0)
-    return turned(tags[..., None], back)[..., 0]
-
-
-@cache
-def lattice() -> ModuleType:
-    """Loaded when first used: the compiler takes half a second to import."""
-    from seqloom.nn import lattice
-
-    return lattice
-
-
-def doubles(*tensors: Tensor) -> list[np.ndarray]:
-    return [tensor.detach().double().contiguous().numpy() for tensor in tensors]
-
-
-class Lattice(NamedTuple):
-    """All paths, summed by the compiled loops: what was given, α (B, T, K) and ln Z (B,)."""
-
-    scores: np.ndarray
-    lengths: np.ndarray
-    steps: np.ndarray
-    last: np.ndarray
-    sums: np.ndarray
-    totals: np.ndarray
-
-    @classmethod
-    def of(cls, scores: Tensor, lengths: Tensor, steps: Tensor, first: Tensor, last: Tensor) -> Lattice:
-        given, count, (steps, first, last) = *doubles(scores), lengths.numpy(), doubles(steps, first, last)
-        found = cls(given, count, steps, last, np.empty_like(given), np.empty(len(given)))
-        lattice().forward(given, count, steps, first, last, found.sums, found.totals)
-        return found
-
-    def gradients(self, weights: Tensor) -> list[Tensor]:
-        """Those of Σ weights · ln Z, with respect to scores, steps, first and last."""
-        found = [np.zeros_like(like) for like in (self.scores, self.steps, self.last, self.last)]
-        lattice().backward(*self, *doubles(weights), *found)
-        return [torch.from_numpy(one) for one in found]
-
-
-class Total(torch.autograd.Function):
-    """ln Z = ln Σ_y exp(s(y)) of each row."""
-
-    @staticmethod
-    def forward(ctx, scores: Tensor, lengths: Tensor, steps: Tensor, first: Tensor, last: Tensor) -> Tensor:
-        ctx.lattice, ctx.dtype = Lattice.of(scores, lengths, steps, first, last), scores.dtype
-        return torch.from_numpy(ctx.lattice.totals).to(scores.dtype)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, weights: Tensor) -> tuple[Tensor | None, ...]:
-        scores, steps, first, last = (one.to(ctx.dtype) for one in ctx.lattice.gradients(weights))
-        return scores, None, steps, first, last
+    return gather_steps(tags[..., None], back)[..., 0]
 
 
 def transitions(labels: Sequence[str]) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn.layer import need
+from seqloom.nn.layer import require
 
 
 class Dropout(nn.Module):
@@ -17,7 +17,7 @@ class Dropout(nn.Module):
 
     def __init__(self, rate: float = 0.0):
         super().__init__()
-        need(0 <= rate < 1, f"dropout must be at least 0 and below 1, not {rate}")
+        require(0 <= rate < 1, f"dropout must be at least 0 and below 1, not {rate}")
         self.rate = rate
         self.dropped = min(round(rate * 256), 255)
 

@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn import extra
-from seqloom.nn.fast import fast
-from seqloom.nn.feedforward import FeedForward, Forward
-from seqloom.nn.layer import Make, need
+from seqloom.fused.dispatch import fused_enabled
+from seqloom.nn import collect
+from seqloom.nn.feedforward import FFN, FeedForward
+from seqloom.nn.layer import Factory, require
 
 
-class Experts(Forward):
+class Experts(FFN):
     """y = Σᵢ gᵢ Eᵢ(x) over the `top` largest sᵢ,   g = softmax over those,   s = W_g x   [I7, L5]
 
     With top = 1 that softmax would be 1 whatever s is, and W_g would not learn: there gᵢ = softmax(s)ᵢ over all experts (Fedus et al.).
@@ -31,17 +31,17 @@ class Experts(Forward):
         size: int,
         experts: int = 8,
         top: int = 2,
-        expert: Make[Forward] = FeedForward,
+        expert: Factory[FFN] = FeedForward,
         balance: float = 0.01,
         noisy: bool = False,
         capacity: float | None = None,
     ):
         super().__init__()
-        need(
+        require(
             0 < top <= experts,
             f"a token cannot choose {top} of {experts} experts: give a top of at least 1 and at most experts",
         )
-        need(
+        require(
             capacity is None or capacity > 0,
             f"an expert needs a capacity above 0, not {capacity}; leave it out to drop nothing",
         )
@@ -56,7 +56,7 @@ class Experts(Forward):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         tokens = x.flatten(0, -2) if mask is None else x[mask]  # (N, D)
         gates, chosen = self.route(tokens)
-        y = (self.by_expert if fast() else self.each)(tokens, gates, chosen)
+        y = (self.by_expert if fused_enabled() else self.each)(tokens, gates, chosen)
         return (
             y.view(x.shape)
             if mask is None
@@ -69,8 +69,8 @@ class Experts(Forward):
         if self.noise is not None and self.training:
             scores = scores + torch.randn_like(scores) * F.softplus(self.noise(tokens))
         best, chosen = scores.topk(self.top, -1)
-        if self.training and self.balance and extra.wanted():
-            extra.add(self.balance * imbalance(scores, chosen))
+        if self.training and self.balance and collect.collecting_losses():
+            collect.add_aux_loss(self.balance * load_balance_loss(scores, chosen))
         gates = best.softmax(-1) if self.top > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
         if self.training and self.capacity is not None:
             gates = gates * self.fits(chosen)
@@ -125,7 +125,7 @@ class Experts(Forward):
         return torch.zeros_like(tokens, dtype=y.dtype).index_add(0, rows, y)
 
 
-def imbalance(scores: Tensor, chosen: Tensor) -> Tensor:
+def load_balance_loss(scores: Tensor, chosen: Tensor) -> Tensor:
     """n Σᵢ fᵢ Pᵢ: 1 where every expert has its share, n where one has everything. No token, no load: 0."""
     count = scores.shape[-1]
     share = torch.bincount(chosen.flatten(), minlength=count) / max(1, chosen.numel())  # f

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn.layer import need
+from seqloom.nn.layer import require
 from seqloom.nn.linear import Linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh"]
-FUNCTIONS = {
+ACTIVATIONS = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -23,7 +23,7 @@ FUNCTIONS = {
 }
 
 
-class Forward(nn.Module):
+class FFN(nn.Module):
     """Maps each position's features alone: (B, T, D) → (B, T, D). `mask` (B, T) is for those that count tokens."""
 
     last: nn.Linear  # the product that feeds the residual path
@@ -32,7 +32,7 @@ class Forward(nn.Module):
         raise NotImplementedError
 
 
-class FeedForward(Forward):
+class FeedForward(FFN):
     """y = W₂ f(W₁ x + b₁) + b₂,   f = GELU, ReLU, swish, σ or tanh   [G5, D-19]. S2's ReLU(W x - B) is b₁ = -B; S1 has no bias.
 
     GELU(a) = a Φ(a); gelu_tanh is GPT-2's a/2 (1 + tanh(√(2/π) (a + 0.044715 a³))); swish(a) = a σ(a).
@@ -46,17 +46,20 @@ class FeedForward(Forward):
         bias: bool = True,
     ):
         super().__init__()
-        need(activation in FUNCTIONS, f"activation must be one of {', '.join(FUNCTIONS)}, not {activation!r}")
+        require(
+            activation in ACTIVATIONS,
+            f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation!r}",
+        )
         dim = dim or 4 * size
         self.first = Linear(size, dim, bias)
         self.last = Linear(dim, size, bias)
         self.activation = activation
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.last(FUNCTIONS[self.activation](self.first(x)))
+        return self.last(ACTIVATIONS[self.activation](self.first(x)))
 
 
-class SwiGLU(Forward):
+class SwiGLU(FFN):
     """y = W₂ (swish(W₁ x) ⊙ W₃ x),   swish(a) = a σ(a)"""
 
     def __init__(self, size: int, dim: int | None = None, bias: bool = False):

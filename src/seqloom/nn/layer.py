@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from seqloom.nn.state import State
 
 Part = TypeVar("Part")
-Make = Callable[..., Part]
+Factory = Callable[..., Part]
 """What makes a part: its class, or a `partial` of it. The parent calls it with the sizes."""
 
 
@@ -49,7 +49,7 @@ class Layer(nn.Module):
         return [y], state
 
 
-def need(condition: bool, sentence: str) -> None:
+def require(condition: bool, sentence: str) -> None:
     """Sizes that do not fit are found in constructors, as one sentence for the user."""
     if not condition:
         raise ValueError(sentence)

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn.layer import need
+from seqloom.nn.layer import require
 
 
 class LoRA(nn.Module):
@@ -21,7 +21,7 @@ class LoRA(nn.Module):
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float):
         super().__init__()
-        need(rank > 0, f"an adapter needs a rank of at least 1, not {rank}")
+        require(rank > 0, f"an adapter needs a rank of at least 1, not {rank}")
         self.base, self.scale = base, alpha / rank
         self.learns = [parameter.requires_grad for parameter in base.parameters()]
         base.requires_grad_(False)
@@ -56,28 +56,28 @@ class LoRA(nn.Module):
         return self.base
 
 
-def adapt(model: nn.Module, rank: int, alpha: float, names: Sequence[str]) -> list[str]:
+def add_lora(model: nn.Module, rank: int, alpha: float, names: Sequence[str]) -> list[str]:
     """Puts an adapter around every linear layer whose dotted name one of the patterns fits, such as `stack.blocks.*.attention.project`; `*` stands
     for anything. Gives the names. What else learns is not changed: `model.requires_grad_(False)` before leaves the adapters alone."""
-    known = [name for name, _, _ in linears(model, nn.Linear)]
+    known = [name for name, _, _ in iter_linears(model, nn.Linear)]
     for pattern in names:
         some = ", ".join(known[:6]) + (", …" if len(known) > 6 else "")
-        need(
+        require(
             any(fnmatchcase(name, pattern) for name in known),
             f"no linear layer is called {pattern!r}; there are {some or 'none'}",
         )
     made: dict[int, LoRA] = {}
-    for name, parent, base in linears(model, nn.Linear):
+    for name, parent, base in iter_linears(model, nn.Linear):
         if any(fnmatchcase(name, pattern) for pattern in names):
             if id(base) not in made:
                 made[id(base)] = LoRA(base, rank, alpha).train(base.training)
             setattr(parent, name.rpartition(".")[2], made[id(base)])
-    return [name for name, _, _ in linears(model, LoRA)]
+    return [name for name, _, _ in iter_linears(model, LoRA)]
 
 
-def merge(model: nn.Module) -> list[str]:
+def merge_lora(model: nn.Module) -> list[str]:
     """Folds every adapter into the layer that it stands around: the same outputs, the names and sizes of before. Gives the names."""
-    found, done = list(linears(model, LoRA)), {}
+    found, done = list(iter_linears(model, LoRA)), {}
     for name, parent, adapter in found:
         if id(adapter) not in done:
             done[id(adapter)] = adapter.folded()
@@ -85,7 +85,7 @@ def merge(model: nn.Module) -> list[str]:
     return [name for name, _, _ in found]
 
 
-def linears(model: nn.Module, kind: type[nn.Module]) -> Iterator[tuple[str, nn.Module, nn.Module]]:
+def iter_linears(model: nn.Module, kind: type[nn.Module]) -> Iterator[tuple[str, nn.Module, nn.Module]]:
     """Dotted name, parent and layer of this kind, at every place; not those inside an adapter."""
     parents = [
         (name, part)

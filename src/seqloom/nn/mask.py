@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from seqloom.nn import mask as masks
+from seqloom.nn.cells import LSTMState as LSTMState
+
 
 def lengths(mask: Tensor) -> Tensor:
     """How many real tokens each row has: (B, T) → (B,)."""
@@ -16,7 +19,7 @@ def right_padded(mask: Tensor) -> bool:
     return bool((mask[:, 1:] <= mask[:, :-1]).all())
 
 
-def unless_full(mask: Tensor | None) -> Tensor | None:
+def none_if_full(mask: Tensor | None) -> Tensor | None:
     """The mask, or None where it hides nothing: what follows then has less to do."""
     return None if mask is None or bool(mask.all()) else mask
 
@@ -31,7 +34,7 @@ def causal(queries: int, keys: int, device: torch.device | None = None) -> Tenso
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
-def join(
+def concat_masks(
     past: Tensor | None, past_length: int, mask: Tensor | None, batch: int, length: int, device: torch.device
 ) -> Tensor | None:
     """The mask of past and present positions together; None where all are real."""
@@ -44,12 +47,12 @@ def join(
     return torch.cat([past, mask], 1) if past_length else mask
 
 
-def softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
+def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
     """α = exp(s) / Σ exp(s) over the visible keys; all zeros where none is visible. The scores are used up: new memory for them is dear."""
-    return scores.softmax(-1) if visible is None else Visible.apply(scores, visible)
+    return scores.softmax(-1) if visible is None else MaskedSoftmax.apply(scores, visible)
 
 
-class Visible(torch.autograd.Function):
+class MaskedSoftmax(torch.autograd.Function):
     """The softmax over visible keys. What is hidden has weight 0 and so, by the softmax's own gradient, gradient 0: no second mask."""
 
     @staticmethod
@@ -65,3 +68,24 @@ class Visible(torch.autograd.Function):
     def backward(ctx, gradient: Tensor):
         (weights,) = ctx.saved_tensors
         return torch._softmax_backward_data(gradient, weights, -1, weights.dtype), None
+
+
+def left_align(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """x and its mask with each row's real tokens first, and the order that turns the outputs back where one is needed."""
+    if mask is None or masks.right_padded(mask):
+        return x, mask, None
+    order = real_first_order(x, mask, False)
+    return gather_steps(x, order), mask.gather(1, order), order.argsort(1)
+
+
+def gather_steps(x: Tensor, order: Tensor | None) -> Tensor:
+    """The rows of x (B, S, D) that `order` (B, T) names, one after another: (B, T, D)."""
+    return x if order is None else x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))
+
+
+def real_first_order(x: Tensor, mask: Tensor | None, backward: bool) -> Tensor:
+    """The order in which a direction reads the positions, real tokens first, padding last: (B, T)."""
+    batch, length, _ = x.shape
+    place = torch.arange(length, device=x.device).expand(batch, length)
+    key = length - 1 - place if backward else place
+    return (key if mask is None else torch.where(mask, key, length + place)).argsort(1)

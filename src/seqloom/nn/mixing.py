@@ -10,17 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
-from seqloom.nn.convolution import front, turned
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.feedforward import FeedForward, Forward
-from seqloom.nn.layer import Layer, Make, Memory, need
+from seqloom.nn.feedforward import FFN, FeedForward
+from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.mask import gather_steps, left_align
 from seqloom.nn.norm import LayerNorm, Norm
 
 
 class MixFeatures(Layer):
     """yₜ = f(xₜ):   tokens stacked, (n, p), so f: p → p mixes the features inside each token   [C2]. Takes any length."""
 
-    def __init__(self, size: int, network: Make[Forward] = FeedForward):
+    def __init__(self, size: int, network: Factory[FFN] = FeedForward):
         super().__init__()
         self.dim, self.network = size, network(size)
 
@@ -31,14 +31,14 @@ class MixFeatures(Layer):
         return self.network(x, mask), None
 
 
-class Fixed(Layer):
+class FixedLengthLayer(Layer):
     """A layer over exactly `length` positions: `mix` maps (B, n, D) → (B, n, D)."""
 
     causal = False
 
     def __init__(self, size: int, length: int):
         super().__init__()
-        need(length > 0, f"mixing over tokens needs a length of at least 1, not {length}")
+        require(length > 0, f"mixing over tokens needs a length of at least 1, not {length}")
         self.dim, self.context = size, length
 
     def start(self, batch: int, memory: Memory | None = None) -> None:
@@ -49,9 +49,9 @@ class Fixed(Layer):
 
     def forward(self, x: Tensor, state: None = None, mask: Tensor | None = None) -> tuple[Tensor, None]:
         total = x.shape[1]
-        x, mask, back = front(x, mask)
+        x, mask, back = left_align(x, mask)
         longest = total if mask is None or not len(mask) else int(masks.lengths(mask).max())
-        need(
+        require(
             longest <= self.context,
             f"{type(self).__name__} is made for sentences of {self.context} tokens and refuses one of {longest}: shorten it, train with a "
             f"larger length, or mix with MixFeatures, a convolution, recurrence or attention, which take any length",
@@ -60,13 +60,13 @@ class Fixed(Layer):
         y = self.mix(
             F.pad(x, (0, 0, 0, self.context - total))
         )  # (B, n, D); a negative amount cuts padding off
-        return turned(F.pad(y, (0, 0, 0, total - self.context)), back), None
+        return gather_steps(F.pad(y, (0, 0, 0, total - self.context)), back), None
 
 
-class MixAll(Fixed):
+class MixAll(FixedLengthLayer):
     """[y₁; …; y_n] = f([x₁; …; x_n]):   f: np → np mixes all features of all tokens   [C1]. It refuses a longer sentence [C5]."""
 
-    def __init__(self, size: int, length: int, network: Make[Forward] = FeedForward):
+    def __init__(self, size: int, length: int, network: Factory[FFN] = FeedForward):
         super().__init__(size, length)
         self.network = network(length * size)
 
@@ -74,11 +74,11 @@ class MixAll(Fixed):
         return self.network(x.flatten(1)[:, None])[:, 0].view(x.shape)  # over (B, 1, n p)
 
 
-class MixTokens(Fixed):
+class MixTokens(FixedLengthLayer):
     """Yᵀ = f(Xᵀ):   tokens stacked and transposed, (p, n), so f: n → n mixes one feature over all tokens   [C3]. It refuses a longer
     sentence [C5]."""
 
-    def __init__(self, size: int, length: int, network: Make[Forward] = FeedForward):
+    def __init__(self, size: int, length: int, network: Factory[FFN] = FeedForward):
         super().__init__(size, length)
         self.network = network(length)
 
@@ -93,9 +93,9 @@ class MixerBlock(nn.Module):
         self,
         size: int,
         length: int,
-        tokens: Make[Forward],
-        features: Make[Forward],
-        norm: Make[Norm],
+        tokens: Factory[FFN],
+        features: Factory[FFN],
+        norm: Factory[Norm],
         dropout: float,
     ):
         super().__init__()
@@ -108,7 +108,7 @@ class MixerBlock(nn.Module):
         return x + self.dropout(self.features(self.features_norm(x)))
 
 
-class Mixer(Fixed):
+class Mixer(FixedLengthLayer):
     """MLP-Mixer (Tolstikhin et al.): blocks that mix tokens, then features, and a last norm   [C4, L12]. Its patches are our tokens."""
 
     def __init__(
@@ -116,13 +116,13 @@ class Mixer(Fixed):
         size: int,
         length: int,
         layers: int = 4,
-        tokens: Make[Forward] = FeedForward,
-        features: Make[Forward] = FeedForward,
-        norm: Make[Norm] = LayerNorm,
+        tokens: Factory[FFN] = FeedForward,
+        features: Factory[FFN] = FeedForward,
+        norm: Factory[Norm] = LayerNorm,
         dropout: float = 0.0,
     ):
         super().__init__(size, length)
-        need(layers > 0, f"a Mixer needs at least one layer, not {layers}")
+        require(layers > 0, f"a Mixer needs at least one layer, not {layers}")
         self.blocks = nn.ModuleList(
             MixerBlock(size, length, tokens, features, norm, dropout) for _ in range(layers)
         )

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn.fast import fast
+from seqloom.fused.dispatch import fused_enabled
 
 
 class Norm(nn.Module):
@@ -26,7 +26,7 @@ class LayerNorm(Norm):
         self.bias = nn.Parameter(torch.zeros(dim)) if affine else None
 
     def forward(self, x: Tensor) -> Tensor:
-        if fast():
+        if fused_enabled():
             return F.layer_norm(x, (self.dim,), self.gain, self.bias, self.epsilon)
         centred = x - x.mean(-1, keepdim=True)
         y = centred / (centred.square().mean(-1, keepdim=True) + self.epsilon).sqrt()
@@ -42,6 +42,6 @@ class RMSNorm(Norm):
         self.gain = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:
-        if fast():
+        if fused_enabled():
             return F.rms_norm(x, (self.dim,), self.gain, self.epsilon)
         return self.gain * x / (x.square().mean(-1, keepdim=True) + self.epsilon).sqrt()

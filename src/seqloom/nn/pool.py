@@ -5,12 +5,15 @@ Attention that a decoder asks at each step is `Pooling` in attention.py.
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
-from seqloom.nn.layer import Memory, need
-from seqloom.nn.thought import thought
+from seqloom.nn.layer import Memory, require
+
+InitFrom = Literal["last", "first", "mean"]
 
 
 class Pool(nn.Module):
@@ -18,7 +21,7 @@ class Pool(nn.Module):
 
     def __init__(self, size: int):
         super().__init__()
-        need(size > 0, f"a pool reads vectors of at least one number, not {size}")
+        require(size > 0, f"a pool reads vectors of at least one number, not {size}")
         self.dim = size
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -33,7 +36,7 @@ class LastPool(Pool):
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return thought(Memory(x, mask), "last")
+        return summarize(Memory(x, mask), "last")
 
 
 class FirstPool(Pool):
@@ -43,7 +46,7 @@ class FirstPool(Pool):
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return thought(Memory(x, mask), "first")
+        return summarize(Memory(x, mask), "first")
 
 
 class EndsPool(Pool):
@@ -54,18 +57,18 @@ class EndsPool(Pool):
 
     def __init__(self, size: int):
         super().__init__(size)
-        need(size % 2 == 0, f"two directions have equal halves: {size} is odd")
+        require(size % 2 == 0, f"two directions have equal halves: {size} is odd")
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         ahead, back = x.chunk(2, -1)
-        return torch.cat([thought(Memory(ahead, mask), "last"), thought(Memory(back, mask), "first")], -1)
+        return torch.cat([summarize(Memory(ahead, mask), "last"), summarize(Memory(back, mask), "first")], -1)
 
 
 class MeanPool(Pool):
     """y = 1/n Σₜ xₜ   [T2, D-25]"""
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return thought(Memory(x if mask is None else x.masked_fill(~mask[..., None], 0), mask), "mean")
+        return summarize(Memory(x if mask is None else x.masked_fill(~mask[..., None], 0), mask), "mean")
 
 
 class MaxPool(Pool):
@@ -95,4 +98,25 @@ class AttendPool(Pool):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = x if mask is None else x.masked_fill(~mask[..., None], 0)
         scores = self.query(self.project(x).tanh())[..., 0]  # (B, T)
-        return torch.einsum("bt,btd->bd", masks.softmax(scores, mask), x)
+        return torch.einsum("bt,btd->bd", masks.masked_softmax(scores, mask), x)
+
+
+def summarize(memory: Memory, read: InitFrom) -> Tensor:
+    """The memory as one vector: at the last real token, where an encoder that reads left to right ends; at the first, where one that
+    reads right to left does; or the mean. 0 where there is no token: (B, S, M) → (B, M)."""
+    values, mask = memory
+    batch, length, size = values.shape
+    mask = torch.ones(batch, length, dtype=torch.bool, device=values.device) if mask is None else mask
+    if read == "mean":
+        real = mask.to(values.dtype)
+        return torch.einsum("bsm,bs->bm", values, real) / real.sum(1, keepdim=True).clamp(min=1)
+    if not length:
+        return values.new_zeros(batch, size)
+    place = torch.arange(length, device=values.device)
+    chosen = (
+        torch.where(mask, place, -1).amax(1)
+        if read == "last"
+        else torch.where(mask, place, length - 1).amin(1)
+    )  # (B,)
+    vector = values.gather(1, chosen.clamp(min=0)[:, None, None].expand(-1, 1, size))[:, 0]
+    return vector.masked_fill(~mask.any(1, keepdim=True), 0)

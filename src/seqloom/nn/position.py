@@ -13,27 +13,28 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from seqloom.fused.dispatch import fused_enabled
+from seqloom.fused.rotary import apply_rotary, rotary_table
 from seqloom.nn import mask as masks
-from seqloom.nn.fast import fast
-from seqloom.nn.kept import Kept, room
-from seqloom.nn.layer import Make, need
-from seqloom.nn.stretch import Stretch
-from seqloom.nn.turn import table, turn
+from seqloom.nn.layer import Factory, require
+from seqloom.nn.memo import Memo, next_power_of_two
 
-Places = slice | Tensor
+Positions = slice | Tensor
 """The positions of a call's tokens, counted from 0: a slice where all rows agree, else (T,) or (B, T). Either picks rows of a table."""
 
 Layout = Literal["interleaved", "halves"]
 
 
-def end(places: Places) -> int:
+def last_position(places: Positions) -> int:
     """One more than the last position."""
     if isinstance(places, slice):
         return places.stop
     return int(places.max()) + 1 if places.numel() else 0
 
 
-def walk(seen: Tensor | None, mask: Tensor | None, batch: int, length: int, device: torch.device) -> Tensor:
+def positions_after(
+    seen: Tensor | None, mask: Tensor | None, batch: int, length: int, device: torch.device
+) -> Tensor:
     """The position of each token after `seen` real ones (B,): (T,) where all rows agree at their real tokens, else (B, T)."""
     level = seen is None or not batch or bool((seen == seen[0]).all())
     if level and (mask is None or masks.right_padded(mask)):
@@ -60,11 +61,11 @@ class Position(nn.Module):
     def check(self, key: int) -> None:
         """Refuses keys of a size that it cannot work with."""
 
-    def embed(self, x: Tensor, places: Places) -> Tensor:
+    def embed(self, x: Tensor, places: Positions) -> Tensor:
         """x is (B, T, D)."""
         return x
 
-    def rotate(self, x: Tensor, places: Places) -> Tensor:
+    def rotate(self, x: Tensor, places: Positions) -> Tensor:
         """x is (B, T, H, K): queries and keys alike."""
         return x
 
@@ -87,9 +88,9 @@ class Sinusoidal(Position):
         self, dim: int, heads: int = 1, base: float = 10000.0, layout: Layout = "interleaved", first: int = 0
     ):
         super().__init__(dim, heads)
-        need(dim % 2 == 0, f"sinusoidal positions need an even size, not {dim}")
-        need(base > 0, f"the base of sinusoidal positions must be above 0, not {base}")
-        self.base, self.layout, self.first, self.kept = base, layout, first, Kept()
+        require(dim % 2 == 0, f"sinusoidal positions need an even size, not {dim}")
+        require(base > 0, f"the base of sinusoidal positions must be above 0, not {base}")
+        self.base, self.layout, self.first, self.kept = base, layout, first, Memo()
 
     @property
     def frequency(self) -> Tensor:
@@ -105,16 +106,16 @@ class Sinusoidal(Position):
             else torch.stack([sine, cosine], -1).flatten(-2)
         )  # (…, T, D)
 
-    def code(self, places: Places, like: Tensor | None = None) -> Tensor:
+    def code(self, places: Positions, like: Tensor | None = None) -> Tensor:
         """The vectors of the places, in the type of `like`: (…, T, D)."""
         like = torch.empty(0) if like is None else like
-        length = room(end(places))
+        length = next_power_of_two(last_position(places))
         table = self.kept(
             (length, like.dtype, like.device), lambda: self.waves(torch.arange(length)).to(like)
         )
         return table[places]
 
-    def embed(self, x: Tensor, places: Places) -> Tensor:
+    def embed(self, x: Tensor, places: Positions) -> Tensor:
         return x + self.code(places, x)
 
 
@@ -123,12 +124,12 @@ class Learned(Position):
 
     def __init__(self, dim: int, heads: int = 1, length: int = 1024):
         super().__init__(dim, heads)
-        need(length > 0, f"learned positions need a length of at least 1, not {length}")
+        require(length > 0, f"learned positions need a length of at least 1, not {length}")
         self.table = nn.Parameter(torch.randn(length, dim) * 0.02)
         self.context = length
 
-    def code(self, places: Places, like: Tensor | None = None) -> Tensor:
-        if (longest := end(places)) > self.context:
+    def code(self, places: Positions, like: Tensor | None = None) -> Tensor:
+        if (longest := last_position(places)) > self.context:
             raise ValueError(
                 f"a sequence of {longest} positions is longer than the {self.context} learned ones: "
                 f"shorten it, or train with a larger position.length, or with Sinusoidal, Rotary or ALiBi"
@@ -137,23 +138,23 @@ class Learned(Position):
             self.table[places] if isinstance(places, slice) else nn.functional.embedding(places, self.table)
         )
 
-    def embed(self, x: Tensor, places: Places) -> Tensor:
+    def embed(self, x: Tensor, places: Positions) -> Tensor:
         return x + self.code(places)
 
 
 class Concatenated(Position):
     """[x; p]   [H5, D-13]: the code of another scheme beside the features instead of on top of them; the model is `width` wider."""
 
-    def __init__(self, dim: int, heads: int = 1, width: int = 32, code: Make[Position] = Sinusoidal):
+    def __init__(self, dim: int, heads: int = 1, width: int = 32, code: Factory[Position] = Sinusoidal):
         super().__init__(dim + width, heads)
         self.inner = code(width, heads)
-        need(
+        require(
             hasattr(self.inner, "code"),
             f"{type(self.inner).__name__} has no vector to concatenate: use Sinusoidal or Learned",
         )
         self.context = self.inner.context
 
-    def embed(self, x: Tensor, places: Places) -> Tensor:
+    def embed(self, x: Tensor, places: Positions) -> Tensor:
         return torch.cat([x, self.inner.code(places, x).expand(*x.shape[:2], -1)], -1)  # (B, T, D + width)
 
 
@@ -173,15 +174,15 @@ class Rotary(Position):
         base: float = 10000.0,
         layout: Layout = "interleaved",
         theta: float | None = None,
-        stretch: Make[Stretch] | None = None,
+        stretch: Factory[RotaryScaling] | None = None,
     ):
         super().__init__(dim, heads)
-        need(base > 0, f"the base of rotary positions must be above 0, not {base}")
-        self.base, self.layout, self.theta, self.kept = base, layout, theta, Kept()
+        require(base > 0, f"the base of rotary positions must be above 0, not {base}")
+        self.base, self.layout, self.theta, self.kept = base, layout, theta, Memo()
         self.stretch = None if stretch is None else stretch()
 
     def check(self, key: int) -> None:
-        need(
+        require(
             key % 2 == 0,
             f"rotary positions need an even head size, not {key}, since they turn pairs: choose other heads, or another key",
         )
@@ -192,14 +193,16 @@ class Rotary(Position):
         theta = theta if self.theta is None else torch.full_like(theta, self.theta)
         return places[..., None] * (theta if self.stretch is None else self.stretch(theta))
 
-    def rotate(self, x: Tensor, places: Places) -> Tensor:
-        size, length, halves = x.shape[-1], room(end(places)), self.layout == "halves"
-        if fast() and x.dtype in (torch.float32, torch.float64):
+    def rotate(self, x: Tensor, places: Positions) -> Tensor:
+        size, length, halves = x.shape[-1], next_power_of_two(last_position(places)), self.layout == "halves"
+        if fused_enabled() and x.dtype in (torch.float32, torch.float64):
             tables = self.kept(
                 (length, size, x.dtype, x.device),
-                lambda: table(self.angles(torch.arange(length, device=x.device), size), x.dtype, halves),
+                lambda: rotary_table(
+                    self.angles(torch.arange(length, device=x.device), size), x.dtype, halves
+                ),
             )
-            return turn(x, tuple(table[places] for table in tables))
+            return apply_rotary(x, tuple(table[places] for table in tables))
         angle = self.angles(torch.arange(length, device=x.device)[places], size).unsqueeze(
             -2
         )  # (T, 1, K/2) or (B, T, 1, K/2)
@@ -214,7 +217,7 @@ class ALiBi(Position):
 
     def __init__(self, dim: int, heads: int = 1, slope: float | None = None):
         super().__init__(dim, heads)
-        need(slope is None or slope > 0, f"the slope of ALiBi must be above 0, not {slope}")
+        require(slope is None or slope > 0, f"the slope of ALiBi must be above 0, not {slope}")
         self.slopes = slopes(heads) if slope is None else [slope] * heads
 
     def bias(self, queries: Tensor, keys: Tensor) -> Tensor:
@@ -231,3 +234,42 @@ def slopes(heads: int) -> list[float]:
     power = 2 ** math.floor(math.log2(heads))
     first = [2 ** (-8 * h / power) for h in range(1, power + 1)]
     return first + [2 ** (-4 * h / power) for h in range(1, 2 * (heads - power), 2)]
+
+
+class RotaryScaling(nn.Module):
+    """Changes the angles of a step: θ (K/2,) → θ' (K/2,)."""
+
+    def forward(self, theta: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class Interpolated(RotaryScaling):
+    """θ' = θ / factor: positions are squeezed into the trained length."""
+
+    def __init__(self, factor: float):
+        super().__init__()
+        require(factor > 0, f"the factor of a stretch must be above 0, not {factor}")
+        self.factor = factor
+
+    def forward(self, theta: Tensor) -> Tensor:
+        return theta / self.factor
+
+
+class Banded(RotaryScaling):
+    """θ' = s θ + (1 - s) θ / factor,   s = (n - low) / (high - low) within 0 … 1,   n = length θ / 2π, the turns within `length` (Llama 3)
+
+    Turns that come round at least `high` times in the trained length stay; those that come round at most `low` times are slowed.
+    """
+
+    def __init__(self, factor: float, low: float, high: float, length: int):
+        super().__init__()
+        require(
+            factor > 0 and length > 0,
+            f"a stretch needs a factor and a length above 0, not {factor} and {length}",
+        )
+        require(0 <= low < high, f"a banded stretch needs low below high, not {low} and {high}")
+        self.factor, self.low, self.high, self.length = factor, low, high, length
+
+    def forward(self, theta: Tensor) -> Tensor:
+        share = ((self.length * theta / (2 * math.pi) - self.low) / (self.high - self.low)).clamp(0, 1)
+        return torch.lerp(theta / self.factor, theta, share)

@@ -13,13 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn.embedding import Embedding, Output, Readout
-from seqloom.nn.fast import fast
-from seqloom.nn.layer import need
-from seqloom.nn.linear import Linear, compiled
+from seqloom.fused.dispatch import fused_enabled, kernels_available, load_kernels
+from seqloom.nn.embedding import Embedding
+from seqloom.nn.layer import require
+from seqloom.nn.linear import Linear
+from seqloom.nn.output import Output, OutputLayer
 
 PANEL = 16  # rows that stand together
-TOP = 127
+INT8_MAX = 127
 
 
 class Int8Linear(nn.Module):
@@ -31,15 +32,15 @@ class Int8Linear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None = None):
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        need(
+        require(
             self.in_features % 2 == 0,
             f"rows of {self.in_features} numbers cannot be paired: quantise matrices with an even number of columns",
         )
-        scales = weight.detach().float().abs().amax(1) / TOP
+        scales = weight.detach().float().abs().amax(1) / INT8_MAX
         whole = (
             (weight.detach().float() / scales.clamp(min=1e-38)[:, None])
             .round()
-            .clamp(-TOP, TOP)
+            .clamp(-INT8_MAX, INT8_MAX)
             .to(torch.int8)
         )
         beyond = -self.out_features % PANEL
@@ -67,7 +68,7 @@ class Int8Linear(nn.Module):
 
     def rounded(self, x: Tensor) -> Tensor:
         """x̂"""
-        most = min(2**15 - 1, (2**31 - 1) // (TOP * self.in_features))
+        most = min(2**15 - 1, (2**31 - 1) // (INT8_MAX * self.in_features))
         top = x.abs().amax(-1, keepdim=True)
         factor = (
             top.new_tensor(most) / top
@@ -78,12 +79,19 @@ class Int8Linear(nn.Module):
         columns, size = self.out_features, self.in_features
         rows = x.numel() // size
         learns = torch.is_grad_enabled() and x.requires_grad
-        if learns or not (rows and x.dtype is torch.float32 and x.device.type == "cpu" and fast()):
+        if learns or not (
+            rows
+            and x.dtype is torch.float32
+            and x.device.type == "cpu"
+            and fused_enabled()
+            and kernels_available()
+        ):
             bias = None if self.bias is None else self.bias[:columns].to(x.dtype)
             return F.linear(self.rounded(x), self.weight.to(x.dtype), bias)
-        (few, threads), x, y = compiled(), x.contiguous(), x.new_empty(*x.shape[:-1], columns)
-        bias, work = self.nothing if self.bias is None else self.bias, threads.work(few.byte_work)
-        few.multiply_bytes(
+        host, kernels = load_kernels("host"), load_kernels("small_gemm")
+        x, y = x.contiguous(), x.new_empty(*x.shape[:-1], columns)
+        bias, work = self.nothing if self.bias is None else self.bias, host.c_address(kernels.int8_worker)
+        kernels.gemm_int8(
             work,
             rows,
             columns,
@@ -93,12 +101,12 @@ class Int8Linear(nn.Module):
             bias.data_ptr(),
             y.data_ptr(),
             self.scales.data_ptr(),
-            threads.threads(),
+            host.num_threads(),
         )
         return y
 
 
-class Int8Output(Readout):
+class Int8Output(OutputLayer):
     """logits = Ê h + b, as Output with its table in bytes."""
 
     def __init__(self, output: Output, product: Int8Linear):
@@ -125,7 +133,7 @@ class Int8Embedding(nn.Module):
 def quantize(model: nn.Module, kind: str = "int8") -> list[str]:
     """Puts the matrices of linear maps, outputs and embeddings into bytes, in place, one that is shared once. Gives the names of the matrices
     that stay as they were. The model can then no longer learn."""
-    need(kind == "int8", f"weights can be quantised to int8, not {kind!r}")
+    require(kind == "int8", f"weights can be quantised to int8, not {kind!r}")
     made: dict[int, Int8Linear] = {}
 
     def product(weight: Tensor, bias: Tensor | None) -> Int8Linear:
@@ -144,7 +152,7 @@ def quantize(model: nn.Module, kind: str = "int8") -> list[str]:
             for name, part in list(
                 parent._modules.items()
             ):  # named_children leaves out what stands at two places
-                if type(part) is wanted and size(part) % 2 == 0:
+                if type(part) is wanted and in_dim(part) % 2 == 0:
                     if id(part) not in new:
                         new[id(part)] = kinds[wanted](part)
                         new[id(part)].train(part.training)
@@ -153,5 +161,5 @@ def quantize(model: nn.Module, kind: str = "int8") -> list[str]:
     return [name for name, weight in model.named_parameters() if weight.dim() > 1]
 
 
-def size(part: nn.Module) -> int:
+def in_dim(part: nn.Module) -> int:
     return part.weight.shape[1] if isinstance(part, Linear) else part.table.shape[1]

@@ -10,19 +10,20 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from seqloom.fused.dispatch import fused_enabled, supports
+from seqloom.fused.recurrence import RecurrentDropout, recurrence
 from seqloom.nn import mask as masks
 from seqloom.nn.cells import LSTM, Cell
 from seqloom.nn.cells import LSTMState as LSTMState
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.fast import fast
-from seqloom.nn.fused import Noise, able, sweep
-from seqloom.nn.layer import Layer, Make, Memory, need
-from seqloom.nn.state import State, merge
+from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.mask import real_first_order
+from seqloom.nn.state import State, where_real
 
 Gates = dict[str, Tensor]
 
 
-class Direction(nn.Module):
+class UnrolledCell(nn.Module):
     """A cell unrolled over time, left to right or right to left: y = (h₁, …, h_T).
 
     Variational dropout: the products read m ⊙ hₜ₋₁ / (1 - p), one mask m for all steps of a call (Gal and Ghahramani). Zoneout: each entry of
@@ -31,7 +32,7 @@ class Direction(nn.Module):
 
     def __init__(self, cell: Cell, backward: bool = False, variational: float = 0.0, zoneout: float = 0.0):
         super().__init__()
-        need(0 <= zoneout < 1, f"zoneout must be at least 0 and below 1, not {zoneout}")
+        require(0 <= zoneout < 1, f"zoneout must be at least 0 and below 1, not {zoneout}")
         self.cell, self.backward, self.zoneout = cell, backward, zoneout
         self.drop = Dropout(variational)
 
@@ -48,17 +49,17 @@ class Direction(nn.Module):
             return x.new_zeros(x.shape[0], 0, self.cell.dim), {}, state
         order = None
         if self.backward or (mask is not None and not masks.right_padded(mask)):
-            order = reading_order(x, mask, self.backward)
+            order = real_first_order(x, mask, self.backward)
             x = x.gather(1, order[..., None].expand_as(x))
             mask = None if mask is None else mask.gather(1, order)
         noise, gates = self.noise(x, state), {}
         quick = (
-            fast() and not looking and x.shape[1] > 1
+            fused_enabled() and not looking and x.shape[1] > 1
         )  # one step has nothing to fuse, and no time to get ready
         if quick and self.cell.sweep and not noise:
             y, state = self.cell.sweep(x, state, mask)
-        elif quick and self.cell.kernel and able(x, *self.cell.parameters(), *state):
-            y, state = sweep(self.cell, x, state, mask, noise)
+        elif quick and self.cell.kernel and supports(x, *self.cell.parameters(), *state):
+            y, state = recurrence(self.cell, x, state, mask, noise)
         else:
             y, gates, state = self.unroll(x, state, mask, noise, looking)
         if order is not None:
@@ -69,18 +70,18 @@ class Direction(nn.Module):
             )
         return y, gates, state
 
-    def noise(self, x: Tensor, state: State) -> Noise:
+    def noise(self, x: Tensor, state: State) -> RecurrentDropout:
         if not self.training:
-            return Noise(zone=self.zoneout)
+            return RecurrentDropout(zone=self.zoneout)
         zone: Tensor | float = 0.0
         if self.zoneout:
             zone = (torch.rand(len(state), x.shape[1], *state[0].shape, device=x.device) < self.zoneout).to(
                 x.dtype
             )
-        return Noise(self.drop(torch.ones_like(state[0])) if self.drop.rate else None, zone)
+        return RecurrentDropout(self.drop(torch.ones_like(state[0])) if self.drop.rate else None, zone)
 
     def unroll(
-        self, x: Tensor, state: State, mask: Tensor | None, noise: Noise, looking: bool
+        self, x: Tensor, state: State, mask: Tensor | None, noise: RecurrentDropout, looking: bool
     ) -> tuple[Tensor, Gates, State]:
         """The plain loop: at padding the state stays and the output is 0."""
         outputs, values = [], []
@@ -97,19 +98,11 @@ class Direction(nn.Module):
                 zone = noise.zone_at(t, old)
                 after = type(state)(*(zone * old + (1 - zone) * new))
             outputs.append(after[0] if mask is None else after[0] * mask[:, t, None])
-            state = after if mask is None else merge(mask[:, t], after, state)
+            state = after if mask is None else where_real(mask[:, t], after, state)
         gates = (
             {name: torch.stack([value[name] for value in values], 1) for name in values[0]} if looking else {}
         )
         return torch.stack(outputs, 1), gates, state
-
-
-def reading_order(x: Tensor, mask: Tensor | None, backward: bool) -> Tensor:
-    """The order in which a direction reads the positions, real tokens first, padding last: (B, T)."""
-    batch, length, _ = x.shape
-    place = torch.arange(length, device=x.device).expand(batch, length)
-    key = length - 1 - place if backward else place
-    return (key if mask is None else torch.where(mask, key, length + place)).argsort(1)
 
 
 class RNN(Layer):
@@ -124,7 +117,7 @@ class RNN(Layer):
         self,
         size: int,
         dim: int | None = None,
-        cell: Make[Cell] = LSTM,
+        cell: Factory[Cell] = LSTM,
         layers: int = 1,
         direction: Literal["forward", "backward", "both"] = "forward",
         residual: bool = False,
@@ -135,8 +128,8 @@ class RNN(Layer):
         super().__init__()
         dim = dim or size
         ways = {"forward": [False], "backward": [True], "both": [False, True]}
-        need(direction in ways, f"direction must be forward, backward or both, not {direction!r}")
-        need(
+        require(direction in ways, f"direction must be forward, backward or both, not {direction!r}")
+        require(
             layers > 0 and dim > 0,
             f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
         )
@@ -148,7 +141,7 @@ class RNN(Layer):
         )
         sizes = [size] + [self.dim] * (layers - 1)
         self.layers = nn.ModuleList(
-            nn.ModuleList(Direction(cell(s, dim), way, variational, zoneout) for way in ways[direction])
+            nn.ModuleList(UnrolledCell(cell(s, dim), way, variational, zoneout) for way in ways[direction])
             for s in sizes
         )
         self.dropout, self.variational = Dropout(dropout), Dropout(variational)

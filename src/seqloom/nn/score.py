@@ -7,6 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from seqloom.nn import mask as masks
+
 
 class Score(nn.Module):
     """s = score(q, k):  (B, H, T, K), (B, H, S, K) → (B, H, T, S). `scale` is set where s = scale · query(q)·k, which fused attention knows."""
@@ -66,3 +68,32 @@ class Additive(Score):
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return (q.unsqueeze(-2) + k.unsqueeze(-3)).tanh() @ self.vector  # (B, H, T, S, K) → (B, H, T, S)
+
+
+class AttentionWeights(nn.Module):
+    """α = weights(s) over the visible keys:  (B, H, T, S) → (B, H, T, S), 0 where a key is not visible. The scores may be used up.
+    `fused` where torch knows it."""
+
+    fused = False
+
+    def __init__(self) -> None:
+        super().__init__()  # no sizes: configs read this signature
+
+    def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
+        raise NotImplementedError
+
+
+class Softmax(AttentionWeights):
+    """αⱼ = exp(sⱼ) / Σ exp(s)   [F9, D-9]: a distribution; all zeros where nothing is visible"""
+
+    fused = True
+
+    def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
+        return masks.masked_softmax(scores, visible)
+
+
+class Raw(AttentionWeights):
+    """αⱼ = sⱼ   [F5, D-9]: the scores themselves, which sum to anything"""
+
+    def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
+        return scores if visible is None else scores.masked_fill(~visible, 0)

@@ -30,14 +30,14 @@ def map_state(change: Callable[[Tensor], Tensor], state: State) -> State:
     return state
 
 
-def tensors(state: State) -> Iterator[Tensor]:
+def state_tensors(state: State) -> Iterator[Tensor]:
     """Every tensor of the tree, in order."""
     found: list[Tensor] = []
     map_state(lambda tensor: found.append(tensor) or tensor, state)
     yield from found
 
 
-class Rows:
+class RowSelection:
     """The change that picks batch rows. A node that maps itself may look at `rows` and do so without touching its tensors; what several
     layers would make alike is made `once`."""
 
@@ -58,7 +58,7 @@ class Rows:
 
 def select(state: State, rows: Tensor) -> State:
     """The state of the given batch rows, in that order, repeats allowed: one beam step."""
-    return map_state(Rows(rows), state)
+    return map_state(RowSelection(rows), state)
 
 
 def detach(state: State) -> State:
@@ -66,15 +66,15 @@ def detach(state: State) -> State:
     return map_state(Tensor.detach, state)
 
 
-def merge(real: Tensor, new: State, old: State) -> State:
+def where_real(real: Tensor, new: State, old: State) -> State:
     """The new state in the rows where `real` (B,) holds, the old one elsewhere."""
-    before = tensors(old)
+    before = state_tensors(old)
     return map_state(
         lambda tensor: torch.where(real.view(-1, *[1] * (tensor.dim() - 1)), tensor, next(before)), new
     )
 
 
-def fill(state: State, values: list[Tensor]) -> State:
+def with_tensors(state: State, values: list[Tensor]) -> State:
     """The same tree holding `values` in the order of `tensors`."""
     rest = iter(values)
     return map_state(lambda _: next(rest), state)

@@ -1,10 +1,10 @@
 """What is learnt: one function for each objective."""
 
-from seqloom.objectives.labels import classification, regression, spans, tagging
+from seqloom.objectives.bidirectional import two_way
+from seqloom.objectives.labelled import classification, regression, spans, tagging
 from seqloom.objectives.likelihood import next_token, translation
 from seqloom.objectives.masked import masked
 from seqloom.objectives.reward import mixed
-from seqloom.objectives.twoway import two_way
 
 __all__ = [
     "classification",

@@ -5,25 +5,25 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import nn
 
-from seqloom.data.masked import Cloze
-from seqloom.nn.layer import need
+from seqloom.batches.masked import MaskedBatch
+from seqloom.nn.layer import require
 from seqloom.nn.state import State
-from seqloom.objectives.likelihood import Result, collected, cross_entropy, joined
+from seqloom.objectives.likelihood import Result, add_aux_losses, collecting_aux_losses, token_loss
 
 
-def masked(model: nn.Module, batch: Cloze, state: State = None, follows: float = 1.0) -> Result:
+def masked(model: nn.Module, batch: MaskedBatch, state: State = None, follows: float = 1.0) -> Result:
     """ℓ = Σ over picked t of -ln P(wₜ | the text with gaps)   [I1, X17],   and where rows are pairs  + follows · n · mean -ln P(B goes on from A),
     n the number of picked tokens: the sum of the two means that BERT learns.
 
     In use it also counts the picked tokens that the model guesses `right`, and of the `pairs` those it has `told` apart.
     """
-    with collected(model) as losses:
+    with collecting_aux_losses(model) as losses:
         h, _ = model.features(batch.ids)
-    loss, numbers = joined(*cross_entropy(model, h, batch.targets, batch.mask, 0.0), losses, batch)
+    loss, numbers = add_aux_losses(*token_loss(model, h, batch.targets, batch.mask, 0.0), losses, batch)
     if not model.training:
         numbers["right"] = int((model.output(h[batch.mask]).argmax(-1) == batch.targets[batch.mask]).sum())
     if batch.follows is not None:
-        need(
+        require(
             getattr(model, "pooler", None) is not None,
             "pairs of segments need a model that tells them apart: say model.pooler=Pooler",
         )

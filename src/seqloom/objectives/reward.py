@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from seqloom.data.batch import Pair
-from seqloom.generate import Sample, complete
+from seqloom.batches.batch import PairBatch
+from seqloom.decoding import RandomSampler, generate_batch
 from seqloom.measure.gleu import gleu
 from seqloom.nn.state import State, select
-from seqloom.objectives.likelihood import Result, cross_entropy
+from seqloom.objectives.likelihood import Result, token_loss
 
 
 def mixed(
     model: nn.Module,
-    batch: Pair,
+    batch: PairBatch,
     state: State = None,
     weight: float = 0.25,
     samples: int = 4,
@@ -27,12 +27,12 @@ def mixed(
     """
     start = model.start(batch.source, batch.source_mask)
     h, _ = model.features(batch.ids, start, batch.mask)
-    loss, numbers = cross_entropy(model, h, batch.targets, batch.mask, 0.0)
+    loss, numbers = token_loss(model, h, batch.targets, batch.mask, 0.0)
     if not model.training or samples < 2:
         return loss, numbers, None
     rows = torch.arange(len(batch.ids), device=batch.ids.device).repeat_interleave(samples)
-    drawn, rewards = draw(model, batch, rows, temperature)
-    ids, targets, mask = laid(drawn, batch.ids)
+    drawn, rewards = sample_texts(model, batch, rows, temperature)
+    ids, targets, mask = pad_decoder_batch(drawn, batch.ids)
     h, _ = model.features(ids, select(start, rows), mask)
     log_p = -model.output.nats(h, targets)  # (B · samples, T)
     sums = (log_p * mask).sum(1).view(-1, samples)
@@ -43,8 +43,8 @@ def mixed(
 
 
 @torch.no_grad()
-def draw(
-    model: nn.Module, batch: Pair, rows: Tensor, temperature: float
+def sample_texts(
+    model: nn.Module, batch: PairBatch, rows: Tensor, temperature: float
 ) -> tuple[list[list[int]], list[float]]:
     """A text for each of the rows, its end included, and its reward against the row's own target."""
     model.eval()
@@ -52,8 +52,8 @@ def draw(
     seed = int(torch.randint(2**62, ()))  # from the run's own generator, so that a resumed run draws the same
     length = int(batch.mask.sum(1).max()) * 3 // 2 + 4
     end = int(batch.targets[0, batch.mask[0].sum() - 1])  # every target ends
-    texts = complete(
-        model, first, start, pick=Sample(temperature), length=length, stop=(end,), ban=(), seed=seed
+    texts = generate_batch(
+        model, first, start, pick=RandomSampler(temperature), length=length, stop=(end,), ban=(), seed=seed
     )
     model.train()
     wanted = [target[real].tolist() for target, real in zip(batch.targets, batch.mask, strict=True)]
@@ -61,7 +61,7 @@ def draw(
     return drawn, [gleu(text, wanted[row]) for text, row in zip(drawn, rows.tolist(), strict=True)]
 
 
-def laid(texts: list[list[int]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def pad_decoder_batch(texts: list[list[int]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Texts as a decoder reads and predicts them: inputs, targets and which are real, padded on the right."""
     longest = max(len(text) for text in texts)
     targets = torch.tensor([text + [0] * (longest - len(text)) for text in texts], device=like.device)

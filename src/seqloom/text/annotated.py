@@ -6,7 +6,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from seqloom.text.corpus import Paths, Reader, answers
+from seqloom.text.corpus import Paths, Reader, parse_answers
 from seqloom.text.lines import blocks, lines
 
 FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
@@ -26,7 +26,7 @@ class CoNLLU(Reader):
         return () if self.column == "upos" else (self.column,)
 
     def records(self, path: str | Path) -> Iterator[tuple[list[str], list[str]]]:
-        for self.at, _, rows in nodes(path):
+        for self.at, _, rows in conllu_sentences(path):
             words, tags = zip(*((cells[1], cells[FIELDS.index(self.column)]) for cells in rows), strict=True)
             if self.column != "feats" and "_" in tags:
                 raise ValueError(
@@ -35,7 +35,7 @@ class CoNLLU(Reader):
             yield list(words), list(tags)
 
 
-def nodes(path: str | Path) -> Iterator[tuple[str, list[str], list[list[str]]]]:
+def conllu_sentences(path: str | Path) -> Iterator[tuple[str, list[str], list[list[str]]]]:
     """Of each sentence that has words: its place, its lines as they are, and the cells of each line that is a word."""
     for number, rows in sentences(lines(path)):
         if words := words_of(path, number, rows):
@@ -49,7 +49,7 @@ def words_of(path: str | Path, number: int, rows: list[str]) -> list[list[str]]:
         if row.startswith("#"):
             continue
         cells = row.split("\t")
-        kind = number_of(cells[0])
+        kind = id_type(cells[0])
         if len(cells) != len(FIELDS) or kind is None or not all(cell.strip() for cell in cells):
             raise ValueError(
                 f"{path}:{number}: the sentence from here is not CoNLL-U (line {line} is no row of 10 cells); repair it"
@@ -59,7 +59,7 @@ def words_of(path: str | Path, number: int, rows: list[str]) -> list[list[str]]:
     return words
 
 
-def number_of(cell: str) -> str | None:
+def id_type(cell: str) -> str | None:
     """What a CoNLL-U id stands for: a word (3), a range (3-4), an empty node (3.1), or nothing."""
     for mark, kind in (("-", "range"), (".", "empty")):
         first, found, second = cell.partition(mark)
@@ -72,7 +72,7 @@ def number_of(cell: str) -> str | None:
     return "word" if cell.isascii() and cell.isdigit() else None
 
 
-class Shape(NamedTuple):
+class RowShape(NamedTuple):
     """How a row of columns is made: whether tabs stand between its cells, and how many there are."""
 
     tabs: bool
@@ -92,7 +92,7 @@ class Columns(Reader):
         return self.word, self.tag, "tabs or spaces"  # what cells stand between
 
     def records(self, path: str | Path) -> Iterator[tuple[list[str], list[str]]]:
-        first = shape_of(path)
+        first = file_shape(path)
         for number, rows in sentences(lines(path)):
             self.at = f"{path}:{number}"
             found = [
@@ -104,9 +104,9 @@ class Columns(Reader):
                 words, tags = zip(*found, strict=True)
                 yield list(words), list(tags)
 
-    def pair(self, place: str, row: str, first: Shape) -> tuple[str, str] | None:
+    def pair(self, place: str, row: str, first: RowShape) -> tuple[str, str] | None:
         """The word and the tag of a row; None where it has none."""
-        if not (cells := told(row, first)):
+        if not (cells := row_cells(row, first)):
             return None
         if len(cells) < first.cells:
             raise ValueError(
@@ -133,17 +133,17 @@ def split(row: str) -> list[str]:
     )
 
 
-def shape(row: str) -> Shape:
-    return Shape("\t" in row.rstrip(" \t"), len(split(row)))
+def shape(row: str) -> RowShape:
+    return RowShape("\t" in row.rstrip(" \t"), len(split(row)))
 
 
-def shape_of(path: str | Path) -> Shape:
+def file_shape(path: str | Path) -> RowShape:
     """That of the first row that may be no comment."""
     rows = (row for row in lines(path) if row.strip() and not row.startswith(("#", "-DOCSTART-")))
     return shape(next(rows, ""))
 
 
-def told(row: str, first: Shape) -> list[str]:
+def row_cells(row: str, first: RowShape) -> list[str]:
     """The cells of a row; none where it is -DOCSTART- or a comment, which begins with # and has several cells, but not those of the first row."""
     cells = split(row)
     aside = cells[0] == "-DOCSTART-" or (row.startswith("#") and len(cells) > 1 and shape(row) != first)
@@ -152,10 +152,10 @@ def told(row: str, first: Shape) -> list[str]:
 
 def sentences(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     """(number of the first line, lines) between blank lines."""
-    return ((number, rows) for number, rows in stretches(stream) if rows[0].strip())
+    return ((number, rows) for number, rows in line_groups(stream) if rows[0].strip())
 
 
-def stretches(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+def line_groups(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     """(number of the first line, lines) of each stretch of lines with text, and of each stretch of blank ones."""
     number = 1
     for _, stretch in groupby(stream, lambda line: bool(line.strip())):
@@ -187,7 +187,7 @@ def questions(path: str | Path) -> Iterator[tuple[str, str, str, str, list[tuple
                     found = (
                         []
                         if asked.get("is_impossible")
-                        else answers(place, asked["answers"])
+                        else parse_answers(place, asked["answers"])
                         if "answers" in asked
                         else None
                     )

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from seqloom.text.lines import blocks, lines, local
+from seqloom.text.lines import blocks, lines, local_copy
 
 Paths = Sequence[str | Path]
 
@@ -33,7 +33,7 @@ class Reader:
         if not self.paths:
             raise ValueError("no file to read; give at least one path, or - for the standard input")
         for path in self.paths:
-            local(path)
+            local_copy(path)
 
     def __iter__(self) -> Iterator[tuple]:
         for path in self.paths:
@@ -51,7 +51,7 @@ class Reader:
         """SHA-256 of this reader's kind, its options and the content of its files."""
         total = hashlib.sha256(repr((type(self).__name__, self.options())).encode())
         for path in self.paths:
-            with local(path).open("rb") as file:
+            with local_copy(path).open("rb") as file:
                 total.update(hashlib.file_digest(file, "sha256").digest())
         return total.hexdigest()
 
@@ -134,7 +134,7 @@ class Table(Reader):
         if not columns:
             raise ValueError("no columns to read; give at least one, counted from 0")
         self.columns, self.separator, self.header = tuple(columns), separator, header
-        self.kinds = said(kinds, len(self.columns), "columns")
+        self.kinds = check_kinds(kinds, len(self.columns), "columns")
 
     def options(self) -> tuple:
         more = () if set(self.kinds) == {"text"} else (self.kinds,)
@@ -163,7 +163,7 @@ class Table(Reader):
             yield tuple(cells[column] for column in self.columns)
 
 
-def said(kinds: tuple[str, ...] | None, count: int, what: str) -> tuple[str, ...]:
+def check_kinds(kinds: tuple[str, ...] | None, count: int, what: str) -> tuple[str, ...]:
     """The kinds of so many fields; text where none are said."""
     kinds = ("text",) * count if kinds is None else tuple(kinds)
     if len(kinds) != count:
@@ -206,7 +206,7 @@ class JSONLines(Reader):
         if not fields:
             raise ValueError("no fields to read; give at least one name")
         self.fields = (fields,) if isinstance(fields, str) else tuple(fields)
-        self.kinds = said(kinds, len(self.fields), "fields")
+        self.kinds = check_kinds(kinds, len(self.fields), "fields")
 
     def options(self) -> tuple:
         return self.fields if set(self.kinds) == {"text"} else (self.fields, self.kinds)
@@ -242,15 +242,15 @@ def _value(place: str, field: str, value: Any, kind: str) -> Any:
     if kind in ("words", "tags") and isinstance(value, list):
         return [_value(place, field, one, "text") for one in value]
     if kind == "span":
-        return answers(place, value)
+        return parse_answers(place, value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{place}: field {field!r} is neither text nor a number; choose another field")
-    if isinstance(value, str) and not whole(value):
+    if isinstance(value, str) and not is_valid_unicode(value):
         raise ValueError(f"{place}: field {field!r} holds half a surrogate pair; write the whole character")
     return str(value)
 
 
-def answers(place: str, value: Any) -> list[tuple[int, str]]:
+def parse_answers(place: str, value: Any) -> list[tuple[int, str]]:
     """(start, text) of each answer: of {"answer_start": [n, …], "text": [answer, …]} or a list of {"answer_start": n, "text": answer}."""
     try:
         rows = (
@@ -261,7 +261,7 @@ def answers(place: str, value: Any) -> list[tuple[int, str]]:
         found = [
             (start, text)
             for start, text in rows
-            if isinstance(start, int) and isinstance(text, str) and whole(text)
+            if isinstance(start, int) and isinstance(text, str) and is_valid_unicode(text)
         ]
         if len(found) == len(value["text"] if isinstance(value, dict) else value):
             return found
@@ -272,7 +272,7 @@ def answers(place: str, value: Any) -> list[tuple[int, str]]:
     )
 
 
-def whole(text: str) -> bool:
+def is_valid_unicode(text: str) -> bool:
     """Whether no half of a surrogate pair is in a text."""
     try:
         text.isascii() or text.encode()

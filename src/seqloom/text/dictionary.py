@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from seqloom.files import write_whole
+from seqloom.files import write_atomic
 from seqloom.text.corpus import Reader
 from seqloom.text.lines import lines
 
@@ -30,11 +30,11 @@ class Dictionary(Reader):
     def records(self, path: str | Path) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(lines(path), 1):
             self.at = f"{path}:{number}"
-            if pair := entry(line, self.at):
+            if pair := parse_entry(line, self.at):
                 yield pair
 
 
-def entry(line: str, place: str) -> tuple[str, str] | None:
+def parse_entry(line: str, place: str) -> tuple[str, str] | None:
     """The word and its phonemes; None for a blank line and a comment."""
     if not line.strip() or line.startswith(";;;"):
         return None
@@ -48,7 +48,7 @@ def entry(line: str, place: str) -> tuple[str, str] | None:
     return NUMBER.sub("", word).lower(), " ".join(phonemes)
 
 
-def part(word: str) -> str:
+def split_of(word: str) -> str:
     """Which part a word belongs to: by the first byte of its SHA-256, 13 of 256 test, 13 valid, the rest train. All pronunciations of a word
     stay together, and a word stays where it is whatever is added."""
     first = hashlib.sha256(word.encode()).digest()[0]
@@ -60,8 +60,8 @@ def split(path: str | Path, folder: Path) -> dict[str, int]:
     rows: dict[str, list[str]] = {name: [] for name in PARTS}
     words: dict[str, set[str]] = {name: set() for name in PARTS}
     for number, line in enumerate(lines(path), 1):
-        if pair := entry(line, f"{path}:{number}"):
-            name = part(pair[0])
+        if pair := parse_entry(line, f"{path}:{number}"):
+            name = split_of(pair[0])
             rows[name].append(line.rstrip())
             words[name].add(pair[0])
     if not all(words.values()):
@@ -70,5 +70,5 @@ def split(path: str | Path, folder: Path) -> dict[str, int]:
         )
     folder.mkdir(parents=True, exist_ok=True)
     for name, kept in rows.items():
-        write_whole(folder / f"{name}.dict", "\n".join(kept) + "\n")
+        write_atomic(folder / f"{name}.dict", "\n".join(kept) + "\n")
     return {name: len(words[name]) for name in ("train", "valid", "test")}

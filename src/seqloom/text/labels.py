@@ -5,7 +5,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from seqloom.files import write_whole
+from seqloom.files import write_atomic
 
 
 def signature(labels: Sequence[str]) -> str:
@@ -15,7 +15,7 @@ def signature(labels: Sequence[str]) -> str:
 
 def save(labels: Sequence[str], path: str | Path) -> None:
     """Write labels as JSON, whole or not at all."""
-    write_whole(
+    write_atomic(
         path,
         json.dumps({"labels": list(labels), "signature": signature(labels)}, ensure_ascii=False, indent=1),
     )

@@ -19,7 +19,7 @@ MARK = b"\xef\xbb\xbf"  # the byte-order mark
 _spooled: dict[str, Path] = {}
 
 
-def local(path: str | Path) -> Path:
+def local_copy(path: str | Path) -> Path:
     """A regular file with the content of `path`: itself, or a copy of a stream that can be read only once (`-`, a pipe)."""
     name = str(path)
     if name in _spooled:
@@ -58,7 +58,7 @@ def blocks(path: str | Path, kept: bool = False) -> Iterator[str]:
 
     A longer line is cut before a space, or else between two characters: its first blocks do not end with a newline.
     """
-    file = local(path)
+    file = local_copy(path)
     number, rest, first = 1, b"", True
     try:
         with _open(file) as source:
@@ -66,7 +66,7 @@ def blocks(path: str | Path, kept: bool = False) -> Iterator[str]:
                 chunk = source.read(BLOCK)
                 data = rest + chunk
                 if first:
-                    data, first = _begin(path, data), False
+                    data, first = _strip_bom(path, data), False
                 if not data:
                     return
                 cut = data.rfind(b"\n") + 1 if chunk else len(data)
@@ -98,7 +98,7 @@ def lines(path: str | Path) -> Iterator[str]:
         yield "".join(begun)
 
 
-def rows(path: str | Path) -> Iterator[str]:
+def lines_with_ends(path: str | Path) -> Iterator[str]:
     """The lines of the file with the ends that they have, LF, CR LF, or none after the last, so that it can be written as it stood."""
     begun: list[str] = []
     for text in blocks(path, kept=True):
@@ -111,15 +111,15 @@ def rows(path: str | Path) -> Iterator[str]:
         yield "".join(begun)
 
 
-def ended(row: str) -> tuple[str, str]:
+def split_line_end(row: str) -> tuple[str, str]:
     """A line and its end."""
     size = len(row) - (2 if row.endswith("\r\n") else row.endswith("\n"))
     return row[:size], row[size:]
 
 
-def mark(path: str | Path) -> str:
+def byte_order_mark(path: str | Path) -> str:
     """The byte-order mark of the file, or nothing."""
-    with _open(local(path)) as file:
+    with _open(local_copy(path)) as file:
         return MARK.decode() if file.read(3) == MARK else ""
 
 
@@ -129,7 +129,7 @@ def _open(file: Path) -> BinaryIO:
     return gzip.open(file) if packed or file.suffix == ".gz" else file.open("rb")
 
 
-def _begin(path: str | Path, data: bytes) -> bytes:
+def _strip_bom(path: str | Path, data: bytes) -> bytes:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ValueError(f"{path}:1: UTF-16 text; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
     data = data.removeprefix(MARK)

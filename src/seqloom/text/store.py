@@ -22,20 +22,20 @@ import numpy as np
 import platformdirs
 from tokenizers import Tokenizer
 
-from seqloom.files import claim, claimed, fsync_folder, no_room, write_new
+from seqloom.files import disk_error, fsync_folder, is_locked, lock_folder, write_new
 from seqloom.text.corpus import Reader
-from seqloom.text.encode import Encoder
-from seqloom.text.kinds import Layout, Text, labelled
-from seqloom.text.pool import Pool
-from seqloom.text.special import Specials, specials
+from seqloom.text.encoder import RecordEncoder
+from seqloom.text.fields import RecordSchema, TextField, has_labels
+from seqloom.text.special_tokens import SpecialTokens, special_tokens
 from seqloom.text.tokenizer import signature
+from seqloom.text.workers import EncoderPool
 
 VERSION = 1
 BLOCK = 1 << 20  # characters encoded at a time
-ALONE = 3  # blocks encoded in this process before workers are worth their start
+SERIAL_BLOCKS = 3  # blocks encoded in this process before workers are worth their start
 
 
-class Field(NamedTuple):
+class Column(NamedTuple):
     """Record i is `tokens[offsets[i]:offsets[i + 1]]`, written with `bytes[i + 1] - bytes[i]` bytes of UTF-8 (<eos> not counted)."""
 
     tokens: np.ndarray  # (N,) uint16 or uint32 for ids
@@ -49,16 +49,16 @@ class Store:
 
     def __init__(
         self,
-        fields: Sequence[Field],
+        fields: Sequence[Column],
         digest: str,
         vocabulary: int = 0,
         names: Sequence[str] | None = None,
-        specials: Specials = Specials(),
+        specials: SpecialTokens = SpecialTokens(),
     ):
         self.fields, self.digest, self.vocabulary, self.specials = tuple(fields), digest, vocabulary, specials
         self.names = ("text",) * len(self.fields) if names is None else tuple(names)
 
-    def columns(self, name: str) -> list[Field]:
+    def columns(self, name: str) -> list[Column]:
         """The columns of that name."""
         return [field for field, own in zip(self.fields, self.names, strict=True) if own == name]
 
@@ -95,7 +95,7 @@ class Store:
             return part - part[0] if start else part
 
         fields = [
-            Field(tokens[offsets[start] : offsets[stop]], shifted(offsets), shifted(sizes))
+            Column(tokens[offsets[start] : offsets[stop]], shifted(offsets), shifted(sizes))
             for tokens, offsets, sizes in self.fields
         ]
         return Store(
@@ -122,30 +122,30 @@ def build(
     """
     tokenizers = [tokenizer] if isinstance(tokenizer, Tokenizer) else list(tokenizer)
     folder = Path(folder or platformdirs.user_cache_dir("seqloom"))
-    known = [json.dumps(list(labels))] if labelled(reader.kinds) else []
-    joined = ["joined" for one in tokenizers if Encoder(one, reader.ends).joins]
+    known = [json.dumps(list(labels))] if has_labels(reader.kinds) else []
+    joined = ["joined" for one in tokenizers if RecordEncoder(one, reader.ends).joins]
     name = " ".join(
         [str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers), *known, *joined]
     )
     digest = hashlib.sha256(name.encode()).hexdigest()
     place, vocabulary = folder / digest[:32], max(one.get_vocab_size() for one in tokenizers)
-    ids = specials(tokenizers[-1])
+    ids = special_tokens(tokenizers[-1])
     try:
         if (store := _open(place, digest, vocabulary, ids)) is not None:
             return store
         folder.mkdir(parents=True, exist_ok=True)
-        _sweep(folder)
+        _remove_stale(folder)
         temporary = folder / f".building-{uuid4().hex}"
         temporary.mkdir()
         try:
-            with claim(temporary):
-                layout = Layout(reader.kinds, tokenizers, reader.ends, labels)
+            with lock_folder(temporary):
+                layout = RecordSchema(reader.kinds, tokenizers, reader.ends, labels)
                 _write(temporary, reader, layout, _workers(workers), progress or (lambda size: None), digest)
                 _publish(temporary, place, digest)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
-        raise no_room(error, folder, "the tokenized text") from error
+        raise disk_error(error, folder, "the tokenized text") from error
     store = _open(place, digest, vocabulary, ids)
     if store is None:
         raise ValueError(
@@ -162,7 +162,9 @@ def _workers(workers: int | None) -> int:
     return workers
 
 
-def _open(place: Path, digest: str, vocabulary: int = 0, ids: Specials = Specials()) -> Store | None:
+def _open(
+    place: Path, digest: str, vocabulary: int = 0, ids: SpecialTokens = SpecialTokens()
+) -> Store | None:
     """The store at `place`, or None where there is none, or one whose files are not as long as they should be."""
     try:
         notes = json.loads((place / "store.json").read_text(encoding="utf-8"))
@@ -172,10 +174,10 @@ def _open(place: Path, digest: str, vocabulary: int = 0, ids: Specials = Special
         for index, field in enumerate(notes["fields"]):
             shapes = ((field["dtype"], field["tokens"]), ("int64", records), ("int64", records))
             fields.append(
-                Field(
+                Column(
                     *(
                         _map(place / f"{index}.{name}", *shape)
-                        for name, shape in zip(Field._fields, shapes, strict=True)
+                        for name, shape in zip(Column._fields, shapes, strict=True)
                     )
                 )
             )
@@ -192,11 +194,11 @@ def _map(path: Path, dtype: str, count: int) -> np.ndarray:
     return np.memmap(path, dtype, "r") if count else np.empty(0, dtype)
 
 
-def _sweep(folder: Path) -> None:
+def _remove_stale(folder: Path) -> None:
     """Remove what killed builds left; a build that has only just made its folder may not have claimed it yet."""
     for left in folder.glob(".building-*"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > 60 and not claimed(left):
+            if time.time() - left.stat().st_mtime > 60 and not is_locked(left):
                 shutil.rmtree(left, ignore_errors=True)
 
 
@@ -222,7 +224,7 @@ class _Output:
     """The three growing files of one field."""
 
     def __init__(self, folder: Path, index: int):
-        self.files: list[BinaryIO] = [(folder / f"{index}.{name}").open("wb") for name in Field._fields]
+        self.files: list[BinaryIO] = [(folder / f"{index}.{name}").open("wb") for name in Column._fields]
         self.ids = self.size = self.records = 0
         for file in self.files[1:]:
             file.write(np.int64(0).tobytes())
@@ -247,22 +249,27 @@ class _Output:
 
 
 def _write(
-    folder: Path, reader: Reader, layout: Layout, workers: int, progress: Callable[[int], None], digest: str
+    folder: Path,
+    reader: Reader,
+    layout: RecordSchema,
+    workers: int,
+    progress: Callable[[int], None],
+    digest: str,
 ) -> None:
     outputs: list[_Output] = []
-    pool: Pool | None = None
+    pool: EncoderPool | None = None
     waiting: deque = deque()
-    texts = [kind for kind in layout.kinds if type(kind) is Text]
+    texts = [kind for kind in layout.kinds if type(kind) is TextField]
     try:
         for number, block in enumerate(_blocks(reader, layout)):
             if not outputs:
                 outputs = [_Output(folder, index) for index in range(len(layout.names))]
-            if number == ALONE and workers > 1 and texts:
-                pool = Pool([kind.tokenizer for kind in texts], reader.ends, workers)
+            if number == SERIAL_BLOCKS and workers > 1 and texts:
+                pool = EncoderPool([kind.tokenizer for kind in texts], reader.ends, workers)
             columns = iter(outputs)
             for kind, values in zip(layout.kinds, block, strict=True):
                 own = list(islice(columns, len(kind.names)))
-                if pool is not None and type(kind) is Text:
+                if pool is not None and type(kind) is TextField:
                     waiting.append((own[0], pool.submit(texts.index(kind), values)))
                 else:
                     progress(
@@ -296,7 +303,7 @@ def _write(
     write_new(folder / "store.json", json.dumps(notes).encode())
 
 
-def _blocks(reader: Reader, layout: Layout) -> Iterator[list[list]]:
+def _blocks(reader: Reader, layout: RecordSchema) -> Iterator[list[list]]:
     """Per block of about 1 MB: for each field, its values."""
     block: list[list] = []
     size = 0
@@ -311,7 +318,9 @@ def _blocks(reader: Reader, layout: Layout) -> Iterator[list[list]]:
         yield [list(field) for field in zip(*block, strict=True)]
 
 
-def held(records: Sequence[Sequence], layout: Layout, places: Sequence[str] | None = None) -> Store:
+def in_memory_store(
+    records: Sequence[Sequence], layout: RecordSchema, places: Sequence[str] | None = None
+) -> Store:
     """A store in memory of a few records, laid out as `build` does."""
     places = places or [f"record {number}" for number in range(1, len(records) + 1)]
     rows = [layout.check(record, place) for record, place in zip(records, places, strict=True)]
@@ -319,7 +328,7 @@ def held(records: Sequence[Sequence], layout: Layout, places: Sequence[str] | No
     for kind, values in zip(layout.kinds, zip(*rows, strict=True), strict=True):
         for (tokens, counts, sizes), dtype in zip(kind.encode(list(values)), kind.dtypes, strict=True):
             fields.append(
-                Field(
+                Column(
                     np.frombuffer(tokens, dtype),
                     *(np.concatenate([[0], np.cumsum(column)]) for column in (counts, sizes)),
                 )

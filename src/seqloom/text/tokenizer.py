@@ -1,11 +1,6 @@
-"""Tokenizers: text ↔ ids (A15), each a `tokenizers.Tokenizer` that fits one `tokenizer.json`.
+"""A tokenizer whose tokens are what a regular expression matches: letters on one side and phonemes on the other, atoms of a molecule, and so on."""
 
-Each part learns from a stream of texts: `BPE(texts, size=8000)`. Ids 0–4 are always `<pad> <unk> <bos> <eos> <mask>` (A16).
-They are plain entries of the vocabulary that no text can spell: a line holding "<eos>" becomes the letters of "<eos>"; only for `Words`
-is a written `<unk>` the unknown word, because prepared corpora write it so. Tokenizers of checkpoints keep ids of their own (special.py).
-
-Left out: templates that add <bos> or <eos> by themselves. Who makes a sequence puts them there, so ids are the text and nothing else.
-"""
+from __future__ import annotations
 
 import hashlib
 import json
@@ -17,10 +12,33 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from seqloom.files import write_whole
+from seqloom.files import write_atomic
 from seqloom.text.lines import lines
-from seqloom.text.parsed import load, parse
-from seqloom.text.special import BOS, EOS, MASK, PAD, SPECIALS, UNK, Specials, specials  # noqa: F401  some find them here
+from seqloom.text.special_tokens import BOS, EOS, MASK, PAD, SPECIALS, UNK, SpecialTokens, special_tokens  # noqa: F401  some find them here
+from seqloom.text.tokenizer_file import load, parse
+
+
+def Pattern(texts: Iterable[str], pattern: str = r"\S") -> Tokenizer:
+    """Each match of `pattern` (Oniguruma's syntax) in `texts`, all of which are read, is a token; what lies between is dropped, and a match never
+    seen is <unk>. Decoding joins tokens with one space."""
+    try:
+        cut = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    except Exception as error:
+        raise ValueError(
+            f"tokenizer.pattern: {pattern!r} is no regular expression ({error}); correct it"
+        ) from None
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(token for token, _ in cut.pre_tokenize_str(text))
+    words = sorted(set(counts) - set(SPECIALS), key=lambda token: (-counts[token], token))
+    if not words:
+        raise ValueError(f"tokenizer.pattern: {pattern!r} matches nothing in the text; correct it")
+    tokenizer = Tokenizer(
+        models.WordLevel({token: index for index, token in enumerate([*SPECIALS, *words])}, unk_token="<unk>")
+    )
+    tokenizer.pre_tokenizer = cut
+    return tokenizer
+
 
 SAMPLE = 100_000_000  # characters a tokenizer learns from
 
@@ -45,7 +63,7 @@ LITERALS = normalizers.Replace(Regex(r"(?<!\S)<(?:pad|bos|eos|mask)>(?!\S)"), "<
 def Characters(texts: Iterable[str]) -> Tokenizer:
     """One token per character (Unicode code point) seen in `texts`, all of which are read; others become <unk>. Lossless."""
     seen: set[str] = set()
-    for text in _some(texts):
+    for text in _require_text(texts):
         seen.update(text)
     vocabulary = {token: index for index, token in enumerate([*SPECIALS, *sorted(seen)])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", fuse_unk=False))
@@ -141,7 +159,7 @@ def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inside], show_progress=False
     )
-    return _learn(
+    return _train(
         tokenizer, (part for word in sorted(counts) for part in _repeat(word, counts[word])), trainer
     )
 
@@ -153,7 +171,7 @@ def File(texts: Iterable[str], path: str) -> Tokenizer:
     special, as those of imported runs do, stays as it is.
     """
     tokenizer = load(path)
-    if specials(tokenizer) != Specials() or [
+    if special_tokens(tokenizer) != SpecialTokens() or [
         tokenizer.id_to_token(index) for index in range(len(SPECIALS))
     ] == list(SPECIALS):
         return tokenizer
@@ -163,12 +181,12 @@ def File(texts: Iterable[str], path: str) -> Tokenizer:
             f"{path}: {taken[0]} has id {tokenizer.token_to_id(taken[0])}, but {' '.join(SPECIALS)} must be ids 0 to 4; "
             "rename it in the file, or leave it out"
         )
-    return parse(json.dumps(_moved(json.loads(tokenizer.to_str()))), path)
+    return parse(json.dumps(_shift_ids(json.loads(tokenizer.to_str()))), path)
 
 
 def save(tokenizer: Tokenizer, path: str | Path) -> None:
     """Write `tokenizer` as JSON, whole or not at all."""
-    write_whole(path, tokenizer.to_str(pretty=True))
+    write_atomic(path, tokenizer.to_str(pretty=True))
 
 
 def signature(tokenizer: Tokenizer) -> str:
@@ -178,9 +196,9 @@ def signature(tokenizer: Tokenizer) -> str:
 
 def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
     """The text of `ids`, without special tokens."""
-    known = specials(tokenizer)
+    known = special_tokens(tokenizer)
     hidden = {*known.banned, *known.stops}
-    if known == Specials():  # a foreign tokenizer that does not say what its ids are hides none of them
+    if known == SpecialTokens():  # a foreign tokenizer that does not say what its ids are hides none of them
         hidden = {index for index in hidden if tokenizer.id_to_token(index) == SPECIALS[index]}
     numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     return tokenizer.decode([index for index in numbers if index not in hidden], skip_special_tokens=True)
@@ -196,7 +214,7 @@ def _check(size: int, least: int, what: str) -> None:
         raise ValueError(f"size {size} is too small: {what} alone are {least}; give size {least} or more")
 
 
-def _some(texts: Iterable[str]) -> Iterator[str]:
+def _require_text(texts: Iterable[str]) -> Iterator[str]:
     """`texts`, of which at least one is not empty."""
     stream = iter(texts)
     for first in stream:
@@ -214,7 +232,7 @@ def _sample(texts: Iterable[str]) -> Iterator[str]:
             if left <= 0:
                 return
 
-    return head(_some(texts))
+    return head(_require_text(texts))
 
 
 def _count(texts: Iterable[str], normalizer: normalizers.Normalizer | None) -> Counter[str]:
@@ -241,16 +259,16 @@ def _bytes(model: models.Model, texts: Iterable[str], trainer: trainers.Trainer)
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = BYTES
     tokenizer.decoder = decoders.ByteLevel()
-    return _learn(tokenizer, _sample(texts), trainer)
+    return _train(tokenizer, _sample(texts), trainer)
 
 
-def _learn(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer) -> Tokenizer:
+def _train(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer) -> Tokenizer:
     tokenizer.train_from_iterator(texts, trainer)
     # Training registers the special tokens as added tokens, which are searched for in every text: forget that.
     return Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"added_tokens": []}))
 
 
-def _moved(parts: dict) -> dict:
+def _shift_ids(parts: dict) -> dict:
     """The JSON of a foreign tokenizer with every id five higher and our special tokens before them."""
     model, more = parts["model"], len(SPECIALS)
     if isinstance(model["vocab"], dict):

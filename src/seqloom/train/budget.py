@@ -11,13 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from seqloom.nn.fast import plain
-from seqloom.nn.flops import counter
+from seqloom.fused.dispatch import plain
+from seqloom.train.flops import flop_counter
 
 POINTS = 10  # of a curve
 
 
-class Promise(NamedTuple):
+class Estimate(NamedTuple):
     parameters: dict[str, int]  # for each part
     flops_per_token: float  # forward and backward, products of the plain form
     memory: float  # bytes at the peak of a step
@@ -34,7 +34,7 @@ class Promise(NamedTuple):
         )
 
 
-def points(training: float, look: float) -> int:
+def num_evaluations(training: float, look: float) -> int:
     """How often to look at the held-out text: often enough for a curve, but for at most a tenth of the seconds of training."""
     return max(1, min(POINTS, int(training / 10 / max(look, 1e-9))))
 
@@ -53,12 +53,12 @@ def parameters(model: nn.Module) -> dict[str, int]:
 
 def flops(run_step: Callable[[], object]) -> float:
     """The FLOPs of one call, from the products it really makes in plain form."""
-    with plain(), counter() as counted:
+    with plain(), flop_counter() as counted:
         run_step()
     return float(counted.get_total_flops())
 
 
-def activations(run_forward: Callable[[], object]) -> int:
+def activation_bytes(run_forward: Callable[[], object]) -> int:
     """The bytes that a forward pass keeps for the backward pass."""
     kept: dict[int, int] = {}
 

@@ -27,12 +27,12 @@ from torch import Tensor
 
 from seqloom.files import (
     NoRoom,
-    claim,
-    claimed,
+    disk_error,
     free_bytes,
     fsync_file,
     fsync_folder,
-    no_room,
+    is_locked,
+    lock_folder,
     sha256,
     write_new,
 )
@@ -41,12 +41,12 @@ __all__ = [
     "Checkpoint",
     "NoRoom",
     "average",
+    "estimated_bytes",
+    "latest",
     "load",
-    "newest",
-    "room_for",
     "rotate",
     "save",
-    "size",
+    "space_warning",
     "verify",
 ]
 
@@ -75,14 +75,14 @@ class Checkpoint(NamedTuple):
             raise ValueError(f"{file}: cannot be read ({error}); use another checkpoint.") from error
 
 
-def size(files: Mapping[str, Mapping[str, Tensor]]) -> int:
+def estimated_bytes(files: Mapping[str, Mapping[str, Tensor]]) -> int:
     """Bytes a save of these tensors takes on the disk, about."""
     return 2 * _HEADER + sum(
         _HEADER + sum(t.numel() * t.element_size() for t in tensors.values()) for tensors in files.values()
     )
 
 
-def room_for(folder: Path, bytes_needed: int) -> str | None:
+def space_warning(folder: Path, bytes_needed: int) -> str | None:
     """None if the disk has room for 1.1 × `bytes_needed` (the size of the last save), else the sentence to print."""
     needed, free = (11 * bytes_needed + 9) // 10, free_bytes(folder)
     if free >= needed:
@@ -103,18 +103,18 @@ def save(
     """
     folder, step = Path(folder), index(step)
     final = folder / f"step-{step:08d}"
-    text = _checked(final, step, files, facts)
-    needed = size(files) + len(text)
+    text = _validate(final, step, files, facts)
+    needed = estimated_bytes(files) + len(text)
     temporary = folder / f".tmp-{step}-{uuid4().hex}"
     try:
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
             fsync_folder(folder.parent)
-        _sweep(folder)
+        _remove_stale(folder)
         if final.exists() and not verify(final):
             return final
         os.mkdir(temporary)
-        with claim(temporary):
+        with lock_folder(temporary):
             for name, tensors in files.items():
                 _write_tensors(temporary / f"{name}.safetensors", tensors)
             write_new(temporary / _FACTS, text)
@@ -126,12 +126,12 @@ def save(
             fsync_folder(folder)
         return final
     except OSError as error:
-        raise no_room(error, final, "the checkpoint", needed) from error
+        raise disk_error(error, final, "the checkpoint", needed) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _checked(
+def _validate(
     final: Path, step: int, files: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]
 ) -> bytes:
     """The facts as JSON, once everything that could be refused for its content has been looked at."""
@@ -190,10 +190,10 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _manifest(path: Path, step: int) -> bytes:
     entries = {f.name: {"sha256": sha256(f), "size": f.stat().st_size} for f in path.iterdir()}
-    return _stamped({"files": entries, "format": 1, "step": step})
+    return _with_digest({"files": entries, "format": 1, "step": step})
 
 
-def _stamped(body: Mapping[str, Any]) -> bytes:
+def _with_digest(body: Mapping[str, Any]) -> bytes:
     """The only spelling of a manifest: any other byte in the file is damage, be it in a digest or in a space."""
     digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
     return (json.dumps({**body, "sha256": digest}, indent=1, sort_keys=True) + "\n").encode()
@@ -209,7 +209,9 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         body = json.loads(content)
         body.pop("sha256")
         entries, step = body["files"], body["step"]
-        sound = content == _stamped(body) and body["format"] == 1 and type(step) is int and _FACTS in entries
+        sound = (
+            content == _with_digest(body) and body["format"] == 1 and type(step) is int and _FACTS in entries
+        )
         sound = sound and all(type(e["size"]) is int and type(e["sha256"]) is str for e in entries.values())
     except OSError as error:
         raise ValueError(f"{file}: cannot be read ({error.strerror}); {again}.") from error
@@ -278,7 +280,7 @@ def load(path: Path) -> Checkpoint:
     return Checkpoint(path, _read_manifest(path)["step"], json.loads((path / _FACTS).read_bytes()))
 
 
-def newest(folder: Path, warn: Callable[[str], None], strict: bool = False) -> Checkpoint | None:
+def latest(folder: Path, warn: Callable[[str], None], strict: bool = False) -> Checkpoint | None:
     """The newest whole checkpoint in `folder`, or None if there is none.
 
     A damaged one is named to `warn` and the one before it is tried; `strict` raises instead.
@@ -304,7 +306,7 @@ def rotate(folder: Path, keep: int = 2, protect: Collection[int] = ()) -> None:
     if keep < 1:
         raise ValueError(f"keep={keep}: rotation keeps at least 1 checkpoint.")
     folder = Path(folder)
-    _sweep(folder)
+    _remove_stale(folder)
     steps, whole = _steps(folder), 0
     if len(steps) <= keep:
         return
@@ -315,7 +317,7 @@ def rotate(folder: Path, keep: int = 2, protect: Collection[int] = ()) -> None:
             try:
                 _discard(path)
             except OSError as error:
-                raise no_room(error, path, "the removal of this old checkpoint") from error
+                raise disk_error(error, path, "the removal of this old checkpoint") from error
 
 
 def _steps(folder: Path) -> list[tuple[int, Path]]:
@@ -339,12 +341,12 @@ def _discard(path: Path) -> None:
     _remove(old)
 
 
-def _sweep(folder: Path) -> None:
+def _remove_stale(folder: Path) -> None:
     """Remove what dead writers left; a save that is still being written by someone alive is let alone."""
     for entry in folder.glob(".old-*"):
         _remove(entry)
     for entry in folder.glob(".tmp-*"):
-        if not claimed(entry):
+        if not is_locked(entry):
             _remove(entry)
 
 

@@ -20,7 +20,7 @@ class World(NamedTuple):
         return self.rank == 0
 
 
-def join() -> World:
+def init() -> World:
     """Join the processes that torchrun started; without torchrun, a world of one."""
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return World()
@@ -31,12 +31,12 @@ def join() -> World:
     return World(dist.get_rank(), dist.get_world_size())
 
 
-def leave() -> None:
+def shutdown() -> None:
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
 
-def total(world: World, *numbers: float) -> list[float]:
+def all_sum(world: World, *numbers: float) -> list[float]:
     """Each number summed over all processes."""
     if world.size == 1:
         return list(numbers)
@@ -54,6 +54,6 @@ def gather(world: World, tensor: Tensor) -> list[Tensor]:
     return tensors
 
 
-def wait(world: World) -> None:
+def barrier(world: World) -> None:
     if world.size > 1:
         dist.barrier()

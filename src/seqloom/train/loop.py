@@ -19,18 +19,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from seqloom.data.batch import Batch, Batches, Cursor
-from seqloom.evaluate import nats
+from seqloom.batches.batch import Batch, Batches, Cursor
+from seqloom.evaluation import total_nll
 from seqloom.files import NoRoom
-from seqloom.nn.layer import Make
-from seqloom.nn.state import State, detach, fill, tensors
-from seqloom.run import set_weights, weights
+from seqloom.nn.layer import Factory
+from seqloom.nn.state import State, detach, state_tensors, with_tensors
+from seqloom.run import named_weights, set_weights
 from seqloom.train import budget, checkpoint, distributed
 from seqloom.train.distributed import World
-from seqloom.train.memory import keep_freed
+from seqloom.train.malloc import keep_freed_memory
 from seqloom.train.metrics import Metrics
-from seqloom.train.optim import AdamW, Clip, GlobalNorm, spread
-from seqloom.train.progress import Progress, say
+from seqloom.train.optim import AdamW, Clip, GlobalNorm, set_lr_factors
+from seqloom.train.progress import ProgressBar, log
 from seqloom.train.schedule import Cosine, Schedule
 from seqloom.train.signals import Signals
 
@@ -49,7 +49,7 @@ class Stopped(RuntimeError):
         self.code = 128 + signal
 
 
-class Job(NamedTuple):
+class TrainJob(NamedTuple):
     """What is trained, on what, and where."""
 
     folder: Path
@@ -62,17 +62,17 @@ class Job(NamedTuple):
     factors: Mapping[str, float] = {}  # on the rate, by the names of weights
 
 
-class Outcome(NamedTuple):
+class TrainResult(NamedTuple):
     step: int
     best: float  # nats per held-out token
     best_step: int
     seconds: float
     tokens: float  # predicted, all ranks together
-    promise: budget.Promise | None
+    promise: budget.Estimate | None
     resumed_from: int | None
 
 
-class Step(nn.Module):
+class TrainStep(nn.Module):
     """Model and objective as one module, so that DistributedDataParallel sees every use of the parameters."""
 
     def __init__(self, model: nn.Module, objective: Any):
@@ -98,9 +98,9 @@ class Trainer:
         minutes: float | None = None,
         tokens: float | None = None,
         flops: float | None = None,
-        optimizer: Make[torch.optim.Optimizer] = AdamW,
-        schedule: Make[Schedule] = Cosine,
-        clip: Make[Clip] = GlobalNorm,
+        optimizer: Factory[torch.optim.Optimizer] = AdamW,
+        schedule: Factory[Schedule] = Cosine,
+        clip: Factory[Clip] = GlobalNorm,
         accumulate: int = 1,
         every: int = 250,
         save: int | None = None,
@@ -137,18 +137,18 @@ class Trainer:
         )
         self.precision, self.valid = precision, valid
 
-    def fit(self, job: Job, quiet: bool = False) -> Outcome:
+    def fit(self, job: TrainJob, quiet: bool = False) -> TrainResult:
         """Train the job's model from where its folder stands to the end. Its weights are the final ones afterwards."""
-        return Fit(self, job, quiet).run()
+        return TrainLoop(self, job, quiet).run()
 
 
-class Fit:
+class TrainLoop:
     """One training: the trainer's options at work on a job, with all that a checkpoint must hold."""
 
-    def __init__(self, trainer: Trainer, job: Job, quiet: bool):
+    def __init__(self, trainer: Trainer, job: TrainJob, quiet: bool):
         self.options, self.job, self.world, self.quiet = trainer, job, job.world, quiet or not job.world.first
         self.optimizer = trainer.make_optimizer(job.model.parameters())
-        spread(
+        set_lr_factors(
             self.optimizer,
             {p: job.factors[name] for name, p in job.model.named_parameters() if name in job.factors},
         )
@@ -165,21 +165,21 @@ class Fit:
         self.best, self.best_step, self.worse = math.inf, 0, 0
         self.cursor: Cursor = ()
         self.state: State = None
-        self.promise: budget.Promise | None = None
+        self.promise: budget.Estimate | None = None
         self.tokens = 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainResult:
         job, options = self.job, self.options
-        keep_freed()
+        keep_freed_memory()
         resumed = self.restore()
         if resumed is None:
             torch.manual_seed(job.seed + self.world.rank)
             self.rehearse()
-        step = Step(job.model, job.objective)
+        step = TrainStep(job.model, job.objective)
         module = DistributedDataParallel(step) if self.world.size > 1 else step
         self.metrics = Metrics(job.folder, self.world.first)
         self.metrics.cut(self.metrics_bytes if resumed is not None else 0)
-        self.progress = Progress(self.steps, self.step, self.quiet)
+        self.progress = ProgressBar(self.steps, self.step, self.quiet)
         begun, before = time.perf_counter(), self.seconds
         stream = job.train.batches(self.cursor, self.world.rank, self.world.size)
         job.model.train()
@@ -202,9 +202,11 @@ class Fit:
         finally:
             self.progress.close()
             self.metrics.close()
-        distributed.wait(self.world)
+        distributed.barrier(self.world)
         self.finish()
-        return Outcome(self.step, self.best, self.best_step, self.seconds, self.tokens, self.promise, resumed)
+        return TrainResult(
+            self.step, self.best, self.best_step, self.seconds, self.tokens, self.promise, resumed
+        )
 
     def patience_lost(self) -> bool:
         return self.options.patience is not None and self.worse >= self.options.patience
@@ -212,7 +214,7 @@ class Fit:
     def advance(self, module: nn.Module, stream: Iterator[tuple[Batch, Cursor]], signal: int) -> int:
         """One step: gradients of the mean over every counted token of all micro-batches and ranks, clipped, then the optimiser."""
         micro = [next(stream) for _ in range(self.options.accumulate)]
-        weight, stop = distributed.total(self.world, sum(batch.weight for batch, _ in micro), signal)
+        weight, stop = distributed.all_sum(self.world, sum(batch.weight for batch, _ in micro), signal)
         loss = 0.0
         for number, (batch, cursor) in enumerate(micro):
             last = number == len(micro) - 1
@@ -231,7 +233,7 @@ class Fit:
             group["lr"] = rate * group["factor"]
         gradients = [p.grad for p in self.parameters if p.grad is not None]
         norm = self.options.clip(gradients)
-        loss, bad = distributed.total(self.world, loss, not (math.isfinite(norm) and math.isfinite(loss)))
+        loss, bad = distributed.all_sum(self.world, loss, not (math.isfinite(norm) and math.isfinite(loss)))
         self.step += 1
         if bad:
             self.skip(norm, loss / weight)
@@ -268,8 +270,8 @@ class Fit:
         return islice(self.job.valid.once(self.world.rank, self.world.size), self.options.valid)
 
     def validate(self) -> None:
-        total, count = nats(self.job.model, self.job.objective, self.held_out())
-        total, count = distributed.total(self.world, total, count)
+        total, count = total_nll(self.job.model, self.job.objective, self.held_out())
+        total, count = distributed.all_sum(self.world, total, count)
         value = total / max(count, 1)
         better = value < self.best
         self.best, self.best_step, self.worse = (
@@ -283,10 +285,13 @@ class Fit:
     def keep(self) -> None:
         """A checkpoint, if the weights are healthy and there is room; without room training goes on and tries again later."""
         ranks = [distributed.gather(self.world, torch.get_rng_state())]
-        ranks += [distributed.gather(self.world, tensor.detach()) for tensor in tensors(self.state)]
+        ranks += [distributed.gather(self.world, tensor.detach()) for tensor in state_tensors(self.state)]
         if not self.world.first:
             return
-        model, names = weights(self.job.model), {id(p): name for name, p in self.job.model.named_parameters()}
+        model, names = (
+            named_weights(self.job.model),
+            {id(p): name for name, p in self.job.model.named_parameters()},
+        )
         moments = {
             f"{names[id(p)]}:{key}": value
             for p, kept in self.optimizer.state.items()
@@ -303,7 +308,7 @@ class Fit:
         for rank in range(self.world.size):
             files[f"rank-{rank}"] = {f"{number}": kept[rank] for number, kept in enumerate(ranks)}
         try:
-            if sentence := checkpoint.room_for(self.checkpoints, checkpoint.size(files)):
+            if sentence := checkpoint.space_warning(self.checkpoints, checkpoint.estimated_bytes(files)):
                 self.progress.note(f"no checkpoint at step {self.step}: {sentence}")
                 return
             checkpoint.save(self.checkpoints, self.step, files, facts)
@@ -321,7 +326,7 @@ class Fit:
 
     def restore(self) -> int | None:
         """Stand where the newest whole checkpoint stands; its step, or None where there is none."""
-        found = checkpoint.newest(self.checkpoints, self.warn)
+        found = checkpoint.latest(self.checkpoints, self.warn)
         if found is None:
             return None
         facts = found.facts
@@ -340,7 +345,7 @@ class Fit:
         self.best = math.inf if facts["best"] is None else facts["best"]
         self.best_step, self.worse, self.skipped = facts["best_step"], facts["worse"], facts["skipped"]
         self.metrics_bytes = facts["metrics"]
-        self.promise = budget.Promise(**facts["promise"]) if facts["promise"] else None
+        self.promise = budget.Estimate(**facts["promise"]) if facts["promise"] else None
         if facts["world"] != self.world.size:
             self.warn(
                 f"the run was trained by {facts['world']} processes and goes on with {self.world.size}: the bits will differ"
@@ -353,14 +358,14 @@ class Fit:
         torch.set_rng_state(rank.pop("0"))
         if rank and facts["world"] == self.world.size:
             batch, _ = next(self.job.train.batches(self.cursor, self.world.rank, self.world.size))
-            self.state = fill(
+            self.state = with_tensors(
                 self.job.model.start(len(batch.ids)), [rank[str(number)] for number in sorted(map(int, rank))]
             )
         return self.step
 
     def warn(self, sentence: str) -> None:
         if not self.quiet:
-            say(f"warning: {sentence}")
+            log(f"warning: {sentence}")
 
     def rehearse(self) -> None:
         """The promise: count and time a few steps on a copy, then say what the whole will cost."""
@@ -381,15 +386,15 @@ class Fit:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
 
-        held = budget.activations(forward)
+        held = budget.activation_bytes(forward)
         flops = budget.flops(lambda: forward().backward()) / max(batches[0].weight, 1)
         each = budget.seconds_per_step(step, *self.probe())
         look = budget.seconds_per_step(
-            lambda _: nats(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5
+            lambda _: total_nll(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5
         )
         look *= sum(1 for _ in self.held_out())
         weight = options.accumulate * sum(batch.weight for batch in batches)
-        each, look, flops, weight = distributed.total(
+        each, look, flops, weight = distributed.all_sum(
             self.world, each, look, flops, weight
         )  # all processes find the same steps
         each, look, flops, weight = (
@@ -406,7 +411,9 @@ class Fit:
                     "flops": weight * flops,
                 }
                 self.steps = max(1, int(value / each_step[name]))
-                points = budget.POINTS if name != "minutes" else budget.points(each * self.steps, look)
+                points = (
+                    budget.POINTS if name != "minutes" else budget.num_evaluations(each * self.steps, look)
+                )
                 self.every = min(options.every, max(1, self.steps // points))
         seconds = each * self.steps + look * -(-self.steps // self.every)
         moments = sum(
@@ -416,10 +423,10 @@ class Fit:
         )
         size = sum(p.numel() * p.element_size() for p in model.parameters())
         memory = budget.peak_memory(now=True) + size + moments + held
-        self.promise = budget.Promise(budget.parameters(model), flops, memory, seconds, self.steps)
+        self.promise = budget.Estimate(budget.parameters(model), flops, memory, seconds, self.steps)
         torch.set_rng_state(random)
         if not self.quiet:
-            say(self.promise.text())
+            log(self.promise.text())
 
     def probe(self) -> tuple[float, int]:
         """How long to time steps, and how many at most: longer where minutes are the budget, since the machine's speed wavers."""

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from seqloom.train.progress import Board
+from seqloom.train.progress import TensorBoardWriter
 
 
 class Metrics:
@@ -17,7 +17,7 @@ class Metrics:
     def __init__(self, folder: Path, first: bool):
         self.path = folder / "metrics.jsonl"
         self.file = self.path.open("ab") if first else None
-        self.board = Board(folder / "tensorboard") if first else None
+        self.board = TensorBoardWriter(folder / "tensorboard") if first else None
 
     def cut(self, size: int) -> None:
         if self.file:

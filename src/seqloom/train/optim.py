@@ -10,14 +10,14 @@ from torch import Tensor, nn
 Parameters = Iterable[nn.Parameter]
 
 
-def groups(parameters: Parameters, decay: float) -> list[dict]:
+def param_groups(parameters: Parameters, decay: float) -> list[dict]:
     """Matrices decay; biases and gains do not."""
     parameters = [p for p in parameters if p.requires_grad]
     both = [([p for p in parameters if p.dim() >= 2], decay), ([p for p in parameters if p.dim() < 2], 0.0)]
     return [{"params": members, "weight_decay": rate} for members, rate in both if members]
 
 
-def spread(optimizer: torch.optim.Optimizer, factors: Mapping[nn.Parameter, float]) -> None:
+def set_lr_factors(optimizer: torch.optim.Optimizer, factors: Mapping[nn.Parameter, float]) -> None:
     """Give parameters a factor on the rate of their own: groups fall apart by it."""
     parted = []
     for group in optimizer.param_groups:
@@ -40,7 +40,9 @@ class AdamW(torch.optim.AdamW):
         epsilon: float = 1e-8,
         decay: float = 0.1,
     ):
-        super().__init__(groups(parameters, decay), lr=rate, betas=(beta1, beta2), eps=epsilon, fused=True)
+        super().__init__(
+            param_groups(parameters, decay), lr=rate, betas=(beta1, beta2), eps=epsilon, fused=True
+        )
         self.rate = rate
 
 
@@ -48,7 +50,7 @@ class SGD(torch.optim.SGD):
     """w ← w - rate · (momentum-averaged gradient)"""
 
     def __init__(self, parameters: Parameters, rate: float = 1.0, momentum: float = 0.0, decay: float = 0.0):
-        super().__init__(groups(parameters, decay), lr=rate, momentum=momentum)
+        super().__init__(param_groups(parameters, decay), lr=rate, momentum=momentum)
         self.rate = rate
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 
-def say(sentence: str) -> None:
+def log(sentence: str) -> None:
     """One line of the log."""
     print(sentence, file=sys.stderr, flush=True)
 
 
-class Reading:
+class TokenizeProgress:
     """Says how much text has been tokenized, once in five seconds; a corpus that takes less says nothing."""
 
     def __init__(self) -> None:
@@ -25,10 +25,10 @@ class Reading:
         now = time.perf_counter()
         if now - self.spoken > 5:
             self.spoken = now
-            say(f"tokenized {self.done / 1e6:,.0f} MB, {self.done / 1e6 / (now - self.begin):,.1f} MB/s")
+            log(f"tokenized {self.done / 1e6:,.0f} MB, {self.done / 1e6 / (now - self.begin):,.1f} MB/s")
 
 
-class Progress:
+class ProgressBar:
     """Shows where a run stands: loss, tokens per second, time left."""
 
     def __init__(self, steps: int, step: int, quiet: bool = False):
@@ -69,20 +69,20 @@ class Progress:
         elif not self.quiet and (time.perf_counter() - self.spoken > 5 or step == self.steps):
             self.spoken = time.perf_counter()
             left = (self.steps - step) * (self.spoken - self.begin) / max(step - self.begun_at, 1)
-            say(f"step {step}/{self.steps}  loss {loss:.4f}  {speed:,.0f} tokens/s  {left / 60:.1f} min left")
+            log(f"step {step}/{self.steps}  loss {loss:.4f}  {speed:,.0f} tokens/s  {left / 60:.1f} min left")
 
     def note(self, sentence: str) -> None:
         if self.bar:
             self.bar.console.print(sentence, highlight=False, markup=False)
         elif not self.quiet:
-            say(sentence)
+            log(sentence)
 
     def close(self) -> None:
         if self.bar:
             self.bar.stop()
 
 
-class Board:
+class TensorBoardWriter:
     """TensorBoard files, or nothing where the package is missing."""
 
     def __init__(self, folder: Path):

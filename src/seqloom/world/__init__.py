@@ -1,6 +1,6 @@
 """The built-in world: a seeded scene grammar that writes English, its French, tags, antecedents and senses, with exact probabilities."""
 
-from .scene import (
+from seqloom.world.scene import (
     SHOWCASE,
     Entropy,
     Scene,
@@ -13,7 +13,7 @@ from .scene import (
     translation_log_probability,
     translations,
 )
-from .write import write
+from seqloom.world.write import write
 
 __all__ = [
     "SHOWCASE",

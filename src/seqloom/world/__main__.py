@@ -2,8 +2,9 @@
 
 import math
 
+from seqloom.world.grammar import GRAMMAR
+
 from . import SHOWCASE, describe, entropy, scenes, translate
-from .grammar import GRAMMAR
 
 SAMPLE = 3000
 

@@ -6,9 +6,9 @@ A sentence holds one bank at most.
 
 from collections.abc import Iterator
 
-from .french import Phrase, Tokens, clause, determined, render
-from .pcfg import Rule
-from .words import ANIMATE, NUMBERS, same
+from seqloom.world.french import Phrase, Tokens, clause, determined, render
+from seqloom.world.pcfg import Rule
+from seqloom.world.words import ANIMATE, NUMBERS, identity
 
 BANQUE = Phrase("the", ("banque",), 1, False)
 RIVE = Phrase("the", ("rive",), 1, False)
@@ -28,7 +28,7 @@ def handled(subject: Phrase, action: tuple[Tokens, bool], bank: Phrase) -> tuple
 def banks() -> Iterator[Rule]:
     """BANK: clauses with a bank; their mark is its sense."""
     for sense in ("money", "river"):
-        yield Rule("BANK", 1, f"@BANK:{sense}", same, sense)
+        yield Rule("BANK", 1, f"@BANK:{sense}", identity, sense)
     yield from accounts()
     yield from shores()
     for sense, bank in (("money", "BANQUE"), ("river", "RIVE")):
@@ -79,7 +79,7 @@ def shores() -> Iterator[Rule]:
             f"@NPX:boat:{number} @DO:reach:{number} @RIVE",
             lambda s, v, b: clause(s, v[0]) + render(b),
         )
-        yield Rule("RIVER", 5 if number == "s" else 1, f"@NP:water:{number}", same)
+        yield Rule("RIVER", 5 if number == "s" else 1, f"@NP:water:{number}", identity)
     yield Rule(
         "BANK:river",
         3,

@@ -6,11 +6,12 @@ the lists of the lexicon that suit the subject and the object of one frame never
 
 from collections.abc import Iterator
 
+from seqloom.world.french import Cause, frame, verb
+from seqloom.world.pcfg import Rule
+from seqloom.world.phrases import placed
+from seqloom.world.words import BE, ETRE, NUMBERS, identity
+
 from . import lexicon as lex
-from .french import Cause, frame, verb
-from .pcfg import Rule
-from .phrases import placed
-from .words import BE, ETRE, NUMBERS, same
 
 # polarity, past, weight
 MODES = (("no", 1, 6), ("no", 0, 2), ("yes", 1, 3))
@@ -53,10 +54,10 @@ def frames() -> Iterator[Rule]:
                 for polarity, past, _ in MODES:
                     yield from causes(index, pronoun, "it" if many == "s" else "they", many, polarity, past)
     for kind, number in sorted(subjects):
-        yield Rule(f"NPF:{kind}:{number}", 88, f"@NP:{kind}:{number}", same)
+        yield Rule(f"NPF:{kind}:{number}", 88, f"@NP:{kind}:{number}", identity)
         yield Rule(f"NPF:{kind}:{number}", 12, f"@NP:{kind}:{number} @PLACE", placed)
         if kind in lex.NAMES:
-            yield Rule(f"NPF:{kind}:{number}", 60, f"@NAME:{kind}", same)
+            yield Rule(f"NPF:{kind}:{number}", 60, f"@NAME:{kind}", identity)
 
 
 def causes(index: int, subject: str, thing: str, many: str, polarity: str, past: int) -> Iterator[Rule]:

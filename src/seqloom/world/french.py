@@ -7,8 +7,8 @@ Elision and contraction are spelling, so they come last, over the whole sentence
 
 from typing import Any, NamedTuple
 
-from .lexicon import Adjective, Verb, vowel
-from .pcfg import Rule
+from seqloom.world.lexicon import Adjective, Verb, vowel
+from seqloom.world.pcfg import Rule
 
 DETERMINERS = {
     "the": ("le", "la", "les", "les"),

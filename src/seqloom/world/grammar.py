@@ -7,12 +7,12 @@ never follows an object; pronouns stand only in causes. Left out of this version
 
 from collections.abc import Iterator
 
-from .banks import banks
-from .frames import frames
-from .french import clause
-from .pcfg import Grammar, Rule
-from .phrases import noun_phrases, places, relative_clauses, tenses, verb_phrases
-from .words import CLASSES, same, words
+from seqloom.world.banks import banks
+from seqloom.world.frames import frames
+from seqloom.world.french import clause
+from seqloom.world.pcfg import Grammar, Rule
+from seqloom.world.phrases import noun_phrases, places, relative_clauses, tenses, verb_phrases
+from seqloom.world.words import CLASSES, identity, words
 
 SUBJECTS = {
     "animal": 10,
@@ -26,10 +26,10 @@ SUBJECTS = {
 
 def sentences() -> Iterator[Rule]:
     """S: one clause, two joined by because, a frame, or a clause with a bank."""
-    yield Rule("S", 47, "@CLAUSE ./PUNCT", same)
+    yield Rule("S", 47, "@CLAUSE ./PUNCT", identity)
     yield Rule("S", 7, "@CLAUSE @BECAUSE @CLAUSE ./PUNCT", lambda a, b, c: a + b + c)
-    yield Rule("S", 30, "@FRAME ./PUNCT", same)
-    yield Rule("S", 14, "@BANK ./PUNCT", same)
+    yield Rule("S", 30, "@FRAME ./PUNCT", identity)
+    yield Rule("S", 14, "@BANK ./PUNCT", identity)
     yield Rule("S", 2, "@BANK @BECAUSE @CLAUSE ./PUNCT", lambda a, b, c: a + b + c)
     for kind in CLASSES:
         for number, share in (("s", 3), ("p", 2)):

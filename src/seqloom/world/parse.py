@@ -4,9 +4,9 @@ Top-down with a memo over (symbol, position): the grammar has no left recursion.
 the tests check that there is never more than one.
 """
 
-from .grammar import GRAMMAR
-from .lexicon import article_an
-from .pcfg import Grammar, Rule, Terminal
+from seqloom.world.grammar import GRAMMAR
+from seqloom.world.lexicon import article_an
+from seqloom.world.pcfg import Grammar, Rule, Terminal
 
 Derivation = tuple[Rule, ...]
 

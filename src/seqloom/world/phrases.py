@@ -6,10 +6,11 @@ relative clause; `WHICH` a relative clause; `DO` a verb in one of four tenses; `
 
 from collections.abc import Iterator
 
+from seqloom.world.french import Phrase, agree, bar, coordinate, determined, render, verb
+from seqloom.world.pcfg import Rule
+from seqloom.world.words import ANIMATE, BE, CLASSES, ETRE, NUMBERS, identity
+
 from . import lexicon as lex
-from .french import Phrase, agree, bar, coordinate, determined, render, verb
-from .pcfg import Rule
-from .words import ANIMATE, BE, CLASSES, ETRE, NUMBERS, same
 
 DETERMINERS = {
     "s": (("the", "DET", 60), ("a", "DET", 20), ("this", "DET", 10)),
@@ -63,19 +64,19 @@ def noun_phrases() -> Iterator[Rule]:
                     f"NP:{name}", weight, f"{english}/{tag} @BAR:{name}", lambda p, f=french: determined(f, p)
                 )
         for kind in ("man", "woman", "person"):
-            yield Rule(f"NP:human:{number}", 1, f"@NP:{kind}:{number}", same)
+            yield Rule(f"NP:human:{number}", 1, f"@NP:{kind}:{number}", identity)
         for kind in CLASSES:
             name = f"{kind}:{number}"
             place = "PLACE" if kind in MOVABLE else "NEAR"
-            yield Rule(f"NPX:{name}", 68, f"@NP:{name}", same)
+            yield Rule(f"NPX:{name}", 68, f"@NP:{name}", identity)
             yield Rule(f"NPX:{name}", 14, f"@NP:{name} @{place}", placed)
             yield Rule(f"NPX:{name}", 14, f"@NP:{name} @WHICH:{name}", related)
-            yield Rule(f"NPO:{kind}", 3 if number == "s" else 2, f"@NPO:{name}", same)
-            yield Rule(f"NPO:{name}", 88, f"@NP:{name}", same)
+            yield Rule(f"NPO:{kind}", 3 if number == "s" else 2, f"@NPO:{name}", identity)
+            yield Rule(f"NPO:{name}", 88, f"@NP:{name}", identity)
             yield Rule(f"NPO:{name}", 12, f"@NP:{name} @WHICH:{name}", related)
     for kind in lex.NAMES:
-        yield Rule("NPX:human:s", 12, f"@NAME:{kind}", same)
-        yield Rule("NPO:human:s", 10, f"@NAME:{kind}", same)
+        yield Rule("NPX:human:s", 12, f"@NAME:{kind}", identity)
+        yield Rule("NPO:human:s", 10, f"@NAME:{kind}", identity)
     for kind in ANIMATE:
         for one, other in ("ss", "sp", "ps"):
             yield Rule(f"NPX:{kind}:p", 4, f"@NP:{kind}:{one} and/CCONJ @NP:{kind}:{other}", coordinate)
@@ -95,10 +96,10 @@ def places() -> Iterator[Rule]:
     """Where: one preposition and a plain noun phrase."""
     for kind in ("building", "ground", "cover", "height"):
         for number, weight in (("s", 3), ("p", 2)):
-            yield Rule("SPOT", weight, f"@NP:{kind}:{number}", same)
-            yield Rule(f"SPOT:{kind}", weight, f"@NP:{kind}:{number}", same)
-    yield Rule("SPOT:in", 3, "@SPOT:building", same)
-    yield Rule("SPOT:in", 4, "@SPOT:ground", same)
+            yield Rule("SPOT", weight, f"@NP:{kind}:{number}", identity)
+            yield Rule(f"SPOT:{kind}", weight, f"@NP:{kind}:{number}", identity)
+    yield Rule("SPOT:in", 3, "@SPOT:building", identity)
+    yield Rule("SPOT:in", 4, "@SPOT:ground", identity)
     for left, english, weight, spot in (
         ("NEAR", "near", 5, "SPOT"),
         ("NEAR", "behind", 3, "SPOT"),
@@ -119,12 +120,12 @@ def relative_clauses() -> Iterator[Rule]:
             yield Rule(
                 f"WHICH:{kind}:{number}", 6, f"{who}/PRON @VP:{kind}:{number}", lambda vp: ("qui", *vp)
             )
-            yield Rule(f"WHICH:{kind}:{number}", 5, "that/PRON @SEEN", same)
+            yield Rule(f"WHICH:{kind}:{number}", 5, "that/PRON @SEEN", identity)
         for kind in ANIMATE:
             yield Rule(
                 "SEEN", 3, f"@NPS:{kind}:{number} @SEES:{number}", lambda p, v: ("que", *render(p), *v)
             )
-            yield Rule(f"NPS:{kind}:{number}", 8, f"@NP:{kind}:{number}", same)
+            yield Rule(f"NPS:{kind}:{number}", 8, f"@NP:{kind}:{number}", identity)
             yield Rule(f"NPS:{kind}:{number}", 2, f"@NP:{kind}:{number} @PLACE", placed)
         form, plural = ("base", True) if number == "p" else ("third", False)
         yield Rule(f"SEES:{number}", 1, f"@V:see:{form}", lambda v, p=plural: (v.french[p],))
@@ -171,7 +172,7 @@ def verb_phrases() -> Iterator[Rule]:
     """VP: what a subject of a class and a number does or is."""
     for number in NUMBERS:
         for kind in CLASSES:
-            yield Rule(f"VP:{kind}:{number}", 20, f"@IS:{kind}:{number}", same)
+            yield Rule(f"VP:{kind}:{number}", 20, f"@IS:{kind}:{number}", identity)
         for kind, group, weight, objects in TRANSITIVE:
             for thing in objects:
                 right = f"@DO:{group}:{number} @NPO:{thing}"
@@ -206,7 +207,7 @@ def verb_phrases() -> Iterator[Rule]:
         )
     for number, weight in (("s", 3), ("p", 1)):
         for kind in ("thing", "food"):
-            yield Rule("GIFT", weight, f"@NP:{kind}:{number}", same)
+            yield Rule("GIFT", weight, f"@NP:{kind}:{number}", identity)
     for weight, word, tag, number in (
         (7, "the", "DET", "s"),
         (1, "this", "DET", "s"),

@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
-from .draw import GOLDEN, MASK, start
-from .french import compose, spell
-from .grammar import GRAMMAR
-from .parse import Derivation, fix_articles, join, parse
-from .pcfg import Rule, Terminal, style_logs
+from seqloom.world.french import compose, spell
+from seqloom.world.grammar import GRAMMAR
+from seqloom.world.parse import Derivation, fix_articles, join, parse
+from seqloom.world.pcfg import Rule, Terminal, style_logs
+from seqloom.world.rng import GOLDEN, MASK, stream_state
 
 
 class Scene(NamedTuple):
@@ -43,7 +43,7 @@ LIKELIEST = {rule: logs.index(max(logs)) for rule, logs in STYLE_LOGS.items()}
 
 def scene(seed: int, index: int) -> Scene:
     """The scene at a place of the endless list that belongs to a seed."""
-    state = start(seed, index)
+    state = stream_state(seed, index)
     tables = GRAMMAR.tables
 
     def pick(table: list) -> Any:
@@ -55,16 +55,16 @@ def scene(seed: int, index: int) -> Scene:
         z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
         return table[(z ^ z >> 31) * len(table) >> 64]
 
-    return write_out(lambda symbol: pick(tables[symbol]), lambda rule: pick(STYLE_TABLES[rule]))
+    return expand(lambda symbol: pick(tables[symbol]), lambda rule: pick(STYLE_TABLES[rule]))
 
 
 def describe(english: str) -> Scene:
     """The scene of a sentence of the language, with its most probable French: tags, antecedent, sense and probabilities."""
-    rules = iter(understood(english))
-    return write_out(lambda symbol: next(rules), lambda rule: LIKELIEST[rule])
+    rules = iter(unique_parse(english))
+    return expand(lambda symbol: next(rules), lambda rule: LIKELIEST[rule])
 
 
-def write_out(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene:
+def expand(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene:
     """Expand the start symbol with the rules that `choose` gives, leftmost first, and the French styles that `style` gives."""
     words: list[str] = []
     tags: list[str] = []
@@ -132,7 +132,7 @@ def log_probability(english: str) -> float:
 def translations(english: str) -> dict[str, float]:
     """Every French translation of a sentence with its log-probability given the English."""
     found: dict[str, float] = {}
-    derivation = understood(english)
+    derivation = unique_parse(english)
     styled = [rule for rule in derivation if rule.styles]
     for choices in product(*[range(len(rule.styles)) for rule in styled]):
         french = spell(compose(list(derivation), list(choices)))
@@ -151,7 +151,7 @@ def translate(english: str) -> str:
     return describe(english).french
 
 
-def understood(english: str) -> Derivation:
+def unique_parse(english: str) -> Derivation:
     """The derivation of a sentence of the language."""
     found = parse(english)
     if not found:

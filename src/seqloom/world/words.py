@@ -7,9 +7,10 @@ Symbols: `N:class:number`, `NAME:class`, `PRE:class` and `POST:class` (adjective
 from collections.abc import Iterator
 from typing import Any
 
+from seqloom.world.french import Phrase
+from seqloom.world.pcfg import Rule
+
 from . import lexicon as lex
-from .french import Phrase
-from .pcfg import Rule
 
 NUMBERS = ("s", "p")
 ANIMATE = ("animal", "human")
@@ -18,12 +19,12 @@ BE = {"s": ("is", "was"), "p": ("are", "were")}
 ETRE = {"s": ("est", "était"), "p": ("sont", "étaient")}
 
 
-def rank(place: int) -> int:
+def zipf_weight(place: int) -> int:
     """A mild Zipf law: the weight of the word at a place of its list."""
     return 60 // (place + 5)
 
 
-def same(value: Any) -> Any:
+def identity(value: Any) -> Any:
     """The French of a rule that only passes on its one part."""
     return value
 
@@ -35,10 +36,13 @@ def words() -> Iterator[Rule]:
     for group, table in lex.VERBS.items():
         for place, entry in enumerate(lex.verbs(table)):
             for form, english in zip(("base", "third", "past"), entry.english, strict=True):
-                yield Rule(f"V:{group}:{form}", rank(place), f"{english}/VERB", entry)
+                yield Rule(f"V:{group}:{form}", zipf_weight(place), f"{english}/VERB", entry)
     for place, (english, styles) in enumerate(lex.ADVERBS.items()):
         yield leaf(
-            "ADVERB", rank(place), f"{english}/ADV", tuple((weight, (french,)) for weight, french in styles)
+            "ADVERB",
+            zipf_weight(place),
+            f"{english}/ADV",
+            tuple((weight, (french,)) for weight, french in styles),
         )
     yield leaf("BECAUSE", 1, "because/SCONJ", ((9, ("parce", "que")), (1, ("car",))))
 
@@ -52,13 +56,15 @@ def nouns() -> Iterator[Rule]:
                     (weight, (forms[plural], feminine + 2 * plural))
                     for weight, *forms, feminine in noun.french
                 )
-                yield leaf(f"N:{kind}:{number}", rank(place), f"{noun.forms[plural]}/NOUN", styles, "noun")
+                yield leaf(
+                    f"N:{kind}:{number}", zipf_weight(place), f"{noun.forms[plural]}/NOUN", styles, "noun"
+                )
     for kind, table in lex.NAMES.items():
         for place, name in enumerate(lex.nouns(table)):
             ((_, french, _, feminine),) = name.french
             yield Rule(
                 f"NAME:{kind}",
-                rank(place),
+                zipf_weight(place),
                 f"{name.forms[0]}/PROPN",
                 Phrase("", (french,), int(feminine), False),
             )
@@ -81,7 +87,7 @@ def adjectives() -> Iterator[Rule]:
     known = lex.adjectives()
     for symbol, members in lists.items():
         for place, english in enumerate(members):
-            yield Rule(symbol, rank(place), f"{english}/ADJ", known[english])
+            yield Rule(symbol, zipf_weight(place), f"{english}/ADJ", known[english])
 
 
 def leaf(

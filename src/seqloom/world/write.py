@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from .scene import Scene, scene
+from seqloom.world.scene import Scene, scene
 
 
 def write(folder: Path, train: int, valid: int, test: int, seed: int = 0) -> None:

@@ -1,0 +1,28 @@
+"""Ids to batches. Knows text/ only."""
+
+from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, TokenBatch
+from seqloom.batches.buckets import pad
+from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
+from seqloom.batches.masked import Masked, MaskedBatch
+from seqloom.batches.pairs import Pairs
+from seqloom.batches.windows import Blocks, Windows
+
+__all__ = [
+    "Batch",
+    "Batches",
+    "Blocks",
+    "Cursor",
+    "Labelled",
+    "LabelledBatch",
+    "Masked",
+    "MaskedBatch",
+    "PairBatch",
+    "Pairs",
+    "QABatch",
+    "Questions",
+    "Tagged",
+    "TaggedBatch",
+    "TokenBatch",
+    "Windows",
+    "pad",
+]

@@ -1,0 +1,61 @@
+"""Look at a config, a model's equations, data and the built-in world before and beside training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from seqloom.cli.app import OVERRIDE, app
+
+
+@app.command
+def explain(
+    what: str,
+    /,
+    *more: str,
+    vocabulary: int = 1000,
+    length: int | None = None,
+    format: Literal["text", "markdown", "html"] = "text",
+    out: Path | None = None,
+    json: bool = False,
+) -> None:
+    """Print the equations of a model with sizes, parameters and FLOPs for each part, or only what differs between two models.
+
+    Parameters
+    ----------
+    what
+        A run folder, a preset or a YAML file.
+    more
+        Changes to that config, such as model.stack.layers=4; then, to compare, another config and changes to it.
+    vocabulary
+        Vocabulary size for a config that has no tokenizer yet.
+    length
+        Tokens over which FLOPs are counted; the width of the training windows, or 32, where not said.
+    format
+        How to write it; html is one page with the equations set in MathML.
+    out
+        The file to write to instead of the terminal.
+    json
+        Print as JSON.
+    """
+    import json as jsons
+
+    from seqloom.equations import diff, render
+    from seqloom.equations import explain as take_apart
+    from seqloom.files import write_atomic
+
+    asked: list[tuple[str, list[str]]] = [(what, [])]
+    for word in more:
+        if OVERRIDE.fullmatch(word):
+            asked[-1][1].append(word)
+        else:
+            asked.append((word, []))
+    if len(asked) > 2:
+        raise ValueError(f"{asked[2][0]}: explain takes one config, or two to compare; leave the others out")
+    taken = [take_apart(name, changes, vocabulary, length) for name, changes in asked]
+    found = diff(*taken) if len(taken) > 1 else taken[0]
+    written = jsons.dumps(found.json(), ensure_ascii=False) + "\n" if json else render(found, format)
+    if out is not None:
+        write_atomic(out, written)
+        return
+    print(written, end="", flush=True)

@@ -1,0 +1,91 @@
+"""When the fast form of a part may run: the switch to plain forms, the checks of dtype and device, the loading of compiled kernels.
+
+Every fast form asks here, and nobody else chooses. Without a working numba the compiled kernels are unavailable: `load_kernels` is never
+called, every part computes its plain form, and one warning says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+_plain: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+def fused_enabled() -> bool:
+    """Whether fast forms may be used here. The switch belongs to the context: each thread has its own."""
+    return not _plain.get()
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Inside, every part computes its equation literally: for tests, for counting FLOPs, for reading values."""
+    token = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(token)
+
+
+@cache
+def kernels_available() -> bool:
+    """Whether compiled kernels can be loaded. Warns once if they cannot."""
+    try:
+        import_module("seqloom.kernels.host")
+    except (
+        Exception
+    ) as error:  # numba follows new Pythons late and may fail in many ways while it is imported
+        logging.getLogger("seqloom").warning(
+            "numba cannot be used (%s): compiled kernels are off, everything runs in its plain, slower form",
+            error,
+        )
+        return False
+    return True
+
+
+@cache
+def load_kernels(name: str) -> ModuleType:
+    """A module of `seqloom.kernels`, imported when first used: numba takes half a second to import."""
+    return import_module(f"seqloom.kernels.{name}")
+
+
+def supports(*tensors: Tensor) -> bool:
+    """Whether compiled kernels can compute with these: all float32 or all float64, on the CPU, without autocast."""
+    types = {(tensor.device.type, tensor.dtype) for tensor in tensors}
+    return (
+        types in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
+        and not torch.is_autocast_enabled("cpu")
+        and kernels_available()
+    )
+
+
+def is_f32_inference(x: Tensor) -> bool:
+    """Whether the decoding kernels can compute with x: float32 on the CPU, no gradient, fast forms enabled."""
+    return (
+        x.dtype is torch.float32
+        and x.device.type == "cpu"
+        and not torch.is_grad_enabled()
+        and fused_enabled()
+        and not torch.is_autocast_enabled("cpu")
+        and kernels_available()
+    )
+
+
+_zeros = torch.zeros(0)
+
+
+def zero_bias(length: int) -> Tensor:
+    """A shared, read-only tensor of at least `length` zeros, for kernels that always add a bias."""
+    global _zeros
+    if len(_zeros) < length:
+        with torch.inference_mode(False):
+            _zeros = torch.zeros(length)
+    return _zeros

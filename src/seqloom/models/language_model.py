@@ -1,0 +1,59 @@
+"""The language model: P(w₀ … w_T) = Π P(wₜ | w₍<t₎), over any causal stack."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.embedding import Embedding
+from seqloom.nn.layer import Factory, Layer, require
+from seqloom.nn.linear import Linear
+from seqloom.nn.output import Output, OutputLayer
+from seqloom.nn.state import State
+
+
+class LanguageModel(nn.Module):
+    """logitsₜ = output(stack(embed(w₁ … wₜ)))   [E2, E5]. A stack of another width than the embedding's is projected back to it."""
+
+    continues = True  # generation goes on from its input
+
+    def __init__(
+        self,
+        vocabulary: int,
+        dim: int,
+        stack: Factory[Layer],
+        embedding: Factory[Embedding] = Embedding,
+        tied: bool = True,
+        dropout: float = 0.0,
+        output: Factory[OutputLayer] = Output,
+    ):
+        super().__init__()
+        self.embedding = embedding(vocabulary, dim)
+        require(
+            not self.embedding.whole,
+            "a model that writes token by token needs an embedding of single tokens, not Segmented",
+        )
+        self.stack = stack(dim)
+        require(self.stack.causal, "a language model needs a causal stack: one that reads left to right")
+        self.context = self.stack.context
+        self.back = Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
+        self.output = output(dim if tied else self.stack.dim, vocabulary, self.embedding if tied else None)
+        self.dropout = Dropout(dropout)
+
+    def start(self, batch: int) -> State:
+        """The state before the first token."""
+        return self.stack.start(batch)
+
+    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]:
+        """What generation begins with: the ids to read, the state before them, their mask."""
+        return ids, None, mask
+
+    def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → what the output layer reads, (B, T, D), and the state."""
+        h, state = self.stack(self.dropout(self.embedding(ids)), state, mask)
+        return self.dropout(h if self.back is None else self.back(h)), state
+
+    def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
+        """(B, T) → logits (B, T, V) and the state."""
+        h, state = self.features(ids, state, mask)
+        return self.output(h), state

@@ -1,0 +1,295 @@
+"""A recurrent decoder that attends: the cell, the pooling and the output are parts of their own."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.fused.attentive_recurrence import AttentionInputs, attentive_recurrence
+from seqloom.fused.dispatch import fused_enabled, supports
+from seqloom.nn import mask as masks
+from seqloom.nn.attend import attend
+from seqloom.nn.cells import LSTM, Cell
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.linear import Linear
+from seqloom.nn.pool import InitFrom, summarize
+from seqloom.nn.recurrent import UnrolledCell
+from seqloom.nn.score import Additive, AttentionWeights, Bilinear, Dot, ScaledDot, Score, Softmax
+from seqloom.nn.state import State, where_real
+
+
+class GlobalAttentionState(NamedTuple):
+    """What attention pooling keeps of the memory: keys (B, 1, S, K), the memory itself (B, 1, S, M), its mask (B, 1, 1, S)."""
+
+    keys: Tensor
+    values: Tensor
+    visible: Tensor | None
+
+
+class Pooling(nn.Module):
+    """c = Σⱼ αⱼ mⱼ,   α = softmaxⱼ s(W_Q h, W_K mⱼ)   [F4, F9]: one head that averages the memory itself, for recurrent decoders.
+
+    Without `project` h and m meet as they are, as in α = h·m [F5]; their sizes must then be equal.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        memory: int,
+        score: Factory[Score] = ScaledDot,
+        dim: int | None = None,
+        weights: Factory[AttentionWeights] = Softmax,
+        project: bool = True,
+    ):
+        super().__init__()
+        require(
+            project or size == memory == (dim or size),
+            f"without projections a query of {size} cannot meet a memory of {memory}: make them equal",
+        )
+        self.query = nn.Linear(size, dim or size, bias=False) if project else nn.Identity()
+        self.key = Linear(memory, dim or size) if project else nn.Identity()
+        self.score, self.weights = score(dim or size), weights()
+
+    def start(self, memory: Memory) -> GlobalAttentionState:
+        return GlobalAttentionState(
+            self.key(memory.values)[:, None],
+            memory.values[:, None],
+            None if memory.mask is None else memory.mask[:, None, None],
+        )
+
+    def forward(self, h: Tensor, state: GlobalAttentionState) -> tuple[Tensor, Tensor | None]:
+        """(B, T, D) → the context (B, T, M) and, in the plain form, the weights (B, 1, T, S)."""
+        c, weights = attend(
+            self.query(h)[:, None], *state[:2], self.score, state.visible, weights=self.weights
+        )
+        return c[:, 0], weights
+
+
+DecoderOutputs = tuple[Tensor, Tensor, Tensor | None, tuple]
+
+
+class AttentiveState(NamedTuple):
+    """What an attentive decoder remembers: the memory as its attention keeps it, the states of its cells, the thought (B, M) if it is used."""
+
+    memory: State
+    cells: tuple
+    thought: Tensor | None = None
+
+
+"""States h (B, T, D), contexts c (B, T, M), weights (B, 1, T, S) in the plain form, and the cells' states after."""
+
+
+class AttentiveRNN(Layer):
+    """A recurrent decoder that looks at the memory at each step   [F4, F8, D-8]
+
+    cₜ = Σⱼ αₜⱼ mⱼ,  αₜ = softmaxⱼ s(query, mⱼ);   yₜ = tanh(W' [hₜ; cₜ; xₜ]);   h₀ = tanh(W₀ mean(m))
+
+    query: previous (Bahdanau et al.)   hₜ₋₁ asks, hₜ = f(hₜ₋₁, W xₜ + C cₜ)
+           current (Luong et al.)       hₜ asks, hₜ = f(hₜ₋₁, W xₜ)
+           word                         xₜ, the embedding of the word itself, asks, hₜ = f(hₜ₋₁, W [xₜ; cₜ])   [F6]
+
+    `read` takes h₀ from the last or first of the memory instead of the mean; with `thought` that vector reaches every output,
+    yₜ = tanh(W' [hₜ; cₜ; xₜ; thought])   [F7]. Only the first query needs a loop over time;
+    where it can, that is a compiled one (fused/attentive_recurrence.py).
+    """
+
+    def __init__(
+        self,
+        size: int,
+        memory: int,
+        dim: int | None = None,
+        cell: Factory[Cell] = LSTM,
+        layers: int = 1,
+        attention: Factory[Pooling] = Pooling,
+        dropout: float = 0.0,
+        query: Literal["previous", "current", "word"] = "previous",
+        read: InitFrom = "mean",
+        thought: bool = False,
+    ):
+        super().__init__()
+        dim = dim or size
+        require(
+            layers > 0 and dim > 0,
+            f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
+        )
+        require(
+            query in ("previous", "current", "word"),
+            f"query must be previous, current or word, not {query!r}",
+        )
+        require(read in ("last", "first", "mean"), f"read must be last, first or mean, not {read!r}")
+        self.dim, self.query, self.read, self.thought = dim, query, read, thought
+        first = size + memory if query == "word" else size
+        self.layers = nn.ModuleList(
+            UnrolledCell(cell(dim if number else first, dim)) for number in range(layers)
+        )
+        self.attention = attention(size if query == "word" else dim, memory)
+        self.context_share = (
+            nn.Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
+        )
+        self.first = Linear(memory, dim)
+        self.last = Linear(dim + memory + size + (memory if thought else 0), dim)
+        self.dropout = Dropout(dropout)
+
+    @property
+    def cells(self) -> list[Cell]:
+        return [layer.cell for layer in self.layers]
+
+    def start(self, batch: int, memory: Memory | None = None) -> AttentiveState:
+        require(
+            memory is not None,
+            "an attentive decoder needs a memory to look at: start it with the encoder's outputs",
+        )
+        vector = summarize(memory, self.read)
+        h = self.first(vector).tanh()
+        return AttentiveState(
+            self.attention.start(memory),
+            tuple(with_hidden(cell, h) for cell in self.cells),
+            vector if self.thought else None,
+        )
+
+    def forward(
+        self, x: Tensor, state: AttentiveState, mask: Tensor | None = None
+    ) -> tuple[Tensor, AttentiveState]:
+        y, _, state = self.look(x, state, mask)
+        return y, state
+
+    def look(
+        self, x: Tensor, state: AttentiveState, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None, AttentiveState]:
+        """The outputs, the weights (B, 1, T, S) where the plain form is on [F14], and the state."""
+        if x.shape[1] == 0:
+            return x.new_zeros(x.shape[0], 0, self.dim), None, state
+        h, c, weights, cells = {"previous": self.previous, "current": self.current, "word": self.word}[
+            self.query
+        ](x, state, mask)
+        parts = (
+            [h, c, x]
+            if state.thought is None
+            else [h, c, x, state.thought[:, None].expand(-1, x.shape[1], -1)]
+        )
+        y = self.last(self.dropout(torch.cat(parts, -1))).tanh()  # from (B, T, D + M + size)
+        return y, weights, AttentiveState(state.memory, cells, state.thought)
+
+    def previous(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
+        states, (first, *others) = state.cells, self.cells
+        if (
+            fused_enabled()
+            and x.shape[1] > 1
+            and not others
+            and supports_fused(self.attention, first, x, state.memory, states[0], mask)
+        ):
+            inputs = attention_inputs(self.attention, self.context_share.weight, state.memory)
+            h, c, after = attentive_recurrence(first, x, inputs, states[0], mask)
+            return h, c, None, (after,)
+        outputs, contexts, weights = [], [], []
+        for t, share in enumerate(first.inputs(x).unbind(1)):
+            c, weight = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
+            after = [first.step(share + self.context_share(c[:, 0]), states[0])]
+            for cell, before in zip(others, states[1:], strict=True):
+                after.append(cell.step(cell.inputs(self.dropout(after[-1][0])), before))
+            states = tuple(after) if mask is None else where_real(mask[:, t], tuple(after), states)
+            outputs.append(after[-1][0])
+            contexts.append(c[:, 0])
+            weights.append(weight)
+        weight = None if weights[0] is None else torch.cat(weights, 2)
+        return torch.stack(outputs, 1), torch.stack(contexts, 1), weight, states
+
+    def current(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
+        h, states = self.unroll(x, state.cells, mask)
+        return h, *self.attention(h, state.memory), states
+
+    def word(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
+        c, weights = self.attention(x, state.memory)
+        h, states = self.unroll(torch.cat([x, c], -1), state.cells, mask)
+        return h, c, weights, states
+
+    def unroll(self, x: Tensor, states: tuple, mask: Tensor | None) -> tuple[Tensor, tuple]:
+        after = []
+        for layer, before in zip(self.layers, states, strict=True):
+            x, now = layer(self.dropout(x) if after else x, before, mask)
+            after.append(now)
+        return x, tuple(after)
+
+
+def attention_inputs(attention: Pooling, context: Tensor, memory: GlobalAttentionState) -> AttentionInputs:
+    """The tensors of the attention that the fused loop reads."""
+    keys, score = memory.keys[:, 0], attention.score
+    visible = (
+        torch.ones(keys.shape[:2], dtype=torch.bool) if memory.visible is None else memory.visible[:, 0, 0]
+    )
+    query = score.query(attention.query.weight.T).T  # the score's own matrix and the projection in one
+    vector = score.vector if isinstance(score, Additive) else keys.new_empty(0)
+    return AttentionInputs(keys, memory.values[:, 0], visible, query, context, vector, score.scale or 0.0)
+
+
+def supports_fused(
+    attention: Pooling, cell: Cell, x: Tensor, memory: GlobalAttentionState, state: tuple, mask: Tensor | None
+) -> bool:
+    """Whether the loop has this attention, this cell and these tensors."""
+    return (
+        cell.kernel is not None
+        and type(attention.score) in (Additive, Dot, ScaledDot, Bilinear)
+        and type(attention.weights) is Softmax
+        and isinstance(attention.query, torch.nn.Linear)
+        and supports(x, memory.keys, memory.values, *state, *cell.parameters())
+        and (mask is None or masks.right_padded(mask))
+    )
+
+
+def with_hidden(cell: Cell, h: Tensor) -> State:
+    """The cell's first state with h in its place; what else it remembers starts as ever."""
+    state = cell.start(len(h))
+    return type(state)(h, *state[1:])
+
+
+class ThoughtRNN(Layer):
+    """h₀ = m_n, the encoder's last state;   hₜ = f(hₜ₋₁, xₜ)   [F1, F3]
+
+    `read: first` takes the thought of an encoder that reads right to left [F2, D-7]. Every layer starts from it; a decoder of another
+    size than the memory's starts from tanh(W m + b).
+    """
+
+    def __init__(
+        self,
+        size: int,
+        memory: int,
+        dim: int | None = None,
+        cell: Factory[Cell] = LSTM,
+        layers: int = 1,
+        read: InitFrom = "last",
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        dim = dim or memory
+        require(
+            layers > 0 and dim > 0,
+            f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
+        )
+        require(read in ("last", "first", "mean"), f"read must be last, first or mean, not {read!r}")
+        self.dim, self.read = dim, read
+        self.layers = nn.ModuleList(
+            UnrolledCell(cell(dim if number else size, dim)) for number in range(layers)
+        )
+        self.first = nn.Linear(memory, dim) if memory != dim else None
+        self.dropout = Dropout(dropout)
+
+    def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
+        require(
+            memory is not None,
+            "this decoder starts from the encoder's thought: start it with the encoder's outputs",
+        )
+        h = summarize(memory, self.read)
+        h = h if self.first is None else self.first(h).tanh()
+        return tuple(with_hidden(layer.cell, h) for layer in self.layers)
+
+    def forward(
+        self, x: Tensor, state: tuple[State, ...], mask: Tensor | None = None
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        after = []
+        for layer, before in zip(self.layers, state, strict=True):
+            x, now = layer(self.dropout(x) if after else x, before, mask)
+            after.append(now)
+        return x, tuple(after)

@@ -1,0 +1,172 @@
+"""The Transformer: attention and feed-forward in blocks on a residual path, with one scheme of positions for all."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from torch import Tensor, nn
+
+from seqloom.nn import decode
+from seqloom.nn.attention import CrossAttention, SelfAttention
+from seqloom.nn.dropout import Dropout
+from seqloom.nn.feedforward import FFN, FeedForward
+from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.norm import LayerNorm, Norm
+from seqloom.nn.position import Position, Sinusoidal
+from seqloom.nn.score import ScaledDot, Score
+from seqloom.nn.state import State
+from seqloom.nn.visibility import Visibility
+
+
+class Block(Layer):
+    """pre:  x ← x + f(norm(x));   post:  x ← norm(x + f(x))   for f = self-attention, cross-attention where there is a memory,
+    feed-forward   [G1, G2, G3, D-18]"""
+
+    def __init__(
+        self,
+        attention: SelfAttention,
+        cross: CrossAttention | None,
+        forward: FFN,
+        norm: Factory[Norm],
+        order: Literal["pre", "post"],
+        dropout: float,
+    ):
+        super().__init__()
+        self.dim, self.causal, self.order = attention.dim, attention.causal, order
+        self.attention, self.cross, self.feedforward = attention, cross, forward
+        self.attention_norm, self.feedforward_norm = norm(self.dim), norm(self.dim)
+        self.cross_norm = norm(self.dim) if cross else None
+        self.dropout = Dropout(dropout)
+
+    def start(self, batch: int, memory: Memory | None = None) -> State:
+        return self.attention.start(batch), self.cross.start(batch, memory) if self.cross else None
+
+    def forward(
+        self, x: Tensor, state: State = None, mask: Tensor | None = None, sight: Visibility | None = None
+    ) -> tuple[Tensor, State]:
+        cache, looking = state or self.start(x.shape[0])
+        pre = self.order == "pre"
+        y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask, sight)
+        x = self.add(x, y, self.attention_norm)
+        if self.cross:
+            y, looking = self.cross(self.cross_norm(x) if pre else x, looking, mask)
+            x = self.add(x, y, self.cross_norm)
+        x = self.add(x, self.feedforward(self.feedforward_norm(x) if pre else x, mask), self.feedforward_norm)
+        return x, (cache, looking)
+
+    def add(self, x: Tensor, y: Tensor, norm: Norm) -> Tensor:
+        x = x + self.dropout(y)
+        return x if self.order == "pre" else norm(x)
+
+
+class Transformer(Layer):
+    """Positions, then `layers` blocks; a last norm closes the pre-norm arrangement. With a memory it is a decoder, without causality an
+    encoder. `attention` and `cross` carry options of their own, such as windows, groups and key sizes. `entry` is a norm of what enters the
+    first block, positions included (BERT).
+
+    Weights start as N(0, 0.02²), those that feed the residual path as N(0, 0.02²/2L).
+    """
+
+    def __init__(
+        self,
+        size: int,
+        layers: int = 6,
+        heads: int = 8,
+        position: Factory[Position] = Sinusoidal,
+        norm: Factory[Norm] = LayerNorm,
+        order: Literal["pre", "post"] = "pre",
+        feedforward: Factory[FFN] = FeedForward,
+        score: Factory[Score] = ScaledDot,
+        causal: bool = True,
+        bias: bool = True,
+        dropout: float = 0.0,
+        memory: int | None = None,
+        attention: Factory[SelfAttention] = SelfAttention,
+        cross: Factory[CrossAttention] = CrossAttention,
+        entry: Factory[Norm] | None = None,
+    ):
+        super().__init__()
+        require(layers > 0, f"a Transformer needs at least one layer, not {layers}")
+        require(
+            heads > 0 and size % heads == 0,
+            f"size {size} cannot be divided into {heads} heads: choose heads that divide it",
+        )
+        self.position = position(size, heads)
+        self.dim, self.causal, self.context, self.depth = (
+            self.position.dim,
+            causal,
+            self.position.context,
+            layers,
+        )
+        self.blocks = nn.ModuleList(
+            Block(
+                attention(self.dim, heads, score, self.position, causal, bias),
+                cross(self.dim, memory, heads, score, bias) if memory else None,
+                feedforward(self.dim),
+                norm,
+                order,
+                dropout,
+            )
+            for _ in range(layers)
+        )
+        self.entry = None if entry is None else entry(self.dim)
+        self.norm = norm(self.dim) if order == "pre" else None
+        self.dropout = Dropout(dropout)
+        for name, weight in self.named_parameters():
+            if weight.dim() == 2 and "position" not in name:
+                std = 0.02 / math.sqrt(2 * layers) if name.endswith("last.weight") else 0.02
+                nn.init.normal_(weight, std=std)
+            elif name.endswith("bias"):
+                nn.init.zeros_(weight)
+
+    def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
+        return tuple(block.start(batch, memory) for block in self.blocks)
+
+    def forward(
+        self,
+        x: Tensor,
+        state: tuple[State, ...] | None = None,
+        mask: Tensor | None = None,
+        visible: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """`visible` (…, T, S) hides more than causality and padding do, in all layers."""
+        return self.run(x, state, mask, visible)
+
+    def levels(
+        self, x: Tensor, state: State = None, mask: Tensor | None = None
+    ) -> tuple[list[Tensor], State]:
+        """The last is y, with its norm."""
+        found: list[Tensor] = []
+        y, state = self.run(x, state, mask, None, found)
+        return [*found[:-1], y], state
+
+    def run(
+        self,
+        x: Tensor,
+        state: State,
+        mask: Tensor | None,
+        visible: Tensor | None,
+        levels: list[Tensor] | None = None,
+    ) -> tuple[Tensor, tuple[State, ...]]:
+        """`levels` takes what each block gives, where it is wanted."""
+        state = state or self.start(x.shape[0])
+        sight = self.blocks[0].attention.sight(
+            x, state[0][0], mask, visible
+        )  # the same for all: they share positions and options
+        x = self.position.embed(x, sight.places)
+        x = self.dropout(x if self.entry is None else self.entry(x))
+        if (
+            x.shape[1] == 1
+            and mask is None
+            and levels is None
+            and (done := decode.decode_step(self.blocks, x, state, sight))
+        ):
+            return done[0] if self.norm is None else self.norm(done[0]), done[1]
+        after = []
+        for block, before in zip(self.blocks, state, strict=True):
+            x, now = block(x, before, mask, sight)
+            after.append(now)
+            if levels is not None:
+                levels.append(x)
+        return x if self.norm is None else self.norm(x), tuple(after)

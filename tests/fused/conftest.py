@@ -1,0 +1,5 @@
+"""Fast forms are tested in double precision."""
+
+from support.precision import double
+
+__all__ = ["double"]

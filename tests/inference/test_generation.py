@@ -1,0 +1,250 @@
+"""What a finished run writes: where it stops, what it repeats, how sure it was; with weights in bytes and several workers."""
+
+import io
+import json
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+import seqloom
+from seqloom.cli import main
+from seqloom.decoding import Greedy, RandomSampler, generate_batch, parallel_map
+from seqloom.decoding.workers import _worker
+from seqloom.evaluation import evaluate
+from seqloom.inference.generation import generate, stream
+from seqloom.inference.translation import translate
+
+GPT = [
+    "model.dim=16",
+    "model.stack.layers=1",
+    "model.stack.heads=2",
+    "data.width=16",
+    "model.stack.position.length=16",
+    "tokenizer.type=Characters",
+]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200", "train.average=0"]
+
+
+@pytest.fixture
+def gpt(tmp_path: Path, text: Path) -> seqloom.Run:
+    return seqloom.fit(
+        "gpt", *GPT, "train.steps=30", "train.every=30", data=[str(text)], out=tmp_path / "gpt", quiet=True
+    )
+
+
+@pytest.fixture
+def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
+    data = [str(path) for path in parallel]
+    return seqloom.fit(
+        "transformer",
+        *PAIRS,
+        "train.steps=10",
+        "train.every=10",
+        data=data,
+        out=tmp_path / "pairs",
+        quiet=True,
+    )
+
+
+def test_a_text_ends_before_its_stop_string(gpt: seqloom.Run) -> None:
+    """Wherever tokens begin and end, in company, beyond the context, and streamed."""
+    free = generate(gpt, ["the king", "a"], length=60)
+    for place in (3, 17, 40):
+        for size in (1, 2, 5):
+            stop = free[0][0].text[place : place + size]
+            found = generate(gpt, ["the king", "a"], length=60, stop=[stop, "never there"])
+            for (one,), (whole,) in zip(found, free, strict=True):
+                assert one.text == whole.text.split(stop)[0] and one.finished == (
+                    stop in whole.text or whole.finished
+                )
+            assert (
+                "".join(stream(gpt, "the king", Greedy(), 60, stop=[stop, "never there"])) == found[0][0].text
+            )
+
+
+def test_a_run_named_like_a_preset_is_itself(
+    gpt: seqloom.Run, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(gpt.folder.parent)
+    assert seqloom.load("gpt").recipe.tree == gpt.recipe.tree
+    again = seqloom.fit("./gpt", out="gpt", quiet=True)
+    assert generate(again, ["the"], length=5) == generate(gpt, ["the"], length=5)
+    begun = seqloom.fit(
+        "gpt",
+        "data.width=16",
+        "train.steps=1",
+        "train.every=1",
+        data=[str(text)],
+        base="gpt",
+        out="begun",
+        quiet=True,
+    )
+    assert begun.recipe.tree["model"] == gpt.recipe.tree["model"]
+
+
+def test_a_lone_dash_is_stdin(
+    gpt: seqloom.Run,
+    translator: seqloom.Run,
+    tmp_path: Path,
+    text: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    def said(typed: str, *words: str) -> str:
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
+        monkeypatch.setattr("seqloom.text.lines._spooled", {})
+        main([*words])
+        return capsys.readouterr().out
+
+    assert said("the\na\n", "generate", str(gpt.folder), "-", "--length", "3") == said(
+        "", "generate", str(gpt.folder), "the", "a", "--length", "3"
+    )
+    assert len(said("the king\na dog\n", "translate", str(translator.folder), "-").splitlines()) == 2
+    assert said(text.read_text(), "evaluate", str(gpt.folder), "-") == said(
+        "", "evaluate", str(gpt.folder), str(text)
+    )
+    out = str(tmp_path / "piped")
+    small = [*GPT, "train.steps=1", "train.every=1"]
+    assert out in said(text.read_text(), "train", "gpt", *small, "--data", "-", "--out", out)
+    with pytest.raises(SystemExit):
+        main(["generate", str(gpt.folder), "-x"])
+    assert "-x" in capsys.readouterr().err
+
+
+def test_mistakes_are_named(gpt: seqloom.Run) -> None:
+    for options, message in (
+        ({"stop": [""]}, "empty stop"),
+        ({"stop": ["a"], "width": 2}, "beam knows neither"),
+        ({"repetition": 2.0, "width": 2}, "beam knows neither"),
+        ({"repetition": -1.0}, "repetition"),
+        ({"workers": 0}, "workers"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            generate(gpt, ["a"], length=3, **options)
+
+
+def test_log_probabilities_are_those_of_teacher_forcing(gpt: seqloom.Run) -> None:
+    for (one,) in generate(gpt, ["the king", "a"], RandomSampler(1.2), length=7, seed=5):
+        assert sum(one.log_probabilities) == pytest.approx(one.log_probability, abs=1e-5)
+        assert len(one.log_probabilities) == len(one.ids) + one.finished
+    (one,) = generate(gpt, ["the"], length=5)[0]
+    ids, _ = gpt.encode(["the"], begin=True)
+    with torch.no_grad():
+        logits, _ = gpt.model(torch.cat([ids, torch.tensor([one.ids])], 1))
+    log_p = logits[0].log_softmax(-1)
+    wanted = [float(log_p[ids.shape[1] - 1 + t, token]) for t, token in enumerate(one.ids)]
+    assert one.log_probabilities[: len(one.ids)] == pytest.approx(wanted, abs=1e-4)
+
+
+def test_workers_change_no_text(gpt: seqloom.Run, translator: seqloom.Run) -> None:
+    texts = ["the king", "a", "the old dog sees", "never", "then a river", "the cat"]
+    threads = torch.get_num_threads()
+    for run, options in (
+        (gpt, {"pick": RandomSampler(top_k=5), "length": 30, "seed": 2}),
+        (translator, {"width": 3, "length": 10}),
+    ):
+        alone = generate(run, texts, **options)
+        for workers in (2, 5):
+            found = generate(run, texts, workers=workers, **options)
+            assert [[one.text for one in texts] for texts in found] == [
+                [one.text for one in texts] for texts in alone
+            ]
+    assert torch.get_num_threads() == threads
+    one = [[best.text for best in found] for found in translate(translator, texts)]
+    assert one == [[best.text for best in found] for found in translate(translator, texts)]
+
+
+def test_a_crew_that_is_called_off_ends_at_its_next_step(gpt: seqloom.Run) -> None:
+    begun = threading.Barrier(2)
+
+    def work(item: int) -> None:
+        begun.wait()
+        if item:
+            raise KeyboardInterrupt
+        _worker.off.wait(60)
+        generate_batch(gpt.model, torch.tensor([[3]]), length=10, stop=())
+        done.append(item)
+
+    done: list[int] = []
+    with pytest.raises(KeyboardInterrupt):
+        parallel_map(work, [1, 0], 2)
+    assert not done
+
+
+def test_json_tells_what_ended_a_text(gpt: seqloom.Run, capsys: pytest.CaptureFixture) -> None:
+    def told(*words: str) -> tuple[dict, str]:
+        main(["generate", str(gpt.folder), "the king", "--json", *words])
+        out, err = capsys.readouterr()
+        return json.loads(out), err
+
+    free, err = told("--greedy", "--length", "5")
+    assert free["ended"] == ["length"] and free["log probabilities"][0] < 0 and err == ""
+    assert told("--greedy", "--stop", free["texts"][0][1])[0]["ended"] == ["stop"]
+    found, err = told("--beam", "2", "--length", "40")
+    assert found["ended"] == ["context"] and "context of 16 tokens is full" in err
+
+
+def test_quantised_runs_are_nearly_the_same(gpt: seqloom.Run, translator: seqloom.Run, text: Path) -> None:
+    before = {number.name: number.value for number in evaluate(gpt, [str(text)])}
+    assert seqloom.quantize(gpt) == ["stack.position.table"]
+    after = {number.name: number.value for number in evaluate(gpt, [str(text)])}
+    assert 0 < abs(after["perplexity"] / before["perplexity"] - 1) < 0.01
+    assert seqloom.quantize(translator) == [] and generate(translator, ["the king"], width=3, length=5)
+    with pytest.raises(ValueError, match="int8"):
+        seqloom.quantize(gpt, "int2")
+
+
+def test_the_command_line_has_it_all(
+    gpt: seqloom.Run, translator: seqloom.Run, text: Path, capsys: pytest.CaptureFixture
+) -> None:
+    run = str(gpt.folder)
+
+    def said(*words: str) -> str:
+        main([*words])
+        return capsys.readouterr().out
+
+    whole = said("generate", run, "the king", "--greedy", "--length", "30", "--json")
+    free = json.loads(whole)["texts"][0]
+    stop = free[9:12]
+    assert (
+        said("generate", run, "the king", "--greedy", "--length", "30", "--stop", stop)
+        == "the king" + free.split(stop)[0] + "\n"
+    )
+    told = json.loads(said("generate", run, "the king", "--greedy", "--length", "5", "--logprobs", "--json"))
+    assert "".join(one["token"] for one in told["tokens"][0]) == told["texts"][0] and all(
+        one["log probability"] < 0 for one in told["tokens"][0]
+    )
+    lines = said("generate", run, "the king", "--greedy", "--length", "5", "--logprobs").splitlines()
+    assert len(lines) == 6 and float(lines[1].split()[0]) < 0
+    assert (
+        said("generate", run, "the king", "--greedy", "--length", "30", "--repetition", "5", "--json")
+        != whole
+    )
+    assert (
+        len(
+            json.loads(
+                said("generate", run, "the", "--samples", "3", "--length", "5", "--workers", "2", "--json")
+            )["texts"]
+        )
+        == 3
+    )
+    assert said("generate", run, "the king", "--greedy", "--length", "5", "--quantize", "int8").startswith(
+        "the king"
+    )
+    told = json.loads(said("evaluate", run, str(text), "--quantize", "int8", "--json"))
+    assert {one["name"] for one in told["int8"]} == {one["name"] for one in told["numbers"]} and told[
+        "not quantised"
+    ] == ["stack.position.table"]
+    out = said("evaluate", run, str(text), "--quantize", "int8")
+    assert "fp32" in out and "int8 (" in out and "in single precision still: stack.position.table" in out
+    source = text.parent / "few.txt"
+    source.write_text("the king\nthe old dog\na cat sees\n", "utf-8")
+    plain = said("translate", str(translator.folder), str(source), "--workers", "2")
+    assert plain == said("translate", str(translator.folder), str(source)) and len(plain.splitlines()) == 3
+    assert len(said("translate", str(translator.folder), str(source), "--quantize", "int8").splitlines()) == 3
+    for words in (["--logprobs", "--beam", "3"], ["--stop", "a", "--beam", "3"], ["--quantize", "int3"]):
+        with pytest.raises(SystemExit) as left:
+            main(["generate", run, "the", *words])
+        assert left.value.code == 2

@@ -1,0 +1,222 @@
+"""Translation for use: what is kept stays, what is cut joins again, files keep their form, lines keep their order."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polib
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import seqloom
+from seqloom import world
+from seqloom.cli import main
+from seqloom.inference.generation import generate
+from seqloom.inference.po_tmx import po, tmx
+from seqloom.inference.segments import MAX_WORDS, map_pieces, pieces
+from seqloom.inference.translation import TranslateOptions, translate, translate_stream
+from seqloom.run import Run
+
+
+@given(st.text(alphabet=st.sampled_from(list("ab .!?<>{}%sd$&;\n\t\u00a0é/\\()"))))
+def test_pieces_join_to_the_text(text: str) -> None:
+    assert "".join(part for part, _ in pieces(text)) == text
+    assert all(part == part.strip() for part, asked in pieces(text) if asked)
+
+
+@pytest.mark.parametrize(
+    "text, kept",
+    [
+        ("Press <b>Enter</b> now", ["<b>", "</b>"]),
+        ("Hello {name}, you have %d mails and %1$s more", ["{name}", "%d", "%1$s"]),
+        ("See https://example.org/a?b=c for &lt;more&gt;", ["https://example.org/a?b=c", "&lt;", "&gt;"]),
+        ("%(count)d files in ${place} at 100%%", ["%(count)d", "${place}", "%%"]),
+        ("one\\ntwo", ["\\n"]),
+    ],
+)
+def test_tags_and_placeholders_stay_where_they_are(text: str, kept: list[str]) -> None:
+    asked = [part for part, yes in pieces(text) if yes]
+    for token in kept:
+        assert any(part == token for part, yes in pieces(text) if not yes)
+        assert not any(token in part for part in asked)
+    assert all(any(letter.isalpha() for letter in part) for part in asked)
+
+
+def test_long_texts_go_by_sentences_and_by_words() -> None:
+    document = " ".join(f"This is sentence number {n} of many." for n in range(200))
+    asked = [part for part, yes in pieces(document) if yes]
+    assert len(asked) == 200 and all(part.endswith("many.") for part in asked)
+    endless = "word " * 5000
+    asked = [part for part, yes in pieces(endless) if yes]
+    assert (
+        max(len(part.split()) for part in asked) == MAX_WORDS
+        and sum(len(part.split()) for part in asked) == 5000
+    )
+
+
+def test_the_pieces_of_all_texts_are_worked_on_in_one_call() -> None:
+    calls = []
+
+    def work(parts: list[str]) -> list[str]:
+        calls.append(parts)
+        return [part.upper() for part in parts]
+
+    assert map_pieces(["a <i>b</i>", "", "12 %", "c"], work, "".join) == ["A <i>B</i>", "", "12 %", "C"]
+    assert calls == [["a", "b", "c"]]
+
+
+PO = """msgid ""
+msgstr ""
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+#: main.c:1
+msgid "Open {file}"
+msgstr ""
+
+msgid "Done"
+msgstr "Fertig"
+
+#, fuzzy
+msgid "Old"
+msgstr "wrong"
+
+msgid "%d line"
+msgid_plural "%d lines"
+msgstr[0] ""
+msgstr[1] ""
+"""
+
+
+def test_a_catalogue_is_filled_in_and_nothing_else_changes(tmp_path: Path) -> None:
+    path = tmp_path / "a.po"
+    path.write_text(PO, "utf-8")
+    written = tmp_path / "b.po"
+    written.write_text(po(path, lambda texts: [f"<{text}>" for text in texts]), "utf-8")
+    found = {entry.msgid: entry for entry in polib.pofile(str(written))}
+    assert found["Open {file}"].msgstr == "<Open {file}>" and found["Open {file}"].occurrences == [
+        ("main.c", "1")
+    ]
+    assert found["Done"].msgstr == "Fertig" and not found["Done"].fuzzy
+    assert found["Old"].msgstr == "<Old>" and found["Open {file}"].fuzzy
+    assert found["%d line"].msgstr_plural == {0: "<%d line>", 1: "<%d lines>"}
+    path.write_bytes(b"\xff\xfe\0")
+    with pytest.raises(ValueError, match="not a PO file"):
+        po(path, list)
+
+
+TMX = """<?xml version="1.0"?><tmx version="1.4"><header srclang="en-US"/><body>
+<tu><tuv xml:lang="en-US"><seg>One <bpt i="1"/>two</seg></tuv></tu>
+<tu><tuv xml:lang="en-US"><seg>Three</seg></tuv><tuv xml:lang="de"><seg>Drei</seg></tuv></tu>
+<tu><tuv xml:lang="fr"><seg>Quatre</seg></tuv></tu></body></tmx>"""
+
+
+def test_a_memory_gets_the_missing_language(tmp_path: Path) -> None:
+    path = tmp_path / "a.tmx"
+    path.write_text(TMX, "utf-8")
+    root = ElementTree.fromstring(
+        tmx(path, lambda texts: [text.upper() for text in texts], None, "de").encode()
+    )
+    german = [
+        one.find("seg").text
+        for one in root.iter("tuv")
+        if one.get("{http://www.w3.org/XML/1998/namespace}lang") == "de"
+    ]
+    assert german == ["ONE TWO", "Drei"]
+    path.write_text(
+        TMX.replace('<?xml version="1.0"?>', '<!DOCTYPE a [<!ENTITY b "c">]>').replace("Three", "&b;"),
+        "utf-8",
+    )
+    with pytest.raises(ValueError, match="not a TMX file"):
+        tmx(path, list, None, "de")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Run:
+    """A translator of the world that has only begun to learn."""
+    folder = tmp_path_factory.mktemp("translate")
+    world.write(folder / "world", train=400, valid=20, test=20)
+    sides = [
+        [str(folder / "world" / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid")
+    ]
+    options = [
+        "model.dim=16",
+        "tokenizer.size=300",
+        "train.steps=20",
+        "model.encoder.layers=1",
+        "model.decoder.layers=1",
+    ]
+    return seqloom.fit(
+        "world", *options, data=sides[0], valid=sides[1], out=folder / "run", quiet=True, threads=1
+    )
+
+
+LINES = ["The cat sleeps.", "", "   ", "§§ 12 €", "The dog {name} sees the <b>cat</b>.", "The old bank " * 60]
+
+
+def test_lines_keep_their_order_and_a_batch_is_each_alone(run: Run) -> None:
+    together = translate(run, LINES, width=2, nbest=2)
+    for line, found in zip(LINES, together, strict=True):
+        [alone] = translate(run, [line], width=2, nbest=2)
+        assert [one.text for one in found] == [one.text for one in alone]
+        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-3)
+    assert [found[0].text for found in together[1:4]] == ["", "   ", "§§ 12 €"]
+    assert "{name}" in together[4][0].text and "<b>" in together[4][0].text
+    [[plain]] = generate(run, LINES[:1], width=2)
+    assert together[0][0].text == plain.text
+    assert [
+        line for line, _ in translate_stream(run, (f"{line}\n" for line in LINES), TranslateOptions(width=2))
+    ] == LINES
+
+
+def test_the_command_reads_files_and_stdin_and_explains_itself(
+    run: Run, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    text = tmp_path / "text.en"
+    text.write_text("The cat sleeps.\n\nThe dog sleeps.\n", "utf-8")
+    main(["translate", str(run.folder), str(text), "--beam", "2"])
+    lines = capsys.readouterr().out.split("\n")
+    assert len(lines) == 4 and lines[1] == ""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The cat sleeps.\n")))
+    main(["translate", str(run.folder), "--beam", "3", "--nbest", "2", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    scores = [one["score"] for one in found["translations"]]
+    assert len(scores) == 2 and scores[0] >= scores[1]
+    [wanted] = translate(run, ["The cat sleeps."], width=3, nbest=2)
+    assert [one["text"] for one in found["translations"]] == [one.text for one in wanted]
+    main(["translate", str(run.folder), str(text), "--beam", "2", "--out", str(tmp_path / "out.fr")])
+    assert (tmp_path / "out.fr").read_text("utf-8").split("\n") == lines
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The cat sleeps.\n")))
+    main(["translate", str(run.folder), "--why", "Le chat dort.", "--beam", "1", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    assert told["verdict"] in ("search error", "model error", "found") and told["asked"] == "Le chat dort."
+
+
+@pytest.mark.parametrize(
+    "arguments, sentence",
+    [
+        (["nowhere.txt"], "nowhere.txt"),
+        (["{tmx}"], "--target"),
+        (["{text}", "--nbest", "9"], "beam at least as wide"),
+        (["{binary}"], "NUL byte"),
+    ],
+)
+def test_mistakes_are_one_line(run: Run, tmp_path: Path, capsys, arguments: list[str], sentence: str) -> None:
+    (tmp_path / "a.tmx").write_text(TMX, "utf-8")
+    (tmp_path / "a.txt").write_text("The cat.\n", "utf-8")
+    (tmp_path / "a.bin").write_bytes(b"a\0b")
+    names = {"{tmx}": "a.tmx", "{text}": "a.txt", "{binary}": "a.bin"}
+    with pytest.raises(SystemExit) as end:
+        main(
+            [
+                "translate",
+                str(run.folder),
+                *(str(tmp_path / names[one]) if one in names else one for one in arguments),
+            ]
+        )
+    said = capsys.readouterr().err.strip().split("\n")
+    assert end.value.code == 2 and len(said) == 1 and sentence in said[0]

@@ -1,0 +1,111 @@
+"""Cases of the five promises: attention, positions and decoders that look at a memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from seqloom.models import Seq2Seq
+from seqloom.nn import (
+    RNN,
+    ALiBi,
+    AttentiveRNN,
+    Bilinear,
+    Concatenated,
+    CrossAttention,
+    Dot,
+    FeedForward,
+    NoPosition,
+    Pooling,
+    Raw,
+    RMSNorm,
+    Rotary,
+    SelfAttention,
+    Sinusoidal,
+    SwiGLU,
+    ThoughtRNN,
+    Transformer,
+)
+from seqloom.nn.cells import Vanilla
+from support.case import HEADS, MEMORY, SIZE, Case, layer, named
+
+
+def looks(make: Callable, heads: int = HEADS, position: Callable = NoPosition, size: int = SIZE) -> Case:
+    return Case(
+        f"{named(make)}, {heads} heads, {named(position)}",
+        lambda: make(size, heads, position=position(size, heads)),
+    )
+
+
+small = partial(Transformer, layers=1, heads=HEADS, feedforward=partial(FeedForward, dim=5))
+halves = partial(Rotary, layout="halves")
+llama = partial(
+    Transformer,
+    layers=2,
+    heads=4,
+    position=partial(Rotary, layout="halves", base=500.0),
+    norm=RMSNorm,
+    feedforward=partial(SwiGLU, dim=3),
+    bias=False,
+    attention=partial(SelfAttention, groups=2, key=2),
+)
+
+CASES: list[Case] = [
+    looks(partial(SelfAttention, groups=1, key=2), 4, halves),
+    looks(partial(SelfAttention, groups=2, key=3), 4),
+    looks(partial(SelfAttention, groups=2, causal=False), 4, ALiBi),
+    looks(partial(SelfAttention, key=1, score=Bilinear)),
+    looks(partial(SelfAttention, score=Bilinear), position=partial(Rotary, theta=0.7)),
+    looks(partial(SelfAttention, score=Dot, weights=Raw), position=ALiBi),
+    looks(partial(SelfAttention, window=2)),
+    looks(partial(SelfAttention, window=3), position=ALiBi),
+    looks(partial(SelfAttention, window=2, causal=False), position=partial(ALiBi, slope=0.3)),
+    Case(
+        "CrossAttention(key, groups)", lambda: CrossAttention(SIZE, MEMORY, 4, key=2, groups=2), memory=True
+    ),
+    Case(
+        "CrossAttention(Bilinear, Raw)",
+        lambda: CrossAttention(SIZE, MEMORY, HEADS, Bilinear, weights=Raw),
+        memory=True,
+    ),
+    layer(llama),
+    layer(
+        partial(
+            small,
+            position=partial(Sinusoidal, layout="halves", base=50.0),
+            attention=partial(SelfAttention, window=3),
+        )
+    ),
+    layer(
+        partial(
+            small,
+            position=partial(Sinusoidal, first=1),
+            feedforward=partial(FeedForward, dim=5, activation="sigmoid", bias=False),
+        )
+    ),
+    layer(
+        partial(small, position=partial(Concatenated, width=2), cross=partial(CrossAttention, key=1)), True
+    ),
+    layer(
+        partial(AttentiveRNN, dim=MEMORY, attention=partial(Pooling, score=Dot, weights=Raw, project=False)),
+        True,
+    ),
+    layer(
+        partial(AttentiveRNN, dim=2, layers=2, query="current", attention=partial(Pooling, score=Bilinear)),
+        True,
+    ),
+    layer(partial(AttentiveRNN, query="word", read="first", thought=True), True),
+    layer(partial(AttentiveRNN, dim=5, attention=partial(Pooling, score=Bilinear, dim=3)), True),
+    layer(partial(AttentiveRNN, dim=5, cell=Vanilla, attention=partial(Pooling, dim=3)), True),
+    layer(ThoughtRNN, True),
+    layer(partial(ThoughtRNN, dim=2, layers=2, read="first"), True),
+    layer(partial(ThoughtRNN, read="mean", cell=Vanilla), True),
+    Case(
+        "Seq2Seq(backward, thought)",
+        lambda: Seq2Seq(
+            7, 7, SIZE, partial(RNN, dim=3, direction="backward"), partial(ThoughtRNN, read="first")
+        ),
+        ids=True,
+        memory=True,
+    ),
+]

@@ -1,0 +1,214 @@
+"""Literal forms: attention, positions and decoders that look at a memory. Each takes (part, x, memory) for one example."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from support.reference import array, linear, sigmoid, softmax
+
+# Scores and weights
+
+
+def score(part, q, k):
+    name = type(part).__name__
+    if name == "Additive":
+        return float(array(part.vector) @ np.tanh(q + k))
+    if name == "Bilinear":
+        return sum(q[i] * array(part.weight)[i, j] * k[j] for i in range(len(q)) for j in range(len(k)))
+    return float(q @ k) / {"Dot": 1, "ScaledDot": math.sqrt(len(q))}[name]
+
+
+def weighed(part, scores):
+    return {"Softmax": softmax, "Raw": list}[type(part).__name__](scores)
+
+
+# Positions in attention
+
+
+def pairs(size, layout):
+    """Which two numbers of a vector turn together."""
+    half = size // 2
+    return [(i, i + half) if layout == "halves" else (2 * i, 2 * i + 1) for i in range(half)]
+
+
+def stretched(part, theta):
+    """The angle of one step after stretching, by its wave length."""
+    if part is None:
+        return theta
+    if type(part).__name__ == "Interpolated":
+        return theta / part.factor
+    wave = 2 * math.pi / theta
+    if wave < part.length / part.high:
+        return theta
+    if wave > part.length / part.low:
+        return theta / part.factor
+    smooth = (part.length / wave - part.low) / (part.high - part.low)
+    return (1 - smooth) * theta / part.factor + smooth * theta
+
+
+def rotated(x, t, base=10000.0, layout="interleaved", theta=None, stretch=None):
+    y = np.zeros(len(x))
+    for i, (a, b) in enumerate(pairs(len(x), layout)):
+        angle = t * stretched(stretch, base ** (-2 * i / len(x)) if theta is None else theta)
+        y[a] = x[a] * math.cos(angle) - x[b] * math.sin(angle)
+        y[b] = x[a] * math.sin(angle) + x[b] * math.cos(angle)
+    return y
+
+
+def sinusoid(t, size, base=10000.0, layout="interleaved", first=0):
+    code = np.zeros(size)
+    for k, (a, b) in enumerate(pairs(size, layout)):
+        frequency = base ** (-2 * (k + first) / size)
+        code[a], code[b] = math.sin(t * frequency), math.cos(t * frequency)
+    return code
+
+
+# Heads
+
+
+def heads_of(rows, heads):
+    """[T][D] → [H][T][K]."""
+    size = len(rows[0]) // heads
+    return [[row[h * size : (h + 1) * size] for row in rows] for h in range(heads)]
+
+
+def averaged(part, q, k, v, seen, bias):
+    """One head: for each t the weights over the j that it sees, and the average of the values."""
+    outputs = []
+    for t in range(len(q)):
+        weights = weighed(part.weights, [score(part.score, q[t], k[j]) + bias(t, j) for j in seen(t)])
+        outputs.append(sum(w * v[j] for w, j in zip(weights, seen(t), strict=True)))
+    return outputs
+
+
+def self_attention(part, x, memory):
+    shape, position, window = part.shape, part.position, part.rule.window
+    kind = type(position).__name__
+    q, k, v = [], [], []
+    for row in x:
+        projected = linear(part.project, row)
+        q.append(projected[: shape.queries * shape.key])
+        k.append(projected[shape.queries * shape.key : (shape.queries + shape.groups) * shape.key])
+        v.append(projected[(shape.queries + shape.groups) * shape.key :])
+    q, k, v = heads_of(q, shape.queries), heads_of(k, shape.groups), heads_of(v, shape.groups)
+
+    def seen(t):
+        return [
+            j
+            for j in range(len(x))
+            if (j <= t or not part.causal) and (window is None or abs(t - j) < window)
+        ]
+
+    results = []
+    for h in range(shape.queries):
+        group = h * shape.groups // shape.queries
+        qs, ks = q[h], k[group]
+        if kind == "Rotary":
+            qs, ks = (
+                [
+                    rotated(row, t, position.base, position.layout, position.theta, position.stretch)
+                    for t, row in enumerate(rows)
+                ]
+                for rows in (qs, ks)
+            )
+        slope = position.slopes[h] if kind == "ALiBi" else 0.0
+        results.append(averaged(part, qs, ks, v[group], seen, lambda t, j, slope=slope: -slope * abs(t - j)))
+    return np.array([linear(part.last, np.concatenate(row)) for row in zip(*results, strict=True)])
+
+
+def cross_attention(part, x, memory):
+    shape, projected = part.shape, [linear(part.project, row) for row in memory]
+    q = heads_of([linear(part.query, row) for row in x], shape.queries)
+    k = heads_of([row[: shape.groups * shape.key] for row in projected], shape.groups)
+    v = heads_of([row[shape.groups * shape.key :] for row in projected], shape.groups)
+    results = []
+    for h in range(shape.queries):
+        group = h * shape.groups // shape.queries
+        results.append(
+            averaged(part, q[h], k[group], v[group], lambda t: range(len(memory)), lambda t, j: 0.0)
+        )
+    return np.array([linear(part.last, np.concatenate(row)) for row in zip(*results, strict=True)])
+
+
+# Recurrent decoders
+
+
+def lstm(cell, x, h, c, more=0.0):
+    bias = 0.0 if cell.bias is None else array(cell.bias)
+    i, f, g, o = np.split(array(cell.input) @ x + array(cell.hidden) @ h + bias + more, 4)
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def thought(memory, read):
+    return {"last": memory[-1], "first": memory[0], "mean": sum(memory) / len(memory)}[read]
+
+
+def mapped(part, x):
+    return x if type(part).__name__ == "Identity" else linear(part, x)
+
+
+def context(part, query, memory):
+    query, keys = mapped(part.query, query), [mapped(part.key, m) for m in memory]
+    weights = weighed(part.weights, [score(part.score, query, key) for key in keys])
+    return sum(w * m for w, m in zip(weights, memory, strict=True))
+
+
+def attentive(part, x, memory):
+    vector = thought(memory, part.read)
+    hs, cs = (
+        [np.tanh(linear(part.first, vector)) for _ in part.cells],
+        [np.zeros(part.dim) for _ in part.cells],
+    )
+    outputs = []
+    for word in x:
+        c = {
+            "previous": lambda: context(part.attention, hs[-1], memory),
+            "word": lambda word=word: context(part.attention, word, memory),
+        }.get(part.query, lambda: None)()
+        below = np.concatenate([word, c]) if part.query == "word" else word
+        for number, cell in enumerate(part.cells):
+            more = linear(part.context_share, c) if part.query == "previous" and not number else 0.0
+            if hasattr(cell.start(1), "c"):
+                hs[number], cs[number] = lstm(cell, below, hs[number], cs[number], more)
+            else:
+                hs[number] = vanilla(cell, below, hs[number], more)
+            below = hs[number]
+        if part.query == "current":
+            c = context(part.attention, hs[-1], memory)
+        outputs.append(
+            np.tanh(linear(part.last, np.concatenate([hs[-1], c, word, *([vector] if part.thought else [])])))
+        )
+    return np.array(outputs)
+
+
+def thoughtful(part, x, memory):
+    vector = thought(memory, part.read)
+    first = vector if part.first is None else np.tanh(linear(part.first, vector))
+    for layer in part.layers:
+        h, c, outputs = first, np.zeros(part.dim), []
+        for row in x:
+            h, c = (
+                lstm(layer.cell, row, h, c)
+                if hasattr(layer.cell.start(1), "c")
+                else (vanilla(layer.cell, row, h), c)
+            )
+            outputs.append(h)
+        x = outputs
+    return np.array(x)
+
+
+def vanilla(cell, x, h, more=0.0):
+    """h = tanh(W x + U h + b)"""
+    return np.tanh(array(cell.input) @ x + array(cell.hidden) @ h + array(cell.bias) + more)
+
+
+FORMS: dict[str, Callable] = {
+    "SelfAttention": self_attention,
+    "CrossAttention": cross_attention,
+    "AttentiveRNN": attentive,
+    "ThoughtRNN": thoughtful,
+}

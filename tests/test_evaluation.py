@@ -1,0 +1,239 @@
+"""What a finished run says of itself and writes: the same alone, in company and streamed."""
+
+import itertools
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+import seqloom
+from seqloom.decoding import Greedy, RandomSampler
+from seqloom.evaluation import evaluate
+from seqloom.inference.generation import Completion, generate, stream
+
+GPT = [
+    "model.dim=16",
+    "model.stack.layers=1",
+    "model.stack.heads=2",
+    "data.width=16",
+    "model.stack.position.length=16",
+]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200"]
+SHORT = ["train.steps=10", "train.every=10"]
+
+
+@pytest.fixture
+def gpt(tmp_path: Path, text: Path) -> seqloom.Run:
+    return seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "gpt", quiet=True)
+
+
+@pytest.fixture
+def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
+    return seqloom.fit(
+        "transformer",
+        *PAIRS,
+        *SHORT,
+        "train.average=0",
+        data=[str(p) for p in parallel],
+        out=tmp_path / "pairs",
+        quiet=True,
+    )
+
+
+def test_streaming_gives_what_answering_gives_beyond_the_context(gpt: seqloom.Run) -> None:
+    for pick in (Greedy(), RandomSampler(0.8, top_k=5)):
+        whole = generate(gpt, ["the king"], pick, length=50, seed=6)[0][0].text
+        assert "".join(stream(gpt, "the king", pick, 50, seed=6)) == whole and len(whole) >= 50
+
+
+def same(one: list[Completion], other: list[Completion]) -> None:
+    assert [found.text for found in one] == [found.text for found in other]
+    assert [found.score for found in one] == pytest.approx([found.score for found in other], abs=1e-4)
+
+
+def test_company_changes_no_answer(gpt: seqloom.Run, translator: seqloom.Run) -> None:
+    texts = ["the king", "a", "the old dog sees"]
+    for run, options in (
+        (gpt, {"length": 20}),
+        (translator, {"length": 12}),
+        (translator, {"width": 3, "length": 12}),
+    ):
+        for text, found in zip(texts, generate(run, texts, **options), strict=True):
+            same(found, generate(run, [text], **options)[0])
+
+
+def test_a_seed_gives_a_text_the_same_samples_in_any_company(gpt: seqloom.Run) -> None:
+    def drawn(texts: list[str], samples: int = 1) -> list[list[str]]:
+        return [
+            [one.text for one in found]
+            for found in generate(gpt, texts, RandomSampler(), length=12, seed=1, samples=samples)
+        ]
+
+    first, second = drawn(["the king", "a", "the king"], 2)[::2]
+    assert drawn(["the king"], 2) == [first] and drawn(["never", "the king"])[1] == first[:1]
+    assert "".join(stream(gpt, "the king", RandomSampler(), 12, seed=1)) == first[0]
+    assert len({*first, *second}) == 4
+    with pytest.raises(ValueError, match="samples"):
+        generate(gpt, ["a"], width=2, samples=2)
+
+
+def test_the_best_of_a_beam_come_in_order(translator: seqloom.Run) -> None:
+    found = generate(translator, ["the old king"], width=4, nbest=3, length=8)[0]
+    assert len(found) == 3 and len({one.text for one in found}) > 1
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+    same(found[:1], generate(translator, ["the old king"], width=4, length=8)[0])
+
+
+def test_perplexity_counts_every_token_once_whatever_the_window(gpt: seqloom.Run, text: Path) -> None:
+    """Against a literal loop: each token from a window that ends with it, as the stride lays the windows out."""
+    numbers = {number.name: number for number in evaluate(gpt, [str(text)])}
+    ids = gpt.tokenizer.encode(text.read_text()).ids
+    known = [3, *ids]
+    total = 0.0
+    with torch.no_grad():
+        begins = [*range(0, len(ids) - 16 + 1, 16)]
+        begins += [] if begins[-1] == len(ids) - 16 else [len(ids) - 16]
+        done = 0
+        for begin in begins:
+            log_p = gpt.model(torch.tensor([known[begin : begin + 16]]))[0].log_softmax(-1)[0]
+            for t in range(done - begin, 16):
+                total -= log_p[t, known[begin + t + 1]].item()
+            done = begin + 16
+    assert numbers["nats per token"].value == pytest.approx(total / len(ids), rel=1e-5)
+    assert numbers["perplexity"].value == pytest.approx(math.exp(total / len(ids)), rel=1e-4)
+    assert numbers["bits per byte"].value == pytest.approx(
+        total / math.log(2) / len(text.read_bytes()), rel=1e-5
+    )
+    assert (
+        f"tokens:{len(ids)}" in numbers["nats per token"].signature
+        and "stride:16" in numbers["nats per token"].signature
+    )
+
+
+def test_a_translator_is_scored_on_its_own_greedy_outputs(
+    translator: seqloom.Run, parallel: list[Path]
+) -> None:
+    import sacrebleu
+
+    numbers = {number.name: number for number in evaluate(translator, [str(path) for path in parallel])}
+    outputs = [found[0].text for found in generate(translator, parallel[0].read_text().splitlines())]
+    assert (
+        numbers["BLEU"].value == sacrebleu.corpus_bleu(outputs, [parallel[1].read_text().splitlines()]).score
+    )
+    assert "search:greedy" in numbers["BLEU"].signature and "tokenizer:" in numbers["BLEU"].signature
+
+
+@pytest.mark.parametrize("window, stride", [(16, 4), (12, 12), (16, 1), (7, 3)])
+def test_striding_windows_count_every_token_once_with_enough_before_it(
+    gpt: seqloom.Run, text: Path, window: int, stride: int
+) -> None:
+    """[I5] Against a literal loop: window by window, of each only the tokens that no window before it had."""
+    short = text.with_name("short.txt")
+    short.write_text(text.read_text()[:230])
+    numbers = {number.name: number for number in evaluate(gpt, [str(short)], window=window, stride=stride)}
+    known = [3, *gpt.tokenizer.encode(short.read_text()).ids]
+    total, done, begin, least = 0.0, 0, 0, []
+    while done < len(known) - 1:
+        begin = min(begin, len(known) - 1 - window)
+        log_p = gpt.model(torch.tensor([known[begin : begin + window]]))[0].log_softmax(-1)[0]
+        for place in range(max(done, begin), begin + window):
+            total -= log_p[place - begin, known[place + 1]].item()
+            least += [place + 1 - begin] if begin else []
+        done, begin = begin + window, begin + stride
+    assert numbers["nats per token"].value == pytest.approx(total / (len(known) - 1), rel=1e-5)
+    assert numbers["bits per byte"].value == pytest.approx(
+        total / math.log(2) / len(short.read_bytes()), rel=1e-5
+    )
+    assert min(least) > window - stride
+    assert (
+        f"width:{window}|stride:{stride}" in numbers["perplexity"].signature
+        and f"tokens:{len(known) - 1}" in numbers["perplexity"].signature
+    )
+
+
+class Always:
+    """A pick that chooses one token, or several in turn."""
+
+    few = None
+
+    def __init__(self, *tokens: int):
+        self.tokens = itertools.cycle(tokens)
+
+    def __call__(self, logits: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(logits),), next(self.tokens))
+
+
+@pytest.mark.parametrize("kind", ["Words", "WordPiece"])
+def test_words_stand_apart_from_their_prompt(tmp_path: Path, text: Path, kind: str) -> None:
+    """Streamed too, after a space, after words that the model does not know, and where a stop string begins with the space."""
+    small = [
+        "train.steps=1",
+        "train.every=1",
+        f"tokenizer.type={kind}",
+        *(["tokenizer.size=80"] if kind == "WordPiece" else []),
+    ]
+    run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
+    river = run.tokenizer.encode("river", add_special_tokens=False).ids
+    for prompt, space in (("the king", " "), ("the king ", ""), ("", ""), ("\N{SNOWMAN}", " ")):
+        found = generate(run, [prompt], Always(*river), length=2 * len(river))[0][0]
+        assert found.text == f"{space}river river" and found.ended == "length"
+        assert "".join(stream(run, prompt, Always(*river), 2 * len(river))) == found.text
+        ended = generate(run, [prompt], Always(*river), length=20, stop=[f"{space}river"])[0][0]
+        assert ended.text == "" and len(ended.ids) == len(river) and ended.ended == "stop"
+
+
+def test_a_stream_ends_with_an_incomplete_character_too(tmp_path: Path, text: Path) -> None:
+    small = ["train.steps=1", "train.every=1", "tokenizer.type=BPE", "tokenizer.size=300"]
+    run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
+    half = next(token for token in range(5, 300) if run.decode([token]) == "\ufffd")
+    assert (
+        "".join(stream(run, "the", Always(half), 3))
+        == generate(run, ["the"], Always(half), length=3)[0][0].text
+        == "\ufffd" * 3
+    )
+
+
+def test_what_was_said_before_the_context_counts_as_said(gpt: seqloom.Run) -> None:
+    """Against a literal loop over windows."""
+    known = gpt.encode(["the king"], begin=True)[0][0].tolist()
+    found = generate(gpt, ["the king"], length=40, repetition=3.0)[0][0]
+    window, new = list(known), []
+    while len(new) < len(found.ids):
+        window = known[-8:] if len(window) > 16 else window
+        with torch.no_grad():
+            logits = gpt.model(torch.tensor([window]))[0][0, -1]
+        for token in set(known):
+            logits[token] *= 1 / 3 if logits[token] > 0 else 3
+        logits[list(gpt.banned)] = -torch.inf
+        for text in (known, window, new):
+            text.append(int(logits.argmax()))
+    assert list(found.ids) == new and len(new) > 20
+    assert "".join(stream(gpt, "the king", Greedy(), 40, repetition=3.0)) == found.text
+
+
+def test_windows_that_do_not_fit_are_refused(
+    gpt: seqloom.Run, translator: seqloom.Run, text: Path, parallel: list[Path]
+) -> None:
+    for window, stride in ((17, 4), (8, 9), (8, -1), (8, 0), (0, 0)):
+        with pytest.raises(ValueError, match="give a stride from 1 to the window and at most the 16 tokens"):
+            evaluate(gpt, [str(text)], window=window, stride=stride)
+    with pytest.raises(ValueError, match="for language models"):
+        evaluate(translator, [str(path) for path in parallel], stride=4)
+
+
+def test_lines_pay_for_their_ends_in_bytes_too(text: Path, tmp_path: Path) -> None:
+    """So that a run of lines compares with one of plain text: the bytes are those of the file."""
+    run = seqloom.fit(
+        "gpt", *GPT, *SHORT, "corpus.type=Lines", data=[str(text)], out=tmp_path / "run", quiet=True
+    )
+    numbers = {number.name: number for number in evaluate(run, [str(text)])}
+    assert f"bytes:{len(text.read_bytes().rstrip()) + 1}" in numbers["bits per byte"].signature
+
+
+def test_bytes_are_not_counted_where_much_is_unknown(gpt: seqloom.Run, text: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.txt"
+    odd.write_text(text.read_text()[:1500] + "日本語" + text.read_text()[:1000])
+    assert "bits per byte" not in {number.name for number in evaluate(gpt, [str(odd)])}
+    odd.write_text(text.read_text()[:1500] + "日")
+    assert "bits per byte" in {number.name for number in evaluate(gpt, [str(odd)])}
