@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from seqloom import batches, config, files, layouts, models, objectives
+from seqloom import batches, compat, config, files, layouts, models, objectives
 from seqloom import nn as equations
 from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.text import annotated, corpus, dictionary, fields, labels, store, tokenizer, tokenizer_file
@@ -86,18 +86,24 @@ def presets() -> list[str]:
 def find_config(name: str) -> tuple[config.Tree, config.Locations]:
     """The config of a preset's name, a YAML file, or a run folder."""
     if name in presets():
-        return config.read(PRESETS / f"{name}.yaml")
+        return read_config(PRESETS / f"{name}.yaml")
     path = Path(name)
     if is_run(path):
         return config_of(path)
     if path.suffix in (".yaml", ".yml") or path.exists():
-        return config.read(path)
+        return read_config(path)
     raise ValueError(f"{name}: no preset and no file of that name; {config.suggest(name, presets())}")
+
+
+def read_config(path: Path) -> tuple[config.Tree, config.Locations]:
+    """A YAML file, with present names in place of those of older versions."""
+    tree, lines = config.read(path)
+    return compat.upgrade_config(tree), lines
 
 
 def config_of(folder: str | Path) -> tuple[config.Tree, config.Locations]:
     """The config of a run folder, whatever its name."""
-    return config.read(Path(folder) / "config.yaml")
+    return read_config(Path(folder) / "config.yaml")
 
 
 def user_parts(parts: Sequence[type[nn.Module]]) -> config.Names:
@@ -121,7 +127,7 @@ class Config:
     def __init__(
         self, tree: config.Tree, lines: config.Locations | None = None, parts: Sequence[type[nn.Module]] = ()
     ):
-        lines = lines or config.Locations()
+        tree, lines = compat.upgrade_config(tree), lines or config.Locations()
         known = [*SECTIONS, "train", "files", "seed", "from", "freeze", "rates", "layer_decay", "adapt"]
         for section in tree:
             if section not in known:
@@ -166,7 +172,8 @@ class Config:
     ) -> Config:
         """A preset, a YAML file or a run folder, changed by dotted overrides, on the given files."""
         tree, lines = find_config(what)
-        tree, lines = config.override(tree, overrides), config.Locations(lines.source, lines.lines, overrides)
+        tree = compat.upgrade_config(config.override(tree, overrides))
+        lines = config.Locations(lines.source, lines.lines, overrides)
         for side, paths in (("train", data), ("valid", valid)):
             if paths is not None:
                 tree.setdefault("files", {})[side] = [
@@ -298,6 +305,7 @@ def named_weights(model: nn.Module) -> dict[str, Tensor]:
 def set_weights(model: nn.Module, tensors: Mapping[str, Tensor], source: Path) -> None:
     """Put tensors into the model; anything missing, extra or of another shape is an error that names it."""
     own = dict(model.named_parameters())
+    tensors = compat.upgrade_weights(tensors, own)
     for name in [*own, *tensors]:
         if name not in tensors or name not in own:
             raise ValueError(

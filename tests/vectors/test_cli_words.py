@@ -132,7 +132,7 @@ def test_bank_has_one_vector_between_its_two_meanings(tmp_path: Path, capsys: py
 def test_subwords_give_an_unseen_word_a_vector_also_from_the_disk(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    import seqloom.words.learn as module
+    import seqloom.vectors.training as module
 
     monkeypatch.setattr(module, "Subwords", lambda: module_subwords(buckets=2000))
     from seqloom.vectors.subwords import Subwords as module_subwords

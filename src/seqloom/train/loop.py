@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from seqloom import compat
 from seqloom.batches.batch import Batch, Batches, Cursor
 from seqloom.evaluation import total_nll
 from seqloom.files import NoRoom
@@ -329,12 +330,12 @@ class TrainLoop:
         found = checkpoint.latest(self.checkpoints, self.warn)
         if found is None:
             return None
-        facts = found.facts
+        facts = compat.upgrade_json("state.json", found.facts)
         set_weights(self.job.model, found.tensors("model"), found.path / "model.safetensors")
         named = dict(self.job.model.named_parameters())
         for name, tensor in found.tensors("optim").items():
             parameter, _, key = name.rpartition(":")
-            self.optimizer.state[named[parameter]][key] = tensor
+            self.optimizer.state[named[compat.upgrade_weight(parameter, named)]][key] = tensor
         self.step, self.steps, self.cursor, self.seconds = (
             facts["step"],
             facts["steps"],
