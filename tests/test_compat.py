@@ -15,7 +15,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> None:
         "OPTION_ALIASES",
         {"New": {"size": "dim"}, "train": {"every": "eval_every"}, "": {"adapt": "lora"}},
     )
-    monkeypatch.setattr(compat, "WEIGHT_RENAMES", [(r"\blast\.", "out_proj.")])
+    monkeypatch.setattr(compat, "WEIGHT_RENAMES", [(r"\blast\.", "out_proj."), (r"^spelling\.", "chars.")])
     monkeypatch.setattr(compat, "JSON_KEYS", {"state.json": {"worse": "evals_since_best"}})
 
 
@@ -52,6 +52,7 @@ def test_weights_are_renamed_only_where_the_model_has_the_present_name():
         "b.last.weight": 2,
         "c.last.weight": 3,
     }
+    assert compat.upgrade_weight("spelling.last.weight", {"chars.out_proj.weight"}) == "chars.out_proj.weight"
     assert compat.upgrade_patterns(["stack.*.last.weight"]) == ["stack.*.out_proj.weight"]
 
 

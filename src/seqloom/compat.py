@@ -56,13 +56,14 @@ def _rename(node: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, An
 
 
 def upgrade_weight(name: str, present: Container[str]) -> str:
-    """The present name of a stored weight; `present` are the names that the model has."""
+    """The present name of a stored weight; `present` are the names that the model has. Any combination of the renames may apply."""
     if name in present:
         return name
+    candidates = [name]
     for pattern, new in WEIGHT_RENAMES:
-        if (renamed := re.sub(pattern, new, name)) in present:
-            return renamed
-    return name
+        renamed = [re.sub(pattern, new, candidate) for candidate in candidates]
+        candidates += [candidate for candidate in renamed if candidate not in candidates]
+    return next((candidate for candidate in candidates if candidate in present), name)
 
 
 def upgrade_weights(stored: Mapping[str, Any], present: Container[str]) -> dict[str, Any]:
