@@ -12,6 +12,7 @@ from numba import njit
 from scipy.stats import chisquare
 
 from seqloom.kernels import simd, word2vec
+from seqloom.kernels.word2vec_args import MERGED_STEPS, Matrices, TrainingData, Word2VecMode
 from seqloom.vectors.subwords import Subwords, fnv1a
 from seqloom.vectors.vocabulary import Corpus, Vocabulary, encode
 from seqloom.vectors.word2vec import (
@@ -47,7 +48,7 @@ def test_x4_the_quick_is_a_sample():
     assert ("the", "quick") in pairs and ("the", "brown") in pairs and ("the", "fox") not in pairs
 
 
-def weights(words: int, dim: int, seed: int = 0) -> word2vec.Matrices:
+def weights(words: int, dim: int, seed: int = 0) -> Matrices:
     """Random weights large enough for the sigmoids to differ from ½."""
     made, random = init_matrices(words, 0, dim, seed), np.random.default_rng(seed)
     for flat in (made.inputs, made.outputs):
@@ -55,7 +56,7 @@ def weights(words: int, dim: int, seed: int = 0) -> word2vec.Matrices:
     return made
 
 
-def matrices(made: word2vec.Matrices, words: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+def matrices(made: Matrices, words: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     rows = (
         torch.from_numpy(flat.reshape(-1, made.stride)[:words, :dim].copy()).double()
         for flat in (made.inputs, made.outputs)
@@ -99,7 +100,7 @@ def test_a_sentence_moves_the_weights_as_autograd_says(
     inputs, outputs = matrices(made, words, dim)
     only = np.zeros(words)
     only[4] = 1  # every negative is word 4
-    text = word2vec.TrainingData(
+    text = TrainingData(
         np.array(sentence, np.int32),
         np.array([0, 4]),
         subsample_thresholds(np.ones(words), 0),
@@ -107,7 +108,7 @@ def test_a_sentence_moves_the_weights_as_autograd_says(
         np.empty(0, np.int64),
         np.zeros(words + 1, np.int64),
     )
-    method = word2vec.Word2VecMode(cbow, average, 1, 0 if negative is None else 1)
+    method = Word2VecMode(cbow, average, 1, 0 if negative is None else 1)
     loss, targets = word2vec.train_sentences(text, made, method, 0, 1, rate, rate, np.uint64(7))
     expected = follow(inputs, outputs, sentence, negative, cbow, average, rate)
     assert targets == (4 if cbow else 6) and loss == pytest.approx(expected, rel=1e-5)
@@ -236,9 +237,9 @@ def test_merging_adds_few_steps_and_averages_many():
     """Rows: changed by nobody, by one copy, by both seldom, by both often, and by both so often that only the mean is safe."""
     random, stride = np.random.default_rng(0), 16
     base = random.normal(size=5 * stride).astype(np.float32)
-    steps = np.array([[0, 3, 5, word2vec.STEPS, 500], [0, 0, 7, word2vec.STEPS // 3, 700]], np.int32)
+    steps = np.array([[0, 3, 5, MERGED_STEPS, 500], [0, 0, 7, MERGED_STEPS // 3, 700]], np.int32)
     copies = base + np.repeat(steps > 0, stride, 1) * random.normal(size=(2, 5 * stride)).astype(np.float32)
-    share = np.repeat([1, 1, 1, word2vec.STEPS / steps[:, 3].sum(), 1 / 2], stride)
+    share = np.repeat([1, 1, 1, MERGED_STEPS / steps[:, 3].sum(), 1 / 2], stride)
     expected = base + share * (copies - base).sum(0)
     marks, joined = steps.copy(), copies.astype(np.float32)
     word2vec.merge_copies(base, joined, marks, 0, 5, stride, stride)

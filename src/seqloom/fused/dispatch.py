@@ -6,7 +6,6 @@ called, every part computes its plain form, and one warning says so.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,6 +15,8 @@ from types import ModuleType
 
 import torch
 from torch import Tensor
+
+from seqloom import kernels
 
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
@@ -35,20 +36,9 @@ def plain() -> Iterator[None]:
         _plain.reset(token)
 
 
-@cache
 def kernels_available() -> bool:
-    """Whether compiled kernels can be loaded. Warns once if they cannot."""
-    try:
-        import_module("seqloom.kernels.host")
-    except (
-        Exception
-    ) as error:  # numba follows new Pythons late and may fail in many ways while it is imported
-        logging.getLogger("seqloom").warning(
-            "numba cannot be used (%s): compiled kernels are off, everything runs in its plain, slower form",
-            error,
-        )
-        return False
-    return True
+    """Whether compiled kernels can be loaded. The first call warns if they cannot."""
+    return kernels.load("host") is not None
 
 
 @cache

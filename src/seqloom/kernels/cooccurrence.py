@@ -25,10 +25,11 @@ class Scratch(NamedTuple):
     blocks: np.ndarray  # a bit for each element of groups
     warm: np.ndarray  # (1,) where loads end that only fetch
 
-    @classmethod
-    def make(cls, size: int) -> "Scratch":
-        bits = np.zeros((size >> 6) + 1, np.uint64), np.zeros((size >> 12) + 1, np.uint64)
-        return cls(np.zeros(size), np.empty(size + 1, np.int32), *bits, np.zeros(1, np.int64))
+
+def make_scratch(size: int) -> Scratch:
+    """The scratch of one thread for rows of `size` columns."""
+    groups, blocks = np.zeros((size >> 6) + 1, np.uint64), np.zeros((size >> 12) + 1, np.uint64)
+    return Scratch(np.zeros(size), np.empty(size + 1, np.int32), groups, blocks, np.zeros(1, np.int64))
 
 
 @intrinsic

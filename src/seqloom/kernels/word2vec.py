@@ -6,13 +6,11 @@ needed soon are asked for ahead, because random rows of a large matrix cost more
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from seqloom.kernels.simd import (
-    WIDTH,
     broadcast,
     broadcast_lane,
     exp_plus_one,
@@ -26,44 +24,7 @@ from seqloom.kernels.simd import (
     reduce_add_6,
     store,
 )
-
-BLOCK = 6  # output rows that one step handles: a word and five negatives
-STEPS = 64  # changes of one row that `merge` adds up
-POOL = 60  # negatives at hand, drawn and asked for before they are needed: few enough to stay in the nearest cache
-USES = 8  # how often each is used, for other words each time, before another is drawn in its place
-
-
-class TrainingData(NamedTuple):
-    """What is read."""
-
-    ids: np.ndarray  # (N,) int32
-    starts: np.ndarray  # sentence i is ids[starts[i] : starts[i + 1]]
-    keep: np.ndarray  # (V,) uint64: the chance of 2³² that an occurrence is kept
-    table: np.ndarray  # (V,) uint64: see `draw`
-    pieces: (
-        np.ndarray
-    )  # input rows of word w besides w itself: pieces[bounds[w] : bounds[w + 1]]; empty without subwords
-    bounds: np.ndarray
-
-
-class Matrices(NamedTuple):
-    """What is learnt. Output rows are a multiple of six; those beyond the vocabulary belong to no word."""
-
-    inputs: np.ndarray
-    outputs: np.ndarray
-    input_marks: np.ndarray  # int32, how often each row was changed; empty where nobody asks
-    output_marks: np.ndarray
-    width: int
-    stride: int
-
-
-class Word2VecMode(NamedTuple):
-    """How it is learnt. `average` divides by the context, see `word2vec.py`; no negatives mean the softmax over all words."""
-
-    cbow: bool
-    average: bool
-    reach: int
-    negatives: int
+from seqloom.kernels.word2vec_args import BLOCK, MERGED_STEPS, POOL, USES, WIDTH
 
 
 @njit(cache=True, nogil=True)
@@ -202,42 +163,42 @@ def softmax_step(h, dh, outputs, width, stride, scores, targets, rate):
 @njit(cache=True, nogil=True, fastmath=True)
 def train_sentences(text, weights, method, first, last, begin, end, seed):
     """Reads sentences first … last − 1 while the rate goes from `begin` to `end`; returns (summed loss, predictions)."""
-    inputs, outputs, input_marks, output_marks, width, stride = weights
-    cbow, average, reach, negatives = method
+    inputs, outputs, input_updates, output_updates, width, stride = weights
+    cbow, mean_context, max_window, negative = method
     ids, starts = text.ids, text.starts
     kept = np.empty(np.diff(starts[first : last + 1]).max(), np.int32)
-    given = np.empty((2 * reach if cbow else 1) * (1 + np.diff(text.bounds).max()), np.int64)
-    targets = np.empty(1 if cbow else 2 * reach, np.int64)
+    given = np.empty((2 * max_window if cbow else 1) * (1 + np.diff(text.subword_bounds).max()), np.int64)
+    targets = np.empty(1 if cbow else 2 * max_window, np.int64)
     h, dh = np.empty(width, np.float32), np.empty(width, np.float32)
-    scores = np.empty(len(text.keep) + WIDTH if negatives == 0 else 0, np.float32)
+    scores = np.empty(len(text.keep_thresholds) + WIDTH if negative == 0 else 0, np.float32)
     # Places for the word and its negatives come in groups of eight, of which six are used.
-    size = (1 + negatives + BLOCK - 1) // BLOCK * WIDTH
-    rows = np.full(size, len(text.keep) * stride, np.int64)
+    size = (1 + negative + BLOCK - 1) // BLOCK * WIDTH
+    rows = np.full(size, len(text.keep_thresholds) * stride, np.int64)
     sign, real = np.full(size, -1, np.float32), np.zeros(size, np.float32)
     sign[0] = 1
-    for i in range(1 + negatives):
+    for i in range(1 + negative):
         real[i // BLOCK * WIDTH + i % BLOCK] = 1
     product, exponents = np.ones(WIDTH, np.float32), np.zeros(WIDTH, np.int32)
     state, slot, predictions, loss = np.uint64(seed), 0, 0, 0.0
     pool, lap = np.empty(POOL, np.int64), 0
     for i in range(POOL):
         state = xorshift64(state)
-        pool[i] = draw_negative(state, text.table) * stride
+        pool[i] = draw_negative(state, text.alias_table) * stride
     for s in range(first, last):
         length = 0
         for i in range(starts[s], starts[s + 1]):
             state = xorshift64(state)
-            if random_u32(state) < text.keep[ids[i]]:
+            if random_u32(state) < text.keep_thresholds[ids[i]]:
                 kept[length] = ids[i]
                 length += 1
         for i in range(length):
             read = starts[s] - starts[first] + (starts[s + 1] - starts[s]) * (i / length)
             rate = np.float32(begin + (end - begin) * read / (starts[last] - starts[first]))
-            if i + reach + 2 < length:
-                prefetch_row(inputs if cbow else outputs, kept[i + reach + 2] * stride, width)
+            if i + max_window + 2 < length:
+                prefetch_row(inputs if cbow else outputs, kept[i + max_window + 2] * stride, width)
                 prefetch_row(outputs if cbow else inputs, kept[i + 2] * stride, width)
             state = xorshift64(state)
-            a, b = window(i, 1 + uniform(state, reach), length)
+            a, b = window(i, 1 + uniform(state, max_window), length)
             if b - a < 2:
                 continue
             n, m = 0, 0
@@ -246,8 +207,8 @@ def train_sentences(text, weights, method, first, last, begin, end, seed):
                     word = kept[j]
                     given[n] = word * stride
                     n += 1
-                    for piece in range(text.bounds[word], text.bounds[word + 1]):
-                        given[n] = text.pieces[piece] * stride
+                    for piece in range(text.subword_bounds[word], text.subword_bounds[word + 1]):
+                        given[n] = text.subword_rows[piece] * stride
                         n += 1
                 else:
                     targets[m] = kept[j] * stride
@@ -259,41 +220,41 @@ def train_sentences(text, weights, method, first, last, begin, end, seed):
                     v = fma(load(inputs, given[j] + d), part, v)
                 store(h, d, v)
                 store(dh, d, broadcast(np.float32(0)))
-            if average:
+            if mean_context:
                 rate /= np.float32(m)
             predictions += m
-            if negatives == 0:
+            if negative == 0:
                 loss += softmax_step(h, dh, outputs, width, stride, scores, targets[:m], rate)
-                output_marks[:] += 1
+                output_updates[:] += 1
             else:
                 for j in range(m):
                     rows[0] = targets[j]
-                    for k in range(1, 1 + negatives):
+                    for k in range(1, 1 + negative):
                         other = pool[slot]
                         if (slot + lap) % USES == 0:
                             state = xorshift64(state)
-                            pool[slot] = draw_negative(state, text.table) * stride
+                            pool[slot] = draw_negative(state, text.alias_table) * stride
                             prefetch_row(outputs, pool[slot], width)
                         slot += 1
                         if slot == POOL:
                             slot, lap = 0, lap + 1
                         while other == rows[0]:
                             state = xorshift64(state)
-                            other = draw_negative(state, text.table) * stride
+                            other = draw_negative(state, text.alias_table) * stride
                         rows[k // BLOCK * WIDTH + k % BLOCK] = other
                     for at in range(0, size, WIDTH):
                         negative_sampling_step(
                             h, dh, outputs, width, rows, at, sign, real, rate, product, exponents
                         )
-                    if len(output_marks):
+                    if len(output_updates):
                         for k in range(size):
-                            output_marks[rows[k] // stride] += 1
-            part = broadcast(np.float32(1 / n if average else 1))
+                            output_updates[rows[k] // stride] += 1
+            part = broadcast(np.float32(1 / n if mean_context else 1))
             for j in range(n):
                 for d in range(0, width, WIDTH):
                     store(inputs, given[j] + d, fma(load(dh, d), part, load(inputs, given[j] + d)))
-                if len(input_marks):
-                    input_marks[given[j] // stride] += 1
+                if len(input_updates):
+                    input_updates[given[j] // stride] += 1
         loss += log_total(product, exponents)
         product[:] = 1
         exponents[:] = 0
@@ -314,7 +275,7 @@ def merge_copies(base, copies, marks, first, last, width, stride):
             changed += marks[c, row] > 0
         if changed == 0:
             continue
-        share = np.float32(max(1 / changed, min(1.0, STEPS / steps)))
+        share = np.float32(max(1 / changed, min(1.0, MERGED_STEPS / steps)))
         for i in range(row * stride, row * stride + width, WIDTH):
             old = load(base, i)
             total = broadcast(np.float32(0))

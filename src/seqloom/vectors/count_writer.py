@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from seqloom.kernels.cooccurrence import Scratch
+from seqloom.kernels.cooccurrence import Scratch, make_scratch
 
 CELL = 12  # bytes of a column and a value
 
@@ -27,7 +27,7 @@ class RowWriters:
         self.scratch: SimpleQueue[Scratch] = SimpleQueue()
         self.room: SimpleQueue[tuple[np.ndarray, np.ndarray]] = SimpleQueue()
         for _ in range(threads):
-            self.scratch.put(Scratch.make(size))
+            self.scratch.put(make_scratch(size))
         for _ in range(threads + 1):
             self.room.put((np.empty(buffer, np.int32), np.empty(buffer, np.float64)))
 

@@ -25,15 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.kernels.simd import WIDTH
-from seqloom.kernels.word2vec import (
-    BLOCK,
-    Matrices,
-    TrainingData,
-    Word2VecMode,
-    merge_copies,
-    train_sentences,
-)
+from seqloom.kernels.word2vec import merge_copies, train_sentences
+from seqloom.kernels.word2vec_args import BLOCK, WIDTH, Matrices, TrainingData, Word2VecMode
 from seqloom.vectors.subwords import Subwords
 from seqloom.vectors.vocabulary import Corpus, Source, Vocabulary, encode
 
