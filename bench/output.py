@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from probe import Row, apart, interleave, lone, probe, record, show
 from seqloom.models import LanguageModel
-from seqloom.nn import RNN, AdaptiveOutput, Output
+from seqloom.nn import RNN, AdaptiveSoftmax, Output
 from train import our_step, peer_step
 
 WORDS, DIM, LAYERS, LENGTH, BATCH = 33_000, 650, 2, 35, 20
@@ -59,10 +59,10 @@ class TorchAdaptive(nn.Module):
 
 
 CASES: dict[str, dict[str, tuple[type, bool]]] = {  # variant → output, tied
-    "a matrix of its own": {"adaptive": (AdaptiveOutput, False), "full softmax": (Output, False)},
-    "tied to the embedding": {"adaptive": (AdaptiveOutput, True), "full softmax": (Output, True)},
+    "a matrix of its own": {"adaptive": (AdaptiveSoftmax, False), "full softmax": (Output, False)},
+    "tied to the embedding": {"adaptive": (AdaptiveSoftmax, True), "full softmax": (Output, True)},
     "torch's adaptive softmax": {
-        "adaptive": (AdaptiveOutput, False),
+        "adaptive": (AdaptiveSoftmax, False),
         "nn.LSTM, torch's adaptive": (TorchAdaptive, False),
     },
 }
@@ -85,7 +85,7 @@ def variant(title: str, name: str, threads: int) -> Callable[[], float]:
         DIM,
         partial(RNN, layers=LAYERS),
         tied=tied,
-        output=AdaptiveOutput if kind is TorchAdaptive else kind,
+        output=AdaptiveSoftmax if kind is TorchAdaptive else kind,
     )
     if kind is TorchAdaptive:
         peer = TorchAdaptive(model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
 
 from seqloom import compat
@@ -15,7 +17,7 @@ def tables(monkeypatch: pytest.MonkeyPatch) -> None:
         "OPTION_ALIASES",
         {"New": {"size": "dim"}, "train": {"every": "eval_every"}, "": {"adapt": "lora"}},
     )
-    monkeypatch.setattr(compat, "WEIGHT_RENAMES", [(r"\blast\.", "out_proj."), (r"^spelling\.", "chars.")])
+    monkeypatch.setattr(compat, "WEIGHT_RENAMES", [(r"\blast\b", "out_proj"), (r"^spelling\.", "chars.")])
     monkeypatch.setattr(compat, "JSON_KEYS", {"state.json": {"worse": "evals_since_best"}})
 
 
@@ -53,7 +55,27 @@ def test_weights_are_renamed_only_where_the_model_has_the_present_name():
         "c.last.weight": 3,
     }
     assert compat.upgrade_weight("spelling.last.weight", {"chars.out_proj.weight"}) == "chars.out_proj.weight"
-    assert compat.upgrade_patterns(["stack.*.last.weight"]) == ["stack.*.out_proj.weight"]
+
+
+def test_patterns_are_renamed_only_where_they_match_nothing():
+    names = ["stack.0.out_proj.weight", "head.last.weight"]
+
+    def matches(pattern: str) -> bool:
+        return any(fnmatchcase(name, f"{pattern}*") for name in names)
+
+    assert compat.upgrade_name("stack.*.last", matches) == "stack.*.out_proj"
+    assert compat.upgrade_name("head.last", matches) == "head.last"
+    assert compat.upgrade_name("nothing.last", matches) == "nothing.last"
+
+
+def test_a_name_may_hold_several_old_words(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(compat, "WEIGHT_RENAMES", [(r"\.first$", ".lora_a"), (r"\bfirst\b", "in_proj")])
+    present = {"ffn.in_proj.lora_a", "ffn.in_proj.base.weight"}
+    stored = {"ffn.first.first": 1, "ffn.first.base.weight": 2}
+    assert compat.upgrade_weights(stored, present) == {
+        "ffn.in_proj.lora_a": 1,
+        "ffn.in_proj.base.weight": 2,
+    }
 
 
 def test_keys_of_json_files_are_renamed():

@@ -6,17 +6,33 @@ Everything that reads a stored file passes it through here first, so that the re
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 TYPE_ALIASES: dict[str, dict[str, str]] = {
     # section of a config: {old type: present type}
+    "model": {
+        "AdaptiveOutput": "AdaptiveSoftmax",
+        "AttendPool": "AttentionPool",
+        "Banded": "Llama3Scaling",
+        "Independent": "SoftmaxHead",
+        "Interpolated": "LinearScaling",
+        "LayerMix": "ScalarMix",
+        "LetterConvolution": "CharCNN",
+        "LetterRNN": "CharRNN",
+        "Pooling": "GlobalAttention",
+        "Segmented": "SegmentEmbedding",
+        "Spelling": "CharEmbedding",
+        "ThoughtRNN": "RNNDecoder",
+        "Transform": "HeadTransform",
+        "TwoWays": "SeparateBiRNN",
+    },
 }
 OPTION_ALIASES: dict[str, dict[str, str]] = {
     # present type, or the section for options that belong to no type: {old option: present option}; "" holds the names of sections
 }
 WEIGHT_RENAMES: list[tuple[str, str]] = [
-    # (pattern of an old name, present name), tried in order on names that the model does not have
+    # (pattern of an old name, present name), tried alone and together on names that the model does not have
 ]
 JSON_KEYS: dict[str, dict[str, str]] = {
     # file name: {old key: present key}
@@ -55,30 +71,34 @@ def _rename(node: Mapping[str, Any], aliases: Mapping[str, str]) -> dict[str, An
     return result
 
 
-def upgrade_weight(name: str, present: Container[str]) -> str:
-    """The present name of a stored weight; `present` are the names that the model has. Any combination of the renames may apply."""
-    if name in present:
+def upgrade_name(name: str, exists: Callable[[str], bool]) -> str:
+    """The present name of a weight, of a part or of a pattern of them; `exists` says whether the model has a name.
+
+    A name may hold several old words, so every combination of the renames is tried. A name that nothing
+    fits stays as it is.
+    """
+    if exists(name):
         return name
     candidates = [name]
     for pattern, new in WEIGHT_RENAMES:
-        renamed = [re.sub(pattern, new, candidate) for candidate in candidates]
-        candidates += [candidate for candidate in renamed if candidate not in candidates]
-    return next((candidate for candidate in candidates if candidate in present), name)
+        for candidate in list(candidates):
+            renamed = re.sub(pattern, new, candidate)
+            if renamed in candidates:
+                continue
+            if exists(renamed):
+                return renamed
+            candidates.append(renamed)
+    return name
+
+
+def upgrade_weight(name: str, present: Container[str]) -> str:
+    """The present name of a stored weight; `present` are the names that the model has."""
+    return upgrade_name(name, present.__contains__)
 
 
 def upgrade_weights(stored: Mapping[str, Any], present: Container[str]) -> dict[str, Any]:
     """Stored weights under the names that the model has."""
     return {upgrade_weight(name, present): value for name, value in stored.items()}
-
-
-def upgrade_patterns(patterns: Iterable[str]) -> list[str]:
-    """Patterns of weight names, as `freeze` takes them, with the present names in place of old ones."""
-    result = []
-    for pattern in patterns:
-        for old, new in WEIGHT_RENAMES:
-            pattern = re.sub(old, new, pattern)
-        result.append(pattern)
-    return result
 
 
 def upgrade_json(file: str, record: Mapping[str, Any]) -> dict[str, Any]:

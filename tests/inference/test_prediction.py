@@ -424,7 +424,7 @@ def test_held_out_tags_that_training_lacks_are_said_before_training(corpora, tmp
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("head", ["Independent", "CRF"])
+@pytest.mark.parametrize("head", ["SoftmaxHead", "CRF"])
 @pytest.mark.parametrize("tokenizer", ["{type: BPE, size: 300}", "{type: Characters}"])
 def test_any_tokenizer_and_head_tags_words(head, tokenizer, corpora, tmp_path):
     options = [

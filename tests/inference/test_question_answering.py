@@ -47,7 +47,7 @@ def fit(folder: Path, text: str, head: str, steps: int = 2) -> seqloom.Run:
     )
 
 
-@pytest.mark.parametrize("head", ["CRF", "Independent"])
+@pytest.mark.parametrize("head", ["CRF", "SoftmaxHead"])
 def test_only_paths_that_are_allowed_are_said(tmp_path: Path, head: str):
     fit(tmp_path, columns(), head)
     run = load(tmp_path / "run")
@@ -76,4 +76,4 @@ def test_what_is_learnt_must_be_allowed(tmp_path: Path):
 
 def test_labels_that_mark_no_spans_are_told(tmp_path: Path):
     with pytest.raises(ValueError, match="DET, NOUN are not labels of spans"):
-        fit(tmp_path, "the DET\nking NOUN\n\n" * 30, "Independent")
+        fit(tmp_path, "the DET\nking NOUN\n\n" * 30, "SoftmaxHead")

@@ -28,7 +28,7 @@ MASKED = [
     "tokenizer.size=120",
     "train.accumulate=1",
     "data.batch=4",
-    "model.output={type: Output, bias: true, head: {type: Transform}}",
+    "model.output={type: Output, bias: true, head: {type: HeadTransform}}",
 ]
 NORM, PLACES = (
     "{type: LayerNorm, epsilon: 1.0e-12}",
@@ -151,7 +151,7 @@ def test_a_run_is_begun_from_finished_again_and_imported(tmp_path, lines, capsys
 
 def test_a_weight_that_they_have_no_place_for_is_not_lost(tmp_path, lines):
     """A model that nearly fits is kept under our names."""
-    output = "model.output={type: Output, bias: false, head: {type: Transform}}"
+    output = "model.output={type: Output, bias: false, head: {type: HeadTransform}}"
     run = seqloom.fit("gpt", *SMALL, output, data=[str(lines)], out=tmp_path / "run", quiet=True)
     assert not (run.folder / "config.json").exists() and same(
         named_weights(load(run.folder).model), named_weights(run.model)

@@ -9,7 +9,7 @@ import torch
 
 from seqloom.batches.batch import TokenBatch
 from seqloom.models import BiLanguageModel, LanguageModel
-from seqloom.nn import RNN, TwoWays
+from seqloom.nn import RNN, SeparateBiRNN
 from seqloom.objectives import next_token, two_way
 
 V, D, B, T = 11, 6, 3, 7
@@ -18,7 +18,7 @@ V, D, B, T = 11, 6, 3, 7
 @pytest.fixture
 def model() -> BiLanguageModel:
     torch.manual_seed(0)
-    return BiLanguageModel(V, D, partial(TwoWays, layers=2)).eval()
+    return BiLanguageModel(V, D, partial(SeparateBiRNN, layers=2)).eval()
 
 
 def single(model: BiLanguageModel, way: str) -> LanguageModel:
@@ -36,7 +36,7 @@ def single(model: BiLanguageModel, way: str) -> LanguageModel:
 def test_the_loss_is_that_of_two_language_models(model: BiLanguageModel) -> None:
     """One reads the text, the other reads it backwards; the loss is their mean. Without residual paths, which a plain stack has for all layers."""
     torch.manual_seed(0)
-    model = BiLanguageModel(V, D, partial(TwoWays, layers=2, residual=False)).eval()
+    model = BiLanguageModel(V, D, partial(SeparateBiRNN, layers=2, residual=False)).eval()
     text = torch.randint(V, (B, T + 1))
     mask = torch.ones(B, T, dtype=torch.bool)
     loss, numbers, _ = two_way(model, TokenBatch(text[:, :-1], text[:, 1:], mask))

@@ -12,14 +12,14 @@ from seqloom.nn import (
     CRF,
     GRU,
     RNN,
-    AttendPool,
+    AttentionPool,
+    CharEmbedding,
     Convolution,
-    Independent,
     Learned,
     MeanPool,
     Mixer,
     Rotary,
-    Spelling,
+    SoftmaxHead,
     Transformer,
 )
 
@@ -33,9 +33,9 @@ STACKS = {
 }
 
 
-def tagger(stack, head=Independent, spelling=True) -> Tagger:
+def tagger(stack, head=SoftmaxHead, spelling=True) -> Tagger:
     torch.manual_seed(0)
-    return Tagger(50, 4, 8, stack, head, partial(Spelling, dim=4, size=3) if spelling else None).eval()
+    return Tagger(50, 4, 8, stack, head, partial(CharEmbedding, dim=4, size=3) if spelling else None).eval()
 
 
 def sentence(words: int, seed: int = 0):
@@ -71,7 +71,7 @@ def test_a_tagger_is_its_equation(name):
 
 
 @pytest.mark.parametrize("name", STACKS)
-@pytest.mark.parametrize("head", [Independent, CRF])
+@pytest.mark.parametrize("head", [SoftmaxHead, CRF])
 def test_padding_changes_no_tag_and_no_loss(name, head):
     model = tagger(STACKS[name], head)
     torch.nn.init.normal_(next(model.head.parameters())) if list(model.head.parameters()) else None
@@ -227,7 +227,7 @@ def test_spans_score_the_passage_and_no_answer(name):
 
 def test_unknown_words_come_only_while_training():
     torch.manual_seed(0)
-    model = Classifier(50, 2, 8, STACKS["rnn"], pool=AttendPool, unknown=0.5)
+    model = Classifier(50, 2, 8, STACKS["rnn"], pool=AttentionPool, unknown=0.5)
     ids = torch.full((1, 2000), 7)
     share = (model.train().embed(ids, None) == model.embedding.table[1]).all(-1).float().mean()
     assert 0.45 < share < 0.55 and (model.eval().embed(ids, None) == model.embedding.table[7]).all()

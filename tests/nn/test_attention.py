@@ -26,18 +26,18 @@ from seqloom.nn import (
     CrossAttention,
     Dot,
     FeedForward,
+    GlobalAttention,
     Learned,
     Memory,
     NoPosition,
-    Pooling,
     Raw,
     RMSNorm,
+    RNNDecoder,
     Rotary,
     ScaledDot,
     SelfAttention,
     Sinusoidal,
     SwiGLU,
-    ThoughtRNN,
     Transformer,
     Vanilla,
     attend,
@@ -207,7 +207,7 @@ def test_weights_are_for_those_who_ask():
 
 def test_raw_weights_are_the_scores():
     """α = h·m, without a softmax: the context is linear in the query, and nothing sums to 1   [F5]."""
-    part = Pooling(3, 3, Dot, weights=Raw, project=False)
+    part = GlobalAttention(3, 3, Dot, weights=Raw, project=False)
     memory, h = torch.randn(2, 4, 3), torch.randn(2, 5, 3)
     state = part.start(Memory(memory, None))
     c, _ = part(h, state)
@@ -253,7 +253,7 @@ def test_f3_the_bottleneck():
     long, short = torch.randn(1, 40, 3), torch.randn(1, 5, 3)
     long[:, -1] = short[:, -1]
     x = torch.randn(1, 4, 6)
-    through_one, attending = shaken(ThoughtRNN(6, 3)), shaken(AttentiveRNN(6, 3, read="last"))
+    through_one, attending = shaken(RNNDecoder(6, 3)), shaken(AttentiveRNN(6, 3, read="last"))
     first, second = (
         through_one(x, through_one.start(1, Memory(source, None)))[0] for source in (long, short)
     )
@@ -268,7 +268,7 @@ def test_f1_and_f2_the_encoders_last_state_is_the_decoders_first():
     for direction, read in (("forward", "last"), ("backward", "first")):
         encoder = shaken(RNN(4, 5, direction=direction))
         values, final = encoder(source, None, mask)
-        begun = ThoughtRNN(4, 5, read=read).start(3, Memory(values, mask))
+        begun = RNNDecoder(4, 5, read=read).start(3, Memory(values, mask))
         same(begun[0].h, final[0][0].h)
 
 
@@ -368,9 +368,9 @@ def test_bilinear_without_w_is_dot():
         (lambda: Transformer(6, 1, 2, position=Rotary), "even head size, not 3"),
         (lambda: SelfAttention(8, 2, position=Rotary(8, 2), key=3), "even head size, not 3"),
         (lambda: ALiBi(8, 2, slope=-1.0), "slope of ALiBi must be above 0"),
-        (lambda: Pooling(3, 4, project=False), "make them equal"),
-        (lambda: ThoughtRNN(4, 3, read="middle"), "read must be last, first or mean"),
-        (lambda: ThoughtRNN(4, 3).start(1), "start it with the encoder's outputs"),
+        (lambda: GlobalAttention(3, 4, project=False), "make them equal"),
+        (lambda: RNNDecoder(4, 3, read="middle"), "read must be last, first or mean"),
+        (lambda: RNNDecoder(4, 3).start(1), "start it with the encoder's outputs"),
         (lambda: AttentiveRNN(4, 3, query="next"), "query must be previous, current or word"),
         (lambda: FeedForward(4, activation="squash"), "activation must be"),
     ],
@@ -385,7 +385,9 @@ def test_sizes_that_do_not_fit(make, sentence: str):
 def test_the_compiled_decoder_is_the_plain_one_with_any_padding(cell, score):
     """Outputs, last state and every gradient, of rows of unequal length over memories with holes."""
     torch.manual_seed(0)
-    decoder = AttentiveRNN(6, 5, dim=7, cell=cell, attention=partial(Pooling, score=score, dim=4)).double()
+    decoder = AttentiveRNN(
+        6, 5, dim=7, cell=cell, attention=partial(GlobalAttention, score=score, dim=4)
+    ).double()
     x, values = torch.randn(3, 4, 6).double().requires_grad_(), torch.randn(3, 5, 5).double().requires_grad_()
     mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0]]).bool()
     seen = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 0, 1, 0, 0]]).bool()

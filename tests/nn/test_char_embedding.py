@@ -9,22 +9,22 @@ import torch
 from torch import Tensor
 
 from seqloom.fused.dispatch import plain
-from seqloom.nn import GRU, LetterConvolution, LetterRNN, Spelling
+from seqloom.nn import GRU, CharCNN, CharEmbedding, CharRNN
 from seqloom.nn.char_embedding import CharEncoder, unique_rows
 
 READERS = [
-    LetterConvolution,
-    partial(LetterConvolution, widths=(2, 3, 5)),
-    partial(LetterConvolution, widths=(1,)),
-    LetterRNN,
-    partial(LetterRNN, cell=GRU),
+    CharCNN,
+    partial(CharCNN, widths=(2, 3, 5)),
+    partial(CharCNN, widths=(1,)),
+    CharRNN,
+    partial(CharRNN, cell=GRU),
 ]
 every = pytest.mark.parametrize("letters", READERS, ids=str)
 
 
-def made(letters) -> Spelling:
+def made(letters) -> CharEmbedding:
     torch.manual_seed(2)
-    part = Spelling(9, 8, size=3, letters=letters)
+    part = CharEmbedding(9, 8, size=3, letters=letters)
     for weight in part.parameters():
         torch.nn.init.normal_(weight)
     return part
@@ -38,7 +38,7 @@ def batch() -> tuple[Tensor, Tensor]:
     return ids, torch.arange(6) < lengths[..., None]
 
 
-def convolved(part: LetterConvolution, word: Tensor) -> Tensor:
+def convolved(part: CharCNN, word: Tensor) -> Tensor:
     found = []
     for width, taps in zip(part.widths, part.taps, strict=True):
         best = None
@@ -50,7 +50,7 @@ def convolved(part: LetterConvolution, word: Tensor) -> Tensor:
     return torch.cat(found)
 
 
-def recurred(part: LetterRNN, word: Tensor) -> Tensor:
+def recurred(part: CharRNN, word: Tensor) -> Tensor:
     ends = []
     for way, order in zip(part.rnn.layers[0], (word, word.flip(0)), strict=True):
         state = way.cell.start(1)
@@ -65,7 +65,7 @@ def test_a_word_is_its_characters_read_one_by_one(letters):
     part, (ids, mask) = made(letters), batch()
     found = part(ids, mask)
     assert found.shape == (2, 4, 8)
-    literal = recurred if isinstance(part.letters, LetterRNN) else convolved
+    literal = recurred if isinstance(part.letters, CharRNN) else convolved
     for b in range(2):
         for t in range(4):
             word = part.embedding(ids[b, t, mask[b, t]])
@@ -125,7 +125,7 @@ def test_each_distinct_word_is_read_once():
             return x.new_zeros(len(x), self.dim)
 
     ids, mask = batch()
-    Spelling(9, 4, size=3, letters=Counting)(ids, mask)
+    CharEmbedding(9, 4, size=3, letters=Counting)(ids, mask)
     assert seen == [5]  # of eight words, two occur twice and two are empty
 
 
@@ -141,10 +141,10 @@ def test_rows_whose_numbers_agree_are_told_apart(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     "make, said",
     [
-        (lambda: LetterRNN(3, 5), "odd"),
-        (lambda: LetterConvolution(3, 5, widths=()), "widths"),
-        (lambda: LetterConvolution(3, 1, widths=(2, 3)), "fewer"),
-        (lambda: LetterConvolution(3, 4, widths=(0,)), "at least 1"),
+        (lambda: CharRNN(3, 5), "odd"),
+        (lambda: CharCNN(3, 5, widths=()), "widths"),
+        (lambda: CharCNN(3, 1, widths=(2, 3)), "fewer"),
+        (lambda: CharCNN(3, 4, widths=(0,)), "at least 1"),
     ],
 )
 def test_sizes_that_do_not_fit(make, said: str):

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from seqloom.fused.dispatch import plain
-from seqloom.nn import CRF, Independent
+from seqloom.nn import CRF, SoftmaxHead
 from seqloom.nn.crf import transitions
 
 LABELS = 3
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
 HOLES = torch.tensor([[0, 1, 1, 1], [1, 0, 1, 1], [0, 0, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
-both = pytest.mark.parametrize("kind", [CRF, Independent])
+both = pytest.mark.parametrize("kind", [CRF, SoftmaxHead])
 masks = pytest.mark.parametrize("mask", [MASK, HOLES, None], ids=["right", "holes", "none"])
 
 
@@ -38,7 +38,7 @@ def made(kind: type, allowed: Tensor | None = None) -> torch.nn.Module:
 
 
 def score(part: torch.nn.Module, scores: list[list[float]], path: tuple[int, ...]) -> float:
-    """s(y), term by term; an Independent has only the tokens' own."""
+    """s(y), term by term; a SoftmaxHead has only the tokens' own."""
     total = sum(row[k] for row, k in zip(scores, path, strict=True))
     if isinstance(part, CRF) and path:
         total += part.first[path[0]].item() + part.last[path[-1]].item()
@@ -124,13 +124,13 @@ def test_only_allowed_paths_count(rule: str):
     found, chances, nearest = (
         part.best(scores, MASK),
         part.marginals(scores, MASK).detach(),
-        made(Independent, allowed).best(scores, MASK),
+        made(SoftmaxHead, allowed).best(scores, MASK),
     )
     for row in range(3):
         m = MASK[row]
         all_paths = paths(part, scores[row][m], allowed)
         assert tuple(found[row][m].tolist()) == max(all_paths, key=all_paths.get)
-        alone = paths(made(Independent), scores[row][m], allowed)
+        alone = paths(made(SoftmaxHead), scores[row][m], allowed)
         assert tuple(nearest[row][m].tolist()) == max(alone, key=alone.get)
         expected = torch.zeros(int(m.sum()), LABELS)
         for path, p in all_paths.items():
@@ -285,7 +285,7 @@ def test_bio_and_its_kin():
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: CRF(0), lambda: CRF(3, torch.ones(2, 2)), lambda: Independent(3, torch.ones(3, 4))]
+    "make", [lambda: CRF(0), lambda: CRF(3, torch.ones(2, 2)), lambda: SoftmaxHead(3, torch.ones(3, 4))]
 )
 def test_sizes_that_do_not_fit(make):
     with pytest.raises(ValueError, match="labels"):

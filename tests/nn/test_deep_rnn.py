@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from seqloom.nn import RNN, Chain, LayerMix, Transformer
+from seqloom.nn import RNN, Chain, ScalarMix, Transformer
 
 SIZE = 4
 STACKS = [
@@ -22,7 +22,7 @@ MASK = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 1, 0, 1, 1]], dtype=t
 
 
 def test_mixture_is_its_formula():
-    mix, levels = LayerMix(3), [torch.randn(2, 5, SIZE) for _ in range(3)]
+    mix, levels = ScalarMix(3), [torch.randn(2, 5, SIZE) for _ in range(3)]
     torch.testing.assert_close(mix(levels), sum(levels) / 3)  # at first the mean
     with torch.no_grad():
         mix.shares.copy_(torch.tensor([0.5, -1.0, 2.0]))
@@ -37,11 +37,11 @@ def test_mixture_is_its_formula():
 
 def test_layers_that_do_not_fit():
     with pytest.raises(ValueError, match="3 layers, not 2"):
-        LayerMix(3)([torch.zeros(1, 1, 2)] * 2)
+        ScalarMix(3)([torch.zeros(1, 1, 2)] * 2)
     with pytest.raises(ValueError, match=r"widths \[2, 3\]"):
-        LayerMix(2)([torch.zeros(1, 1, 2), torch.zeros(1, 1, 3)])
+        ScalarMix(2)([torch.zeros(1, 1, 2), torch.zeros(1, 1, 3)])
     with pytest.raises(ValueError, match="at least one"):
-        LayerMix(0)
+        ScalarMix(0)
 
 
 @pytest.mark.parametrize("make", STACKS, ids=lambda make: make.func.__name__)

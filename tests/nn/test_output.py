@@ -9,22 +9,22 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.models import LanguageModel
-from seqloom.nn import RNN, AdaptiveOutput, Embedding, Output
+from seqloom.nn import RNN, AdaptiveSoftmax, Embedding, Output
 from seqloom.objectives.likelihood import token_loss
 
 SIZE, WORDS = 16, 40
 CUTS = [(5,), (5, 20), (4, 9, 30)]
 
 
-def made(cutoffs: tuple[int, ...], tied: bool) -> AdaptiveOutput:
+def made(cutoffs: tuple[int, ...], tied: bool) -> AdaptiveSoftmax:
     torch.manual_seed(5)
-    part = AdaptiveOutput(SIZE, WORDS, Embedding(WORDS, SIZE) if tied else None, cutoffs, shrink=2.0)
+    part = AdaptiveSoftmax(SIZE, WORDS, Embedding(WORDS, SIZE) if tied else None, cutoffs, shrink=2.0)
     for weight in part.parameters():
         nn.init.normal_(weight)
     return part
 
 
-def torchs(part: AdaptiveOutput) -> nn.AdaptiveLogSoftmaxWithLoss:
+def torchs(part: AdaptiveSoftmax) -> nn.AdaptiveLogSoftmaxWithLoss:
     """torch's own, with the same weights; a tied one has identities where torch has projections."""
     tied = part.table is not None
     twin = nn.AdaptiveLogSoftmaxWithLoss(SIZE, WORDS, list(part.cutoffs), div_value=1.0 if tied else 2.0)
@@ -74,13 +74,13 @@ def test_the_edges_of_groups_and_groups_without_a_word(targets: list[int]):
 
 
 def test_default_cutoffs_and_sizes():
-    part = AdaptiveOutput(650, 33_000)
+    part = AdaptiveSoftmax(650, 33_000)
     assert (
         part.cutoffs == (2062, 8250)
         and part.spans == [2062, 6188, 24_750]
         and [tail[0].out_features for tail in part.tails] == [162, 40]
     )
-    assert AdaptiveOutput(4, 3).spans == [1, 1, 1]
+    assert AdaptiveSoftmax(4, 3).spans == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_default_cutoffs_and_sizes():
 )
 def test_what_does_not_fit(options: dict, said: str):
     with pytest.raises(ValueError, match=said):
-        AdaptiveOutput(SIZE, WORDS, **options)
+        AdaptiveSoftmax(SIZE, WORDS, **options)
 
 
 # What an objective asks of any output
@@ -117,7 +117,7 @@ def literal(part: nn.Module, h: Tensor, targets: Tensor, smoothing: float) -> tu
 def test_cross_entropy_does_not_ask_which_output_it_is(smoothing: float, training: bool):
     ids = torch.randint(WORDS, (3, 6))
     mask = torch.arange(6) < torch.tensor([[6], [3], [0]])
-    for output in (Output, partial(AdaptiveOutput, cutoffs=(5, 20))):
+    for output in (Output, partial(AdaptiveSoftmax, cutoffs=(5, 20))):
         model = LanguageModel(WORDS, 4, partial(RNN, dim=4), output=output).train(training)
         h, _ = model.features(ids)
         if smoothing and training and output is not Output:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.nn import RNN, AttendPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool
+from seqloom.nn import RNN, AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool
 from seqloom.nn.pool import Pool
 
 SIZE = 4
@@ -22,7 +22,7 @@ MASKS = {
 }
 
 
-def attended(pool: AttendPool, rows: list[Tensor]) -> Tensor:
+def attended(pool: AttentionPool, rows: list[Tensor]) -> Tensor:
     w, b, u = pool.project.weight, pool.project.bias, pool.query.weight[0]
     powers = [
         math.exp(sum((u[i] * torch.tanh((w[i] * x).sum() + b[i])).item() for i in range(len(u))))
@@ -37,7 +37,7 @@ LITERAL = {
     EndsPool: lambda _, rows: torch.cat([rows[-1][: SIZE // 2], rows[0][SIZE // 2 :]]),
     MeanPool: lambda _, rows: sum(rows) / len(rows),
     MaxPool: lambda _, rows: torch.tensor([max(float(row[i]) for row in rows) for i in range(SIZE)]),
-    AttendPool: attended,
+    AttentionPool: attended,
 }
 every = pytest.mark.parametrize("kind", LITERAL, ids=lambda kind: kind.__name__)
 

@@ -22,8 +22,8 @@ from seqloom.nn import (
     AttentiveRNN,
     Cell,
     Gated,
+    GlobalAttention,
     Memory,
-    Pooling,
     ScaledDot,
     Vanilla,
     detach,
@@ -622,7 +622,7 @@ def test_threads_change_no_bit(single, monkeypatch, cell, batch):
 @pytest.mark.parametrize("batch", [3, 21])
 def test_a_decoder_that_asks_the_memory_in_single_precision(single, monkeypatch, score, batch):
     torch.manual_seed(batch)
-    layer = shaken(AttentiveRNN(7, 6, dim=13, attention=partial(Pooling, score=score, dim=5)), 0.3)
+    layer = shaken(AttentiveRNN(7, 6, dim=13, attention=partial(GlobalAttention, score=score, dim=5)), 0.3)
     x, source = torch.randn(batch, 6, 7), torch.randn(batch, 4, 6, requires_grad=True)
     mask, seen = (torch.arange(n) < torch.randint(1, n + 1, (batch, 1)) for n in (6, 4))
 

@@ -10,7 +10,7 @@ import torch
 from seqloom.batches import MaskedBatch
 from seqloom.models import MaskedLM
 from seqloom.models.encoder import Pooler
-from seqloom.nn import Segmented, Transformer
+from seqloom.nn import SegmentEmbedding, Transformer
 from seqloom.objectives import masked
 
 IDS = torch.tensor([[2, 7, 4, 9, 3], [2, 6, 8, 11, 3]])
@@ -22,7 +22,7 @@ PICKED = torch.tensor([[0, 0, 1, 0, 0], [0, 1, 0, 1, 0]], dtype=torch.bool)
 def model() -> MaskedLM:
     torch.manual_seed(0)
     return MaskedLM(
-        12, 8, partial(Transformer, layers=1, heads=2, causal=False), Segmented, pooler=Pooler
+        12, 8, partial(Transformer, layers=1, heads=2, causal=False), SegmentEmbedding, pooler=Pooler
     ).eval()
 
 

@@ -20,10 +20,10 @@ from seqloom.nn import (
     Dot,
     Embedding,
     FeedForward,
+    GlobalAttention,
     LayerNorm,
     Learned,
     NoPosition,
-    Pooling,
     RMSNorm,
     Rotary,
     ScaledDot,
@@ -82,10 +82,10 @@ CASES = [
         for s in (Dot, ScaledDot, Additive)
     ),
     *(
-        layer(partial(AttentiveRNN, dim=5, attention=partial(Pooling, score=s)), True)
+        layer(partial(AttentiveRNN, dim=5, attention=partial(GlobalAttention, score=s)), True)
         for s in (Dot, ScaledDot, Additive)
     ),
-    layer(partial(AttentiveRNN, layers=2, attention=partial(Pooling, score=Additive, dim=2)), True),
+    layer(partial(AttentiveRNN, layers=2, attention=partial(GlobalAttention, score=Additive, dim=2)), True),
     *(block(order, LayerNorm, cross) for order in ("pre", "post") for cross in (False, True)),
     block("pre", partial(LayerNorm, affine=False), False),
     *(layer(partial(small, position=p)) for p in positions + codes),

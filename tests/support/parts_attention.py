@@ -15,15 +15,15 @@ from seqloom.nn import (
     CrossAttention,
     Dot,
     FeedForward,
+    GlobalAttention,
     NoPosition,
-    Pooling,
     Raw,
     RMSNorm,
+    RNNDecoder,
     Rotary,
     SelfAttention,
     Sinusoidal,
     SwiGLU,
-    ThoughtRNN,
     Transformer,
 )
 from seqloom.nn.cells import Vanilla
@@ -87,23 +87,29 @@ CASES: list[Case] = [
         partial(small, position=partial(Concatenated, width=2), cross=partial(CrossAttention, key=1)), True
     ),
     layer(
-        partial(AttentiveRNN, dim=MEMORY, attention=partial(Pooling, score=Dot, weights=Raw, project=False)),
+        partial(
+            AttentiveRNN,
+            dim=MEMORY,
+            attention=partial(GlobalAttention, score=Dot, weights=Raw, project=False),
+        ),
         True,
     ),
     layer(
-        partial(AttentiveRNN, dim=2, layers=2, query="current", attention=partial(Pooling, score=Bilinear)),
+        partial(
+            AttentiveRNN, dim=2, layers=2, query="current", attention=partial(GlobalAttention, score=Bilinear)
+        ),
         True,
     ),
     layer(partial(AttentiveRNN, query="word", read="first", thought=True), True),
-    layer(partial(AttentiveRNN, dim=5, attention=partial(Pooling, score=Bilinear, dim=3)), True),
-    layer(partial(AttentiveRNN, dim=5, cell=Vanilla, attention=partial(Pooling, dim=3)), True),
-    layer(ThoughtRNN, True),
-    layer(partial(ThoughtRNN, dim=2, layers=2, read="first"), True),
-    layer(partial(ThoughtRNN, read="mean", cell=Vanilla), True),
+    layer(partial(AttentiveRNN, dim=5, attention=partial(GlobalAttention, score=Bilinear, dim=3)), True),
+    layer(partial(AttentiveRNN, dim=5, cell=Vanilla, attention=partial(GlobalAttention, dim=3)), True),
+    layer(RNNDecoder, True),
+    layer(partial(RNNDecoder, dim=2, layers=2, read="first"), True),
+    layer(partial(RNNDecoder, read="mean", cell=Vanilla), True),
     Case(
         "Seq2Seq(backward, thought)",
         lambda: Seq2Seq(
-            7, 7, SIZE, partial(RNN, dim=3, direction="backward"), partial(ThoughtRNN, read="first")
+            7, 7, SIZE, partial(RNN, dim=3, direction="backward"), partial(RNNDecoder, read="first")
         ),
         ids=True,
         memory=True,

@@ -14,7 +14,7 @@ from seqloom.nn import (
     FeedForward,
     MixFeatures,
     Residual,
-    TwoWays,
+    SeparateBiRNN,
 )
 from support.case import SIZE, Case, layer
 
@@ -24,8 +24,8 @@ CASES: list[Case] = [
     layer(partial(FastForward, dim=3, layers=2)),
     layer(partial(FastForward, dim=2, layers=3, direction="both")),
     layer(partial(FastForward, layers=1, cell=GRU)),
-    layer(partial(TwoWays, layers=2)),
-    layer(partial(TwoWays, layers=3, cell=GRU, residual=False)),
+    layer(partial(SeparateBiRNN, layers=2)),
+    layer(partial(SeparateBiRNN, layers=3, cell=GRU, residual=False)),
     layer(partial(Residual, layer=RNN)),
     layer(partial(Residual, layer=partial(RNN, dim=SIZE // 2, direction="both"))),
     layer(partial(Residual, layer=partial(MixFeatures, network=experts))),

@@ -6,18 +6,18 @@ from functools import partial
 
 from seqloom.models import Encoder, LanguageModel, MaskedLM, Seq2Seq
 from seqloom.nn import (
-    Banded,
     Embedding,
     FeedForward,
-    Interpolated,
+    HeadTransform,
     LayerNorm,
     Learned,
+    LinearScaling,
+    Llama3Scaling,
     Output,
     Rotary,
-    Segmented,
+    SegmentEmbedding,
     SelfAttention,
     Sinusoidal,
-    Transform,
     Transformer,
 )
 from support.case import HEADS, SIZE, WORDS, Case, layer, named
@@ -50,7 +50,7 @@ CASES: list[Case] = [
     layer(
         partial(
             small,
-            position=partial(Rotary, layout="halves", base=50.0, stretch=partial(Interpolated, factor=3.0)),
+            position=partial(Rotary, layout="halves", base=50.0, stretch=partial(LinearScaling, factor=3.0)),
         )
     ),
     layer(
@@ -58,17 +58,17 @@ CASES: list[Case] = [
             small,
             heads=1,
             position=partial(
-                Rotary, base=500.0, stretch=partial(Banded, factor=4.0, low=0.1, high=2.0, length=9)
+                Rotary, base=500.0, stretch=partial(Llama3Scaling, factor=4.0, low=0.1, high=2.0, length=9)
             ),
         )
     ),
     layer(
         partial(small, heads=4, position=Rotary, attention=partial(SelfAttention, groups=2, key=2, value=3))
     ),
-    reads(partial(Encoder, stack=bert, embedding=partial(Segmented, separator=3))),
-    reads(partial(MaskedLM, stack=bert, embedding=partial(Segmented, separator=3, segments=3))),
+    reads(partial(Encoder, stack=bert, embedding=partial(SegmentEmbedding, separator=3))),
+    reads(partial(MaskedLM, stack=bert, embedding=partial(SegmentEmbedding, separator=3, segments=3))),
     reads(partial(MaskedLM, stack=partial(bert, entry=None), tied=False, output=partial(Output, bias=False))),
-    reads(partial(LanguageModel, stack=small, output=partial(Output, bias=True, head=Transform))),
+    reads(partial(LanguageModel, stack=small, output=partial(Output, bias=True, head=HeadTransform))),
     Case(
         "Seq2Seq(Marian)",
         lambda: Seq2Seq(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from seqloom.models import LanguageModel
-from seqloom.nn import RNN, AdaptiveOutput
+from seqloom.nn import RNN, AdaptiveSoftmax
 from support.case import SIZE, WORDS, Case, named
 
-few = partial(AdaptiveOutput, cutoffs=(2, 5), shrink=2.0)
+few = partial(AdaptiveSoftmax, cutoffs=(2, 5), shrink=2.0)
 
 
 def language(make: partial) -> Case:

@@ -129,7 +129,7 @@ def chain(part, x, memory):
 
 def words_in(part, ids):
     rows = [array(part.table)[word] * part.factor for word in ids]
-    if type(part).__name__ == "Segmented":
+    if type(part).__name__ == "SegmentEmbedding":
         before = [sum(word == part.separator for word in ids[:t]) for t in range(len(ids))]
         rows = [
             row + array(part.segments)[min(ends, len(part.segments) - 1)]
@@ -159,7 +159,7 @@ def by_groups(part, h):
 def words_out(part, hs):
     if part.back is not None:
         hs = [linear(part.back, h) for h in hs]
-    if type(part.output).__name__ == "AdaptiveOutput":
+    if type(part.output).__name__ == "AdaptiveSoftmax":
         return np.array([by_groups(part.output, h) for h in hs])
     if (head := part.output.head) is not None:
         hs = [norm(head.norm, np.array([gelu(u) for u in linear(head.dense, h)])) for h in hs]

@@ -38,7 +38,7 @@ def stretched(part, theta):
     """The angle of one step after stretching, by its wave length."""
     if part is None:
         return theta
-    if type(part).__name__ == "Interpolated":
+    if type(part).__name__ == "LinearScaling":
         return theta / part.factor
     wave = 2 * math.pi / theta
     if wave < part.length / part.high:
@@ -210,5 +210,5 @@ FORMS: dict[str, Callable] = {
     "SelfAttention": self_attention,
     "CrossAttention": cross_attention,
     "AttentiveRNN": attentive,
-    "ThoughtRNN": thoughtful,
+    "RNNDecoder": thoughtful,
 }

@@ -53,4 +53,4 @@ def two_ways(part, x, memory):
     )
 
 
-FORMS: dict[str, Callable] = {"FastForward": fast_forward, "TwoWays": two_ways, "Residual": residual}
+FORMS: dict[str, Callable] = {"FastForward": fast_forward, "SeparateBiRNN": two_ways, "Residual": residual}

@@ -22,7 +22,7 @@ WORDS = [
     "train.steps=12",
     "train.every=6",
 ]
-FEW = "model.output={type: AdaptiveOutput, cutoffs: [8, 16]}"
+FEW = "model.output={type: AdaptiveSoftmax, cutoffs: [8, 16]}"
 
 
 def ran(arguments: list[str]) -> int:
@@ -81,5 +81,5 @@ def test_smoothing_is_refused_in_one_sentence(tmp_path: Path, text: Path, capsys
 def test_its_equation_is_explained():
     parts = {part.name: part for part in explain("lstm-lm", [FEW, "model.tied=false"], vocabulary=40).parts}
     assert (
-        "softmax(W₀ h)[w]" in parts["AdaptiveOutput"].equation[0] and parts["AdaptiveOutput"].parameters > 0
+        "softmax(W₀ h)[w]" in parts["AdaptiveSoftmax"].equation[0] and parts["AdaptiveSoftmax"].parameters > 0
     )

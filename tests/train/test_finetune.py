@@ -335,5 +335,5 @@ def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path)
         assert torch.equal(before[name], after[name]) == (".mix." not in name), name
     assert (
         "stack.mix.shares" in run.results()["begun"]["taken"]
-        and run.recipe.tree["model"]["stack"]["type"] == "TwoWays"
+        and run.recipe.tree["model"]["stack"]["type"] == "SeparateBiRNN"
     )

@@ -83,7 +83,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         "shared": False,
         "tied": False,
         "encoder": {"type": "RNN", "dim": dim, "cell": cell},
-        "decoder": {"type": "ThoughtRNN", "dim": dim, "cell": cell},
+        "decoder": {"type": "RNNDecoder", "dim": dim, "cell": cell},
     }
     return ForeignCheckpoint(
         "letters to phonemes", tree, build_tokenizer(path), lambda model: weights(arrays, model)

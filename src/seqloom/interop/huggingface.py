@@ -33,7 +33,7 @@ def read(folder: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
             raise ValueError(
                 f"{said.source}: {place['layers']} layers are more than {len(named)} tensors make; the two do not belong together"
             )
-    if tree.get("embedding", {}).get("type") == "Segmented":
+    if tree.get("embedding", {}).get("type") == "SegmentEmbedding":
         tree["embedding"]["separator"] = special_tokens(learnt).eos
     rows = said.count("vocab_size", 1)
     tree = with_vocab_size(tree, rows, learnt.get_vocab_size(), Path(said.source))

@@ -60,7 +60,7 @@ def config_tree(
         made["output"] = {
             "type": "Output",
             "bias": True,
-            "head": {"type": "Transform", "activation": activation, "norm": norm},
+            "head": {"type": "HeadTransform", "activation": activation, "norm": norm},
         }
     return made
 
@@ -84,7 +84,7 @@ def bert_tree(said: HFConfig, names: set[str]) -> Tree:
         said.word("hidden_act", "gelu", ACTIVATION_FROM_HF),
         said.number("layer_norm_eps", 1e-12),
         said.number("hidden_dropout_prob", 0.1),
-        {"type": "Segmented", "segments": said.count("type_vocab_size", 2), "separator": 0},
+        {"type": "SegmentEmbedding", "segments": said.count("type_vocab_size", 2), "separator": 0},
         "cls.predictions.bias" in names,
     )
     if "pooler.dense.weight" in names and (
@@ -156,7 +156,7 @@ def encoder_sizes(model: nn.Module, embedding: type) -> tuple[Any, int]:
 
 
 def bert_settings(model: nn.Module) -> dict[str, Any]:
-    sizes, length = encoder_sizes(model, parts.Segmented)
+    sizes, length = encoder_sizes(model, parts.SegmentEmbedding)
     head = type(model) is models.MaskedLM
     return {
         "architectures": [

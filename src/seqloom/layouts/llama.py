@@ -79,12 +79,12 @@ def rope_options(said: HFConfig) -> Tree:
     if kind == "default":
         return {"base": base}
     if kind == "linear":
-        return {"base": base, "stretch": {"type": "Interpolated", "factor": inside.number("factor")}}
+        return {"base": base, "stretch": {"type": "LinearScaling", "factor": inside.number("factor")}}
     if kind == "llama3":
         length = "original_max_position_embeddings"
         known = said if said.values.get(length) is not None else inside
         stretch = {
-            "type": "Banded",
+            "type": "Llama3Scaling",
             "factor": inside.number("factor"),
             "low": inside.number("low_freq_factor"),
             "high": inside.number("high_freq_factor"),
@@ -139,9 +139,9 @@ def settings(model: nn.Module) -> dict[str, Any]:
     require(model.stack.entry is None, "its stack has an entry norm")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": position.base}
     stretch = position.stretch
-    if type(stretch) is parts.Interpolated:
+    if type(stretch) is parts.LinearScaling:
         rope |= {"rope_type": "linear", "factor": stretch.factor}
-    elif type(stretch) is parts.Banded:
+    elif type(stretch) is parts.Llama3Scaling:
         rope |= {
             "rope_type": "llama3",
             "factor": stretch.factor,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from seqloom.nn.deep_rnn import TwoWays
+from seqloom.nn.deep_rnn import SeparateBiRNN
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory
@@ -25,7 +25,7 @@ class BiLanguageModel(nn.Module):
         self,
         vocabulary: int,
         dim: int,
-        stack: Factory[TwoWays] = TwoWays,
+        stack: Factory[SeparateBiRNN] = SeparateBiRNN,
         embedding: Factory[Embedding] = Embedding,
         tied: bool = True,
         dropout: float = 0.0,

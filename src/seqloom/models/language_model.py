@@ -31,7 +31,7 @@ class LanguageModel(nn.Module):
         self.embedding = embedding(vocabulary, dim)
         require(
             not self.embedding.whole,
-            "a model that writes token by token needs an embedding of single tokens, not Segmented",
+            "a model that writes token by token needs an embedding of single tokens, not SegmentEmbedding",
         )
         self.stack = stack(dim)
         require(self.stack.causal, "a language model needs a causal stack: one that reads left to right")

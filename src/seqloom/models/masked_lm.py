@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from seqloom.models.encoder import Encoder, Pooler
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, Layer
-from seqloom.nn.output import Output, OutputLayer, Transform
+from seqloom.nn.output import HeadTransform, Output, OutputLayer
 from seqloom.nn.state import State
 
 
@@ -28,7 +28,7 @@ class MaskedLM(Encoder):
         embedding: Factory[Embedding] = Embedding,
         tied: bool = True,
         dropout: float = 0.0,
-        output: Factory[OutputLayer] = partial(Output, bias=True, head=Transform),
+        output: Factory[OutputLayer] = partial(Output, bias=True, head=HeadTransform),
         pooler: Factory[Pooler] | None = None,
     ):
         super().__init__(vocabulary, dim, stack, embedding, dropout)

@@ -44,7 +44,7 @@ class Seq2Seq(nn.Module):
         self.embedding = embedding(vocabulary, dim)
         require(
             not self.embedding.whole,
-            "a model that writes token by token needs an embedding of single tokens, not Segmented",
+            "a model that writes token by token needs an embedding of single tokens, not SegmentEmbedding",
         )
         self.source_embedding = self.embedding if shared else embedding(source_vocabulary, dim)
         self.encoder = encoder(dim)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from seqloom.models.encoder import WindowedEncoder, scoring_layer
-from seqloom.nn.char_embedding import Spelling
-from seqloom.nn.crf import Independent, TagHead
+from seqloom.nn.char_embedding import CharEmbedding
+from seqloom.nn.crf import SoftmaxHead, TagHead
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, Layer
 
@@ -30,8 +30,8 @@ class Tagger(WindowedEncoder):
         labels: int,
         dim: int,
         stack: Factory[Layer],
-        head: Factory[TagHead] = Independent,
-        spelling: Factory[Spelling] | None = None,
+        head: Factory[TagHead] = SoftmaxHead,
+        spelling: Factory[CharEmbedding] | None = None,
         embedding: Factory[Embedding] = Embedding,
         dropout: float = 0.0,
         unknown: float = 0.0,

@@ -1,30 +1,32 @@
 """Equations: one part, one file, one docstring that states it. Knows nobody."""
 
+import warnings
+
 from seqloom.fused.dispatch import fused_enabled, plain
 from seqloom.nn.attend import attend
 from seqloom.nn.attention import CrossAttention, SelfAttention
 from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
 from seqloom.nn.chain import Chain, Residual
-from seqloom.nn.char_embedding import CharEncoder, LetterConvolution, LetterRNN, Spelling
+from seqloom.nn.char_embedding import CharCNN, CharEmbedding, CharEncoder, CharRNN
 from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
-from seqloom.nn.crf import CRF, Independent, TagHead
-from seqloom.nn.deep_rnn import FastForward, LayerMix, TwoWays
+from seqloom.nn.crf import CRF, SoftmaxHead, TagHead
+from seqloom.nn.deep_rnn import FastForward, ScalarMix, SeparateBiRNN
 from seqloom.nn.dropout import Dropout
-from seqloom.nn.embedding import Embedding, Segmented
+from seqloom.nn.embedding import Embedding, SegmentEmbedding
 from seqloom.nn.experts import Experts
 from seqloom.nn.feedforward import FFN, FeedForward, SwiGLU
 from seqloom.nn.layer import Factory, Layer, Memory
 from seqloom.nn.lora import LoRA, add_lora, merge_lora
 from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
 from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
-from seqloom.nn.output import AdaptiveOutput, Output, OutputLayer, Transform
-from seqloom.nn.pool import AttendPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool
+from seqloom.nn.output import AdaptiveSoftmax, HeadTransform, Output, OutputLayer
+from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool
 from seqloom.nn.position import (
     ALiBi,
-    Banded,
     Concatenated,
-    Interpolated,
     Learned,
+    LinearScaling,
+    Llama3Scaling,
     NoPosition,
     Position,
     Rotary,
@@ -33,7 +35,7 @@ from seqloom.nn.position import (
 )
 from seqloom.nn.quantize import quantize
 from seqloom.nn.recurrent import RNN
-from seqloom.nn.rnn_decoder import AttentiveRNN, Pooling, ThoughtRNN
+from seqloom.nn.rnn_decoder import AttentiveRNN, GlobalAttention, RNNDecoder
 from seqloom.nn.score import Additive, AttentionWeights, Bilinear, Dot, Raw, ScaledDot, Score, Softmax
 from seqloom.nn.state import State, detach, select
 from seqloom.nn.transformer import Block, Transformer
@@ -46,18 +48,20 @@ __all__ = [
     "RNN",
     "UGRNN",
     "ALiBi",
-    "AdaptiveOutput",
+    "AdaptiveSoftmax",
     "Additive",
-    "AttendPool",
+    "AttentionPool",
     "AttentionWeights",
     "AttentiveRNN",
-    "Banded",
     "Bilinear",
     "Block",
     "ByteNet",
     "Cell",
     "Chain",
+    "CharCNN",
+    "CharEmbedding",
     "CharEncoder",
+    "CharRNN",
     "Concatenated",
     "ConvS2S",
     "Convolution",
@@ -72,15 +76,14 @@ __all__ = [
     "FeedForward",
     "FirstPool",
     "Gated",
-    "Independent",
-    "Interpolated",
+    "GlobalAttention",
+    "HeadTransform",
     "LastPool",
     "Layer",
-    "LayerMix",
     "LayerNorm",
     "Learned",
-    "LetterConvolution",
-    "LetterRNN",
+    "LinearScaling",
+    "Llama3Scaling",
     "LoRA",
     "MaxPool",
     "MeanPool",
@@ -94,27 +97,26 @@ __all__ = [
     "Output",
     "OutputLayer",
     "Pool",
-    "Pooling",
     "Position",
     "RMSNorm",
+    "RNNDecoder",
     "Raw",
     "Residual",
     "Rotary",
     "RotaryScaling",
+    "ScalarMix",
     "ScaledDot",
     "Score",
-    "Segmented",
+    "SegmentEmbedding",
     "SelfAttention",
+    "SeparateBiRNN",
     "Sinusoidal",
     "Softmax",
-    "Spelling",
+    "SoftmaxHead",
     "State",
     "SwiGLU",
     "TagHead",
-    "ThoughtRNN",
-    "Transform",
     "Transformer",
-    "TwoWays",
     "Vanilla",
     "add_lora",
     "attend",
@@ -125,3 +127,39 @@ __all__ = [
     "quantize",
     "select",
 ]
+
+OLD_NAMES = {
+    "AdaptiveOutput": "AdaptiveSoftmax",
+    "AttendPool": "AttentionPool",
+    "Banded": "Llama3Scaling",
+    "Forward": "FFN",
+    "Independent": "SoftmaxHead",
+    "Interpolated": "LinearScaling",
+    "LayerMix": "ScalarMix",
+    "LetterConvolution": "CharCNN",
+    "LetterRNN": "CharRNN",
+    "Letters": "CharEncoder",
+    "Make": "Factory",
+    "Paths": "TagHead",
+    "Pooling": "GlobalAttention",
+    "Readout": "OutputLayer",
+    "Segmented": "SegmentEmbedding",
+    "Spelling": "CharEmbedding",
+    "Stretch": "RotaryScaling",
+    "ThoughtRNN": "RNNDecoder",
+    "Transform": "HeadTransform",
+    "TwoWays": "SeparateBiRNN",
+    "Weights": "AttentionWeights",
+    "adapt": "add_lora",
+    "fast": "fused_enabled",
+    "merge": "merge_lora",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        f"seqloom.nn.{name} is now called seqloom.nn.{OLD_NAMES[name]}", DeprecationWarning, stacklevel=2
+    )
+    return globals()[OLD_NAMES[name]]

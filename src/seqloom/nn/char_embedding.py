@@ -29,7 +29,7 @@ class CharEncoder(nn.Module):
         raise NotImplementedError
 
 
-class LetterConvolution(CharEncoder):
+class CharCNN(CharEncoder):
     """y = [y_w for each width w],   y_w = maxₜ tanh(b + Σᵢ Wᵢ cₜ₊ᵢ),   i = 0 … w-1
 
     Every window that holds a character of the word, with zeros around it, so that prefixes and suffixes show (Kim et al.; Ma and Hovy). The widths
@@ -60,7 +60,7 @@ class LetterConvolution(CharEncoder):
         return torch.cat(found, -1)
 
 
-class LetterRNN(CharEncoder):
+class CharRNN(CharEncoder):
     """y = [h→_n; h←₁]   [D7]: a recurrent layer of any cell that reads the characters both ways, each direction where it ends."""
 
     def __init__(self, size: int, dim: int, cell: Factory[Cell] = LSTM):
@@ -72,15 +72,13 @@ class LetterRNN(CharEncoder):
         return self.pool(self.rnn(x, None, mask)[0], mask)
 
 
-class Spelling(nn.Module):
+class CharEmbedding(nn.Module):
     """x_w = read(e(c₁) … e(c_n)) for a word w = c₁ … c_n; 0 for one without characters   [A2]
 
     (B, T, C) → (B, T, dim). `letters` reads, `size` is the width of a character's vector. The fast form computes each distinct word of a batch once.
     """
 
-    def __init__(
-        self, characters: int, dim: int, size: int = 25, letters: Factory[CharEncoder] = LetterConvolution
-    ):
+    def __init__(self, characters: int, dim: int, size: int = 25, letters: Factory[CharEncoder] = CharCNN):
         super().__init__()
         self.dim = dim
         self.embedding = Embedding(characters, size, scale=True)

@@ -68,7 +68,7 @@ class TagHead(nn.Module):
         return tuple(score.masked_fill(~rule, FORBIDDEN) for score, rule in zip(steps, rules, strict=True))
 
 
-class Independent(TagHead):
+class SoftmaxHead(TagHead):
     """P(y₁ … y_T) = Πₜ softmax(sₜ)[yₜ]   [T1]
 
     Each label by itself; `allowed` restricts the best sequence alone.

@@ -72,7 +72,7 @@ class FastForward(Layer):
         return torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0], tuple(after)
 
 
-class LayerMix(nn.Module):
+class ScalarMix(nn.Module):
     """y = γ Σₗ softmax(a)ₗ hₗ   [I10]
 
     (Peters et al.) At first the plain mean. `Layer.levels` gives the h of a stack's layers, each (B, T, D).
@@ -94,7 +94,7 @@ class LayerMix(nn.Module):
         return sum(share * level for share, level in zip(shares.unbind(), levels, strict=True))
 
 
-class TwoWays(Layer):
+class SeparateBiRNN(Layer):
     """h→ₗ = RNN→(h→ₗ₋₁),   h←ₗ = RNN←(h←ₗ₋₁),   h₀ = x,   y = mix([x; x], [h→₁; h←₁], …, [h→_L; h←_L])   [I10, D7]
 
     Neither direction sees the other, at no depth, so each is a language model of its own; `RNN` with both directions lets them meet between
@@ -110,7 +110,7 @@ class TwoWays(Layer):
         cell: Factory[Cell] = LSTM,
         residual: bool = True,
         dropout: float = 0.0,
-        mix: Factory[LayerMix] = LayerMix,
+        mix: Factory[ScalarMix] = ScalarMix,
     ):
         super().__init__()
         require(layers > 0, f"two ways need at least one layer, not {layers}")

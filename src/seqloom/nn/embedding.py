@@ -42,7 +42,7 @@ class Embedding(nn.Module):
         return x * self.factor if self.factor != 1 else x
 
 
-class Segmented(Embedding):
+class SegmentEmbedding(Embedding):
     """x = W_e one-hot(s) + S one-hot(g),   g = how many of the tokens before it are the `separator`, at most `segments` - 1 (BERT)
 
     The first text and its separator are segment 0, what follows is segment 1. The whole sequence must be at hand, so it is for encoders.

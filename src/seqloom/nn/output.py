@@ -55,7 +55,7 @@ class Output(OutputLayer):
         vocabulary: int,
         tied: Embedding | None = None,
         bias: bool | None = None,
-        head: Factory[Transform] | None = None,
+        head: Factory[HeadTransform] | None = None,
     ):
         super().__init__()
         own = None if tied is not None else torch.randn(vocabulary, size) * 0.02
@@ -73,7 +73,7 @@ class Output(OutputLayer):
         return linear(h if self.head is None else self.head(h), self.table, self.bias)  # (…, V)
 
 
-class Transform(nn.Module):
+class HeadTransform(nn.Module):
     """h' = norm(f(W h + b)): what BERT puts before its output layer."""
 
     def __init__(self, size: int, activation: Activation = "gelu", norm: Factory[Norm] = LayerNorm):
@@ -84,7 +84,7 @@ class Transform(nn.Module):
         return self.norm(ACTIVATIONS[self.activation](self.dense(h)))
 
 
-class AdaptiveOutput(OutputLayer):
+class AdaptiveSoftmax(OutputLayer):
     """P(w) = softmax(W₀ h)[w] for a frequent w,   P(w) = softmax(W₀ h)[g] softmax(W_g U_g h)[w] for a w of group g   [E2, E5]
 
     (Grave et al.) Ids are ordered by frequency, as tokenizers of words give them, and nearly so those of subwords: ids below the first of `cutoffs`

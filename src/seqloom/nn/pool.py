@@ -1,6 +1,6 @@
 """A sequence as one vector: pool(x, mask), (B, T, D) → (B, D). 0 where a row has no token; padding may stand anywhere.
 
-Attention that a decoder asks at each step is `Pooling` in attention.py.
+Attention that a decoder asks at each step is `GlobalAttention` in attention.py.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class MaxPool(Pool):
         )
 
 
-class AttendPool(Pool):
+class AttentionPool(Pool):
     """y = Σₜ αₜ xₜ,   α = softmaxₜ uᵀ tanh(W xₜ + b)   [F9]
 
     Attention whose query u is learnt (Yang et al.); `hidden` rows in W, as many as x is wide unless said.

@@ -243,7 +243,7 @@ class RotaryScaling(nn.Module):
         raise NotImplementedError
 
 
-class Interpolated(RotaryScaling):
+class LinearScaling(RotaryScaling):
     """θ' = θ / factor: positions are squeezed into the trained length."""
 
     def __init__(self, factor: float):
@@ -255,7 +255,7 @@ class Interpolated(RotaryScaling):
         return theta / self.factor
 
 
-class Banded(RotaryScaling):
+class Llama3Scaling(RotaryScaling):
     """θ' = s θ + (1 - s) θ / factor,   s = (n - low) / (high - low) within 0 … 1,   n = length θ / 2π, the turns within `length` (Llama 3)
 
     Turns that come round at least `high` times in the trained length stay; those that come round at most `low` times are slowed.

@@ -29,7 +29,7 @@ class GlobalAttentionState(NamedTuple):
     visible: Tensor | None
 
 
-class Pooling(nn.Module):
+class GlobalAttention(nn.Module):
     """c = Σⱼ αⱼ mⱼ,   α = softmaxⱼ s(W_Q h, W_K mⱼ)   [F4, F9]: one head that averages the memory itself, for recurrent decoders.
 
     Without `project` h and m meet as they are, as in α = h·m [F5]; their sizes must then be equal.
@@ -103,7 +103,7 @@ class AttentiveRNN(Layer):
         dim: int | None = None,
         cell: Factory[Cell] = LSTM,
         layers: int = 1,
-        attention: Factory[Pooling] = Pooling,
+        attention: Factory[GlobalAttention] = GlobalAttention,
         dropout: float = 0.0,
         query: Literal["previous", "current", "word"] = "previous",
         read: InitFrom = "mean",
@@ -214,7 +214,9 @@ class AttentiveRNN(Layer):
         return x, tuple(after)
 
 
-def attention_inputs(attention: Pooling, context: Tensor, memory: GlobalAttentionState) -> AttentionInputs:
+def attention_inputs(
+    attention: GlobalAttention, context: Tensor, memory: GlobalAttentionState
+) -> AttentionInputs:
     """The tensors of the attention that the fused loop reads."""
     keys, score = memory.keys[:, 0], attention.score
     visible = (
@@ -226,7 +228,12 @@ def attention_inputs(attention: Pooling, context: Tensor, memory: GlobalAttentio
 
 
 def supports_fused(
-    attention: Pooling, cell: Cell, x: Tensor, memory: GlobalAttentionState, state: tuple, mask: Tensor | None
+    attention: GlobalAttention,
+    cell: Cell,
+    x: Tensor,
+    memory: GlobalAttentionState,
+    state: tuple,
+    mask: Tensor | None,
 ) -> bool:
     """Whether the loop has this attention, this cell and these tensors."""
     return (
@@ -245,7 +252,7 @@ def with_hidden(cell: Cell, h: Tensor) -> State:
     return type(state)(h, *state[1:])
 
 
-class ThoughtRNN(Layer):
+class RNNDecoder(Layer):
     """h₀ = m_n, the encoder's last state;   hₜ = f(hₜ₋₁, xₜ)   [F1, F3]
 
     `read: first` takes the thought of an encoder that reads right to left [F2, D-7]. Every layer starts from it; a decoder of another

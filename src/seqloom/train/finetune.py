@@ -24,7 +24,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from seqloom import config, files
+from seqloom import compat, config, files
 from seqloom.nn import lora
 from seqloom.run import Config, config_of, is_run, load_weights
 from seqloom.text import tokenizer_file
@@ -192,7 +192,7 @@ def initialize(model: nn.Module, recipe: Config, folder: Path | None) -> InitRep
         return None
     options = FinetuneOptions(recipe)
     if folder is not None and any((folder / "checkpoints").glob("step-*")):
-        begun = read_report(folder)
+        begun = read_report(folder, model)
     else:
         begun = load_matching(model, options.source)
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad} | set(
@@ -201,7 +201,7 @@ def initialize(model: nn.Module, recipe: Config, folder: Path | None) -> InitRep
     if options.adapt:
         frozen |= set(begun.taken)
         layers = [name for name, _, _ in lora.iter_linears(model, nn.Linear)]
-        wanted = options.adapt.names
+        wanted = options.adapt.names and upgrade_patterns(options.adapt.names, layers)
         chosen = [
             name
             for name in layers
@@ -221,11 +221,17 @@ def initialize(model: nn.Module, recipe: Config, folder: Path | None) -> InitRep
     return begun
 
 
-def read_report(folder: Path) -> InitReport:
+def read_report(folder: Path, model: nn.Module) -> InitReport:
+    """The report in begin.json, with the names that the model gives to its weights."""
     try:
-        return InitReport(**json.loads((folder / "begin.json").read_text("utf-8")))
+        report = InitReport(**json.loads((folder / "begin.json").read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         raise ValueError(f"{folder / 'begin.json'}: missing or damaged; choose another --out") from None
+    names = {name for name, _ in model.named_parameters()}
+    return report._replace(
+        taken=[compat.upgrade_weight(name, names) for name in report.taken],
+        new=[compat.upgrade_weight(name, names) for name in report.new],
+    )
 
 
 def load_matching(model: nn.Module, source: SourceRun | None) -> InitReport:
@@ -239,7 +245,7 @@ def load_matching(model: nn.Module, source: SourceRun | None) -> InitReport:
         raise ValueError(
             f"{folder}: its weights are no longer those that the run began with (SHA-256 {source.sha256[:12]}…); choose another --out"
         )
-    theirs = load_weights(folder)
+    theirs = compat.upgrade_weights(load_weights(folder), own)
     taken = [name for name in own if name in theirs and theirs[name].shape == own[name].shape]
     if not taken:
         unlike = [
@@ -266,9 +272,18 @@ def matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
+def upgrade_patterns(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Patterns with the present words in place of old ones, where a pattern matches none of the names."""
+    return [
+        compat.upgrade_name(pattern, lambda renamed: any(matches(name, renamed) for name in names))
+        for pattern in patterns
+    ]
+
+
 def matching_weights(model: nn.Module, patterns: Iterable[str], place: str) -> list[str]:
     """The weights that the patterns name; a pattern that names none is an error."""
     names = [name for name, _ in model.named_parameters()]
+    patterns = upgrade_patterns(patterns, names)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in names):
             raise ValueError(
@@ -282,11 +297,12 @@ def lr_factors(model: nn.Module, recipe: Config) -> dict[str, float]:
     options = FinetuneOptions(recipe)
     matching_weights(model, options.rates, "rates")
     names = [name for name, _ in model.named_parameters()]
+    rates = dict(zip(upgrade_patterns(options.rates, names), options.rates.values(), strict=True))
     depth = {name: int(found[1]) for name in names if (found := re.search(r"\.(\d+)\.", name))}
     layers = max(depth.values(), default=-1) + 1
     result = {}
     for name in names:
         above = layers if name.startswith("embedding") else layers - 1 - depth.get(name, layers - 1)
-        factor = [1.0, *(value for pattern, value in options.rates.items() if matches(name, pattern))][-1]
+        factor = [1.0, *(value for pattern, value in rates.items() if matches(name, pattern))][-1]
         result[name] = options.decay**above * factor
     return {name: factor for name, factor in result.items() if factor != 1}
