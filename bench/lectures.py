@@ -61,7 +61,7 @@ def cells(text: Path, out: Path, steps: int, threads: int) -> None:
             options = [
                 f"model.stack.cell.type={cell}",
                 f"model.stack.dim={dim}",
-                f"train.optimizer.rate={rate}",
+                f"train.optimizer.lr={rate}",
                 f"train.steps={steps}",
             ]
             run = fitted(out / f"{name}-{rate:g}", "lstm-lm", options, text, threads)

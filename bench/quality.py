@@ -104,7 +104,7 @@ def translation(place: Path, out: Path, minutes: float) -> None:
         "model.dropout=0.1",
         "model.encoder.dropout=0.2",
         "model.decoder.dropout=0.2",
-        "train.average=5",
+        "train.average_checkpoints=5",
     ]  # for 40 minutes on two cores
     for name, changes in {"transformer": more, "rnnsearch": []}.items():
         if (
@@ -251,8 +251,8 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
     if not base.exists():
         seqloom.bring(os.environ["SEQLOOM_MINILM"], base)
     print(LABELS)
-    slow = ["train.optimizer.rate=1e-4", "layer_decay=0.9", "train.average=3", "model.dropout=0.1", "model.unknown=0", "data.tokens=1024",
-            "objective.smoothing=0.1", "train.every=150", f"train.minutes={minutes}"]  # fmt: skip
+    slow = ["train.optimizer.lr=1e-4", "layer_decay=0.9", "train.average_checkpoints=3", "model.dropout=0.1", "model.unknown=0", "data.tokens=1024",
+            "objective.smoothing=0.1", "train.eval_every=150", f"train.minutes={minutes}"]  # fmt: skip
     for name, preset, changes, files in (
         ("minilm-sst2", "classifier", [], movies(place, out)),
         ("minilm-sick", "nli", SICK, pairs(place)),

@@ -20,7 +20,7 @@ GPT = [
     "model.stack.position.length=16",
 ]
 PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200"]
-SHORT = ["train.steps=10", "train.every=10"]
+SHORT = ["train.steps=10", "train.eval_every=10"]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
         "transformer",
         *PAIRS,
         *SHORT,
-        "train.average=0",
+        "train.average_checkpoints=0",
         data=[str(p) for p in parallel],
         out=tmp_path / "pairs",
         quiet=True,
@@ -169,7 +169,7 @@ def test_words_stand_apart_from_their_prompt(tmp_path: Path, text: Path, kind: s
     """Streamed too, after a space, after words that the model does not know, and where a stop string begins with the space."""
     small = [
         "train.steps=1",
-        "train.every=1",
+        "train.eval_every=1",
         f"tokenizer.type={kind}",
         *(["tokenizer.size=80"] if kind == "WordPiece" else []),
     ]
@@ -184,7 +184,7 @@ def test_words_stand_apart_from_their_prompt(tmp_path: Path, text: Path, kind: s
 
 
 def test_a_stream_ends_with_an_incomplete_character_too(tmp_path: Path, text: Path) -> None:
-    small = ["train.steps=1", "train.every=1", "tokenizer.type=BPE", "tokenizer.size=300"]
+    small = ["train.steps=1", "train.eval_every=1", "tokenizer.type=BPE", "tokenizer.size=300"]
     run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
     half = next(token for token in range(5, 300) if run.decode([token]) == "\ufffd")
     assert (

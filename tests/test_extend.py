@@ -30,9 +30,9 @@ TINY = [
     "data.width=9",
     "data.batch=5",
     "train.steps=12",
-    "train.every=6",
-    "train.save=5",
-    "train.average=0",
+    "train.eval_every=6",
+    "train.save_every=5",
+    "train.average_checkpoints=0",
 ]
 
 
@@ -152,7 +152,7 @@ def test_every_kind_keeps_the_promises_and_learns(
         if name in ("MinimalGate", "RunningMean")
         else ["gpt", "model.stack.heads=2", "model.stack.layers=1"]
     )
-    changes = [f"model.{change}={name}", "model.dim=8", "train.steps=4", "train.every=4"]
+    changes = [f"model.{change}={name}", "model.dim=8", "train.steps=4", "train.eval_every=4"]
     run = seqloom.fit(*preset, *changes, data=[str(text)], out=tmp_path / "run", quiet=True, parts=[part])
     assert run.results()["steps"] == 4
     assert name in {entry.name for entry in explain(str(tmp_path / "run"), parts=[part]).parts}

@@ -60,7 +60,7 @@ def test_gpt3_has_the_rows_of_its_table(size: str) -> None:
         width, rel=0.005
     )
     step = tree["data"]["width"] * tree["data"]["batch"] * tree["train"]["accumulate"]
-    assert step == pytest.approx(tokens, rel=0.05) and tree["train"]["optimizer"]["rate"] == rate
+    assert step == pytest.approx(tokens, rel=0.05) and tree["train"]["optimizer"]["lr"] == rate
     assert (
         step * tree["train"]["schedule"]["warmup"] == pytest.approx(375e6, rel=0.01)
         and tree["train"]["tokens"] == 300e9

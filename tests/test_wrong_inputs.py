@@ -14,7 +14,7 @@ import seqloom
 from seqloom import files
 from seqloom.cli import main
 
-SMALL = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "train.steps=4", "train.every=4"]
+SMALL = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "train.steps=4", "train.eval_every=4"]
 
 
 def write(path: Path, content: str | bytes) -> str:

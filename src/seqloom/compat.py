@@ -27,9 +27,21 @@ TYPE_ALIASES: dict[str, dict[str, str]] = {
         "Transform": "HeadTransform",
         "TwoWays": "SeparateBiRNN",
     },
+    "train": {"Linear": "LinearDecay"},
 }
 OPTION_ALIASES: dict[str, dict[str, str]] = {
     # present type, or the section for options that belong to no type: {old option: present option}; "" holds the names of sections
+    "": {"rates": "lr_factors", "adapt": "lora"},
+    "train": {
+        "every": "eval_every",
+        "save": "save_every",
+        "log": "log_every",
+        "keep": "keep_checkpoints",
+        "valid": "eval_batches",
+        "average": "average_checkpoints",
+    },
+    "AdamW": {"rate": "lr", "decay": "weight_decay"},
+    "SGD": {"rate": "lr", "decay": "weight_decay"},
 }
 WEIGHT_RENAMES: list[tuple[str, str]] = [
     # (pattern of an old name, present name), tried alone and together on names that the model does not have

@@ -128,7 +128,7 @@ class Config:
         self, tree: config.Tree, lines: config.Locations | None = None, parts: Sequence[type[nn.Module]] = ()
     ):
         tree, lines = compat.upgrade_config(tree), lines or config.Locations()
-        known = [*SECTIONS, "train", "files", "seed", "from", "freeze", "rates", "layer_decay", "adapt"]
+        known = [*SECTIONS, "train", "files", "seed", "from", "freeze", "lr_factors", "layer_decay", "lora"]
         for section in tree:
             if section not in known:
                 raise ValueError(

@@ -151,5 +151,5 @@ def test_x8_the_preset_reads_forty_epochs_of_the_decks_words() -> None:
         39.7, abs=0.03
     )
     optimizer, schedule, stack = tree["train"]["optimizer"], tree["train"]["schedule"], tree["model"]["stack"]
-    assert (optimizer["rate"], schedule["type"], schedule["warmup"]) == (1e-4, "Linear", 10_000)
+    assert (optimizer["lr"], schedule["type"], schedule["warmup"]) == (1e-4, "LinearDecay", 10_000)
     assert stack["dropout"] == 0.1 and stack["feedforward"]["activation"] == "gelu" and not stack["causal"]

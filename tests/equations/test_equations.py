@@ -146,7 +146,7 @@ def test_places_are_told_together_where_no_number_is_missing():
 def test_a_run_is_explained_with_its_own_vocabulary(tmp_path: Path, text: Path):
     import seqloom
 
-    tiny = ["model.dim=8", "model.stack.dim=6", "train.steps=2", "train.every=2"]
+    tiny = ["model.dim=8", "model.stack.dim=6", "train.steps=2", "train.eval_every=2"]
     run = seqloom.fit("lstm-lm", *tiny, data=[str(text)], out=tmp_path / "run", quiet=True)
     found = explain(str(tmp_path / "run"))
     assert found.vocabulary == run.tokenizer.get_vocab_size()

@@ -12,7 +12,7 @@ from seqloom.inference.file_formats import detect_format, fill_file
 from seqloom.run import Run
 from support.labelled_data import OPTIONS, conllu, put
 
-QUICK = ["train.steps=4", "train.every=4"]
+QUICK = ["train.steps=4", "train.eval_every=4"]
 ROW = "\t_\tX\t_\t_\t0\tdep\t_\t_"
 
 

@@ -24,13 +24,19 @@ GPT = [
     "model.stack.position.length=16",
     "tokenizer.type=Characters",
 ]
-PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200", "train.average=0"]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200", "train.average_checkpoints=0"]
 
 
 @pytest.fixture
 def gpt(tmp_path: Path, text: Path) -> seqloom.Run:
     return seqloom.fit(
-        "gpt", *GPT, "train.steps=30", "train.every=30", data=[str(text)], out=tmp_path / "gpt", quiet=True
+        "gpt",
+        *GPT,
+        "train.steps=30",
+        "train.eval_every=30",
+        data=[str(text)],
+        out=tmp_path / "gpt",
+        quiet=True,
     )
 
 
@@ -41,7 +47,7 @@ def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
         "transformer",
         *PAIRS,
         "train.steps=10",
-        "train.every=10",
+        "train.eval_every=10",
         data=data,
         out=tmp_path / "pairs",
         quiet=True,
@@ -75,7 +81,7 @@ def test_a_run_named_like_a_preset_is_itself(
         "gpt",
         "data.width=16",
         "train.steps=1",
-        "train.every=1",
+        "train.eval_every=1",
         data=[str(text)],
         base="gpt",
         out="begun",
@@ -106,7 +112,7 @@ def test_a_lone_dash_is_stdin(
         "", "evaluate", str(gpt.folder), str(text)
     )
     out = str(tmp_path / "piped")
-    small = [*GPT, "train.steps=1", "train.every=1"]
+    small = [*GPT, "train.steps=1", "train.eval_every=1"]
     assert out in said(text.read_text(), "train", "gpt", *small, "--data", "-", "--out", out)
     with pytest.raises(SystemExit):
         main(["generate", str(gpt.folder), "-x"])

@@ -25,7 +25,7 @@ SMALL = [
     "model.stack.layers=1",
     "model.stack.heads=2",
     "data.width=24",
-    "train.every=150",
+    "train.eval_every=150",
 ]
 
 
@@ -178,8 +178,8 @@ def test_pairs_of_segments_are_learnt_beside(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"n{number % 50}" + " \n"[number % 30 == 29] for number in range(6000)), "utf-8")
     run = seqloom.fit("bert", *SMALL[1:4], "model.stack.dropout=0", "tokenizer={type: Words}",
-                      "data.width=16", "data.batch=16", "train.accumulate=1", "model.stack.order=pre", "train.steps=400", "train.every=400",
-                      "train.optimizer.rate=1e-2", "train.schedule.warmup=20", data=[str(text)], out=tmp_path / "run", quiet=True)  # fmt: skip
+                      "data.width=16", "data.batch=16", "train.accumulate=1", "model.stack.order=pre", "train.steps=400", "train.eval_every=400",
+                      "train.optimizer.lr=1e-2", "train.schedule.warmup=20", data=[str(text)], out=tmp_path / "run", quiet=True)  # fmt: skip
     numbers = {number.name: number for number in evaluate(run, [str(text)])}
     assert numbers["next segment"].value > 0.8
 

@@ -17,7 +17,7 @@ SMALL = [
     "model.decoder.dim=8",
     "model.decoder.attention.dim=8",
     "train.steps=6",
-    "train.every=6",
+    "train.eval_every=6",
 ]
 WORDS = {
     "the": "le",
@@ -160,7 +160,7 @@ def test_what_needs_attention_says_so(place: Path, capsys) -> None:
         "model.dim=8",
         *small,
         "train.steps=2",
-        "train.every=2",
+        "train.eval_every=2",
         "tokenizer={type: Words}",
         "corpus.type=Table",
     ]
@@ -201,7 +201,7 @@ def test_a_second_stage_goes_on_from_a_run(place: Path, capsys) -> None:
     said = [
         "objective={type: mixed, samples: 2}",
         "train.steps=2",
-        "train.every=2",
+        "train.eval_every=2",
         "corpus.type=Table",
         "tokenizer={type: Words}",
         *SMALL[:4],

@@ -93,7 +93,7 @@ def test_the_numbers_of_some_batches_are_those_of_their_records(name, trained, c
 
 def test_a_measurement_that_fails_does_not_cost_the_run(corpora, tmp_path):
     valid = put(tmp_path / "valid.tsv", "λόγος\tking\n")
-    options = [*OPTIONS["classifier"], "train.steps=2", "train.every=2"]
+    options = [*OPTIONS["classifier"], "train.steps=2", "train.eval_every=2"]
     with pytest.raises(ValueError, match="not one token of these records is known"):
         seqloom.fit(
             "classifier",
@@ -191,7 +191,7 @@ def test_answers_stand_in_their_passage(trained, corpora):
 
 def test_a_run_that_knows_only_questions_with_answers_can_be_opened(trained, tmp_path):
     """Its list of labels is empty; where the file is missing too, as in older runs. One that has learnt that there may be no answer needs it."""
-    options = [*OPTIONS["qa"], "train.steps=2", "train.every=2"]
+    options = [*OPTIONS["qa"], "train.steps=2", "train.eval_every=2"]
     seqloom.fit(
         "qa", *options, data=[put(tmp_path / "x.json", squad(30, 0, False))], out=tmp_path / "run", quiet=True
     )
@@ -324,7 +324,7 @@ def test_half_a_character_is_refused_before_training(tmp_path):
 
 
 def test_a_run_that_writes_gives_no_labels_and_the_other_way_round(trained, text, tmp_path, capsys):
-    options = ["model.dim=8", "model.stack.dim=8", "train.steps=2", "train.every=2"]
+    options = ["model.dim=8", "model.stack.dim=8", "train.steps=2", "train.eval_every=2"]
     run = seqloom.fit("lstm-lm", *options, data=[str(text)], out=tmp_path / "lm", quiet=True)
     assert "has no labels to give" in fails(capsys, "predict", str(run.folder), str(text))
     options = [
@@ -332,7 +332,7 @@ def test_a_run_that_writes_gives_no_labels_and_the_other_way_round(trained, text
         "model.stack.layers=1",
         "model.stack.heads=1",
         "train.steps=1",
-        "train.every=1",
+        "train.eval_every=1",
         "data.width=16",
         "tokenizer.size=300",
     ]
@@ -380,8 +380,8 @@ def test_a_cut_run_ends_with_the_same_bits(name, corpora, tmp_path, monkeypatch)
     options = [
         *OPTIONS[name],
         "train.steps=12",
-        "train.every=4",
-        "train.save=3",
+        "train.eval_every=4",
+        "train.save_every=3",
         "model.unknown=0.1",
         "model.dropout=0.1",
     ]
@@ -432,7 +432,7 @@ def test_any_tokenizer_and_head_tags_words(head, tokenizer, corpora, tmp_path):
         f"tokenizer={tokenizer}",
         f"model.head={head}",
         "train.steps=40",
-        "train.every=40",
+        "train.eval_every=40",
     ]
     run = seqloom.fit("tagger", *options, data=[corpora["tagger"][0]], out=tmp_path / "run", quiet=True)
     assert numbers(run, corpora["tagger"][1])["accuracy"] > 95
@@ -459,7 +459,7 @@ def test_spans_are_measured_where_tags_mark_them(corpora, tmp_path):
         put(tmp_path / f"{side}.conll", columns(path))
         for side, path in zip(("train", "test"), corpora["tagger"], strict=True)
     )
-    options = [*OPTIONS["tagger"], "corpus={type: Columns}", "train.steps=8", "train.every=8"]
+    options = [*OPTIONS["tagger"], "corpus={type: Columns}", "train.steps=8", "train.eval_every=8"]
     run = seqloom.fit("tagger", *options, data=[train], out=tmp_path / "run", quiet=True)
     right, said = [[]], [[]]
     for line in "".join(fill_file(run, test)).splitlines():

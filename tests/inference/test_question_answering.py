@@ -40,7 +40,12 @@ def columns(spoilt: int | None = None) -> str:
 
 
 def fit(folder: Path, text: str, head: str, steps: int = 2) -> seqloom.Run:
-    options = [*OPTIONS["tagger"], f"train.steps={steps}", f"train.every={steps}", "corpus={type: Columns}"]
+    options = [
+        *OPTIONS["tagger"],
+        f"train.steps={steps}",
+        f"train.eval_every={steps}",
+        "corpus={type: Columns}",
+    ]
     options.append(f"model.head={{type: {head}, spans: true}}")
     return seqloom.fit(
         "tagger", *options, data=[put(folder / "a.conll", text)], out=folder / "run", quiet=True

@@ -150,7 +150,7 @@ def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, n
         "model.stack.layers=2",
         "model.stack.heads=2",
         "train.steps=3",
-        "train.every=3",
+        "train.eval_every=3",
         "data.width=16",
     ]
     run = seqloom.fit(preset, *small, *overrides, data=[str(lines)], out=tmp_path / "run", quiet=True)
@@ -173,7 +173,7 @@ def test_a_translator_trained_here_goes_out(tmp_path, parallel, tied):
         f"model.encoder={{type: Transformer, causal: false, {side}}}",
         f"model.decoder={{type: Transformer, {side}}}",
     ]
-    few = ["model.dim=16", "tokenizer.size=300", "train.steps=3", "train.every=3", f"model.tied={tied}"]
+    few = ["model.dim=16", "tokenizer.size=300", "train.steps=3", "train.eval_every=3", f"model.tied={tied}"]
     run = seqloom.fit(
         "transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True
     )
@@ -193,7 +193,7 @@ def test_a_model_that_no_folder_can_hold_says_why(tmp_path, lines, capsys):
         "model.dim=8",
         "model.stack.dim=8",
         "train.steps=2",
-        "train.every=2",
+        "train.eval_every=2",
         data=[str(lines)],
         out=tmp_path / "run",
         quiet=True,

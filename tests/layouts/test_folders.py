@@ -17,7 +17,7 @@ from seqloom.cli import main
 from seqloom.files import sha256
 from seqloom.run import load, load_weights, named_weights
 
-FEW = ["train.steps=3", "train.every=3"]
+FEW = ["train.steps=3", "train.eval_every=3"]
 SMALL = ["model.dim=32", "model.stack.layers=2", "model.stack.heads=2", "data.width=16", *FEW]
 TURNING = [
     "model.stack.position={type: Rotary}",
@@ -129,7 +129,7 @@ def test_a_run_is_begun_from_finished_again_and_imported(tmp_path, lines, capsys
     after = seqloom.fit(
         "gpt",
         *FEW,
-        "train.optimizer.rate=1e-9",
+        "train.optimizer.lr=1e-9",
         data=[str(lines)],
         out=tmp_path / "more",
         base=run.folder,

@@ -189,7 +189,7 @@ model:
         position: {type: Rotary}
         feedforward: {type: Experts, experts: 4, top: 2, capacity: 1.5, noisy: true, expert: {type: FeedForward, dim: 16}}
 objective: {type: next_token}
-train: {steps: 40, every: 20, save: 9, log: 1, optimizer: {type: AdamW, rate: 0.01}}
+train: {steps: 40, eval_every: 20, save_every: 9, log_every: 1, optimizer: {type: AdamW, lr: 0.01}}
 """
 
 

@@ -31,7 +31,7 @@ def place(tmp_path_factory) -> Path:
         tree = yaml.safe_load((PRESETS / "rnnsearch.yaml").read_text("utf-8"))
         tree["model"] |= {"dim": 8, "encoder": encoder, "decoder": {"type": "AttentiveRNN", "dim": 8}}
         tree["tokenizer"]["size"] = 300
-        tree["train"] |= {"every": 2}
+        tree["train"] |= {"eval_every": 2}
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(tree), "utf-8")
     return folder
 

@@ -7,9 +7,9 @@ from pathlib import Path
 NOUNS, VERBS = ["dog", "cat", "king", "queen", "river"], ["sees", "hears", "finds"]
 SMALL = [
     "train.steps=60",
-    "train.every=30",
-    "train.log=20",
-    "train.optimizer.rate=1e-2",
+    "train.eval_every=30",
+    "train.log_every=20",
+    "train.optimizer.lr=1e-2",
     "model.dim=16",
     "model.dropout=0",
 ]

@@ -38,7 +38,8 @@ def watch():
 thread = threading.Thread(target=watch)
 thread.start()
 seqloom.fit(
-    "gpt", "tokenizer={type: BPE, size: 8000}", "train.steps=20", "train.every=20", "train.valid=5", data=[sys.argv[1]], out=sys.argv[2], quiet=True
+    "gpt", "tokenizer={type: BPE, size: 8000}", "train.steps=20", "train.eval_every=20", "train.eval_batches=5",
+    data=[sys.argv[1]], out=sys.argv[2], quiet=True
 )
 done.set()
 thread.join()

@@ -20,7 +20,7 @@ WORDS = [
     "data.width=9",
     "data.batch=5",
     "train.steps=12",
-    "train.every=6",
+    "train.eval_every=6",
 ]
 FEW = "model.output={type: AdaptiveSoftmax, cutoffs: [8, 16]}"
 

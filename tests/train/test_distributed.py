@@ -10,7 +10,7 @@ import torch
 from seqloom.run import load
 from seqloom.train.loop import read_metrics
 
-STILL = ["train.steps=30", "train.every=10", "train.log=1", "train.average=0"]
+STILL = ["train.steps=30", "train.eval_every=10", "train.log_every=1", "train.average_checkpoints=0"]
 FAMILIES = {
     "gpt": ["model.dim=32", "model.stack.layers=1", "data.batch=6"],
     "lstm-lm": ["model.dim=24", "model.stack.dim=24", "data.width=20", "data.batch=6"],
@@ -56,7 +56,7 @@ def test_two_processes_follow_the_loss_curve_of_one(
 
 def test_a_budget_is_as_many_steps_for_two_processes(tmp_path: Path, parallel: list[Path]) -> None:
     """Their batches differ in tokens, and processes that go different ways wait for each other for ever."""
-    options = [*FAMILIES["transformer"], "train.tokens=7000", "train.log=1"]
+    options = [*FAMILIES["transformer"], "train.tokens=7000", "train.log_every=1"]
     one, other = curves(["transformer", *options, "--data", *map(str, parallel)], tmp_path)
     assert [(line["step"], "valid" in line) for line in one] == [
         (line["step"], "valid" in line) for line in other

@@ -20,8 +20,14 @@ from seqloom.train import finetune
 from seqloom.train.optim import AdamW, set_lr_factors
 
 SMALL = ["tokenizer={type: BPE, size: 300}", "model.dim=16", "model.stack.heads=2", "data.width=16"]
-GPT = [*SMALL, "model.stack.layers=2", "model.stack.position.length=16", "data.batch=4", "train.every=10"]
-SHORT = ["train.steps=10", "train.every=10", "data.width=16", "data.batch=4", "train.schedule.warmup=2"]
+GPT = [
+    *SMALL,
+    "model.stack.layers=2",
+    "model.stack.position.length=16",
+    "data.batch=4",
+    "train.eval_every=10",
+]
+SHORT = ["train.steps=10", "train.eval_every=10", "data.width=16", "data.batch=4", "train.schedule.warmup=2"]
 
 
 @pytest.fixture
@@ -48,7 +54,7 @@ def test_it_goes_on_from_the_weights_and_with_the_tokenizer(
     run = seqloom.fit(
         "gpt",
         *SHORT,
-        "train.optimizer.rate=1e-9",
+        "train.optimizer.lr=1e-9",
         data=[str(other)],
         out=tmp_path / "tuned",
         quiet=True,
@@ -126,7 +132,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(source: seqloom.Run, other: Pa
 
 
 def test_rates_fall_with_depth_and_by_name() -> None:
-    recipe = Config.of("gpt", ["layer_decay=0.5", "rates={stack.norm: 0.1, 'stack.blocks.3.*': 2}"])
+    recipe = Config.of("gpt", ["layer_decay=0.5", "lr_factors={stack.norm: 0.1, 'stack.blocks.3.*': 2}"])
     model = recipe.model(50)
     found = finetune.lr_factors(model, recipe)
     assert found["embedding.table"] == 0.5**4 and found["stack.blocks.0.attention.project.weight"] == 0.5**3
@@ -140,10 +146,10 @@ def test_rates_fall_with_depth_and_by_name() -> None:
 def test_a_factor_on_the_rate_is_a_factor_on_the_step() -> None:
     """SGD-like check by Adam's first step, whose size is the rate itself: w moves by rate · factor."""
     weights = [torch.nn.Parameter(torch.zeros(3, 3)) for _ in range(3)]
-    optimizer = AdamW(weights, rate=0.01, decay=0.0)
+    optimizer = AdamW(weights, lr=0.01, weight_decay=0.0)
     set_lr_factors(optimizer, {weights[1]: 0.5, weights[2]: 0.0})
     for group in optimizer.param_groups:
-        group["lr"] = optimizer.rate * group["factor"]
+        group["lr"] = optimizer.defaults["lr"] * group["factor"]
     for weight in weights:
         weight.grad = torch.ones_like(weight)
     optimizer.step()
@@ -156,8 +162,8 @@ def test_adapters_learn_a_small_difference_and_are_merged(
 ) -> None:
     options = [
         *SHORT,
-        "adapt={rank: 2, alpha: 4, names: ['stack.blocks.*.attention.project']}",
-        "train.optimizer.rate=1e-2",
+        "lora={rank: 2, alpha: 4, names: ['stack.blocks.*.attention.project']}",
+        "train.optimizer.lr=1e-2",
     ]
     run = seqloom.fit(
         "gpt", *options, data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder
@@ -183,9 +189,9 @@ def test_adapters_learn_a_small_difference_and_are_merged(
     "overrides, sentence",
     [
         (["model.dim=24", "model.stack.layers=1"], "no weight fits the model .*embedding.table is"),
-        (["adapt={rank: 2, names: [nothing]}"], "adapt.names: no matrix that was taken is called so"),
-        (["adapt={rank: two}"], "adapt.rank: expected a whole number"),
-        (["rates={stack: fast}"], "rates.stack: expected a number"),
+        (["lora={rank: 2, names: [nothing]}"], "lora.names: no matrix that was taken is called so"),
+        (["lora={rank: two}"], "lora.rank: expected a whole number"),
+        (["lr_factors={stack: fast}"], "lr_factors.stack: expected a number"),
     ],
 )
 def test_what_does_not_fit_is_said_in_one_line(
@@ -209,12 +215,12 @@ def test_a_source_that_is_none_or_has_changed_is_named(
     with pytest.raises(ValueError, match="not a run folder, so there is nothing to begin from"):
         seqloom.fit("gpt", *SHORT, data=[str(other)], out=tmp_path / "a", quiet=True, base=tmp_path)
     with pytest.raises(ValueError, match="say which with --from RUN"):
-        seqloom.fit("gpt", *SHORT, "adapt={rank: 2}", data=[str(other)], out=tmp_path / "b", quiet=True)
+        seqloom.fit("gpt", *SHORT, "lora={rank: 2}", data=[str(other)], out=tmp_path / "b", quiet=True)
     recipe = finetune.from_run(Config.of("gpt", SHORT, [str(other)]), source.folder, SHORT)
     weights = source.folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\1\0")
     with pytest.raises(ValueError, match="damaged, its SHA-256"):
-        seqloom.train.start.train(recipe, tmp_path / "c", quiet=True)
+        seqloom.train.fit.train(recipe, tmp_path / "c", quiet=True)
 
 
 def test_a_config_file_may_say_where_it_begins(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
@@ -236,8 +242,8 @@ def test_a_killed_fine_tuning_ends_with_the_same_bits(
     """Killed twice with SIGKILL, before and after its first checkpoint; then the source is gone, and the run folder goes on by itself."""
 
     def command(folder: Path) -> list[str]:
-        options = ["train.steps=160", "train.save=4", "train.every=20", "model.stack.dropout=0.1"]
-        begun = ["adapt={rank: 2}", "freeze=[embedding]", "rates={stack: 0.5}"]
+        options = ["train.steps=160", "train.save_every=4", "train.eval_every=20", "model.stack.dropout=0.1"]
+        begun = ["lora={rank: 2}", "freeze=[embedding]", "lr_factors={stack: 0.5}"]
         return [sys.executable, "-m", "seqloom", "train", "gpt", *SHORT[2:], *options, *begun, "--from", str(source.folder), "--data", str(other),
                 "--out", str(folder), "--threads", "1"]  # fmt: skip
 
@@ -289,7 +295,7 @@ def test_a_masked_model_becomes_a_classifier(text: Path, tmp_path: Path) -> None
     run = seqloom.fit(
         "classifier",
         "train.steps=4",
-        "train.every=4",
+        "train.eval_every=4",
         data=[str(table)],
         out=tmp_path / "tuned",
         quiet=True,
@@ -324,7 +330,7 @@ def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path)
         "tagger",
         still,
         "train.steps=6",
-        "train.every=6",
+        "train.eval_every=6",
         data=[str(table)],
         out=tmp_path / "tagger",
         quiet=True,

@@ -20,7 +20,7 @@ SMALL = [
     "model.dim=16",
     "model.stack.layers=1",
     "model.stack.heads=2",
-    "train.every=2",
+    "train.eval_every=2",
     "tokenizer={type: Words}",
     "corpus={type: Lines}",
 ]
@@ -77,7 +77,7 @@ def test_frozen_vectors_stay_and_others_learn(frozen: bool, text: Path, vectors:
 
 def test_a_run_that_goes_on_does_not_read_them_again(text: Path, vectors: Path, tmp_path: Path):
     """Stopped after 4 of 8 steps, then without the vectors to the end: the same bits as in one go."""
-    options = [*SMALL, "train.steps=8", "train.save=2", "train.keep=9", embedding(vectors)]
+    options = [*SMALL, "train.steps=8", "train.save_every=2", "train.keep_checkpoints=9", embedding(vectors)]
     whole = fit("gpt", *options, data=[str(text)], out=tmp_path / "whole", quiet=True)
     shutil.copytree(tmp_path / "whole", tmp_path / "part")
     for name in ("model.safetensors", "results.json"):

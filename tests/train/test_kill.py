@@ -45,7 +45,7 @@ FAMILIES = {
         "train.steps=60",
     ],
 }
-OFTEN = ["train.every=20", "train.save=5", "train.log=3", "train.average=2"]
+OFTEN = ["train.eval_every=20", "train.save_every=5", "train.log_every=3", "train.average_checkpoints=2"]
 KILLS = 30
 
 

@@ -34,7 +34,13 @@ FAMILIES = {
     ],
     "rnnsearch": [*PAIRS, "model.encoder.dim=8", "model.decoder.dim=16", "model.decoder.attention.dim=8"],
 }
-SHORT = ["train.steps=24", "train.every=8", "train.save=5", "train.log=3", "train.average=0"]
+SHORT = [
+    "train.steps=24",
+    "train.eval_every=8",
+    "train.save_every=5",
+    "train.log_every=3",
+    "train.average_checkpoints=0",
+]
 
 
 def files(name: str, text: Path, parallel: list[Path]) -> list[str]:
@@ -93,7 +99,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_does_not(tmp_path: Path, 
 
 
 def test_accumulating_small_batches_is_one_big_batch(tmp_path: Path, text: Path) -> None:
-    still = ["model.stack.dropout=0", "train.optimizer={type: SGD, rate: 0.1}", "train.clip=NoClip"]
+    still = ["model.stack.dropout=0", "train.optimizer={type: SGD, lr: 0.1}", "train.clip=NoClip"]
     big = seqloom.fit(
         "gpt", *GPT, *SHORT, *still, "data.batch=6", data=[str(text)], out=tmp_path / "big", quiet=True
     )
@@ -149,11 +155,11 @@ def test_five_bad_steps_in_a_row_end_the_run_with_its_healthy_checkpoint(
 
 def test_early_stopping_keeps_the_best(tmp_path: Path, text: Path) -> None:
     options = [
-        "train.optimizer={type: SGD, rate: 0.5}",
+        "train.optimizer={type: SGD, lr: 0.5}",
         "train.clip=NoClip",
         "train.patience=2",
         "train.steps=4000",
-        "train.every=4",
+        "train.eval_every=4",
     ]
     seqloom.fit("gpt", *GPT, *options, data=[str(text)], out=tmp_path / "run", quiet=True)
     valid = [(line["valid"], line["step"]) for line in read_metrics(tmp_path / "run") if "valid" in line]
@@ -164,7 +170,7 @@ def test_early_stopping_keeps_the_best(tmp_path: Path, text: Path) -> None:
 
 
 def test_averaging_is_the_mean_of_the_newest_checkpoints(tmp_path: Path, text: Path) -> None:
-    options = [*SHORT, "train.average=3"]
+    options = [*SHORT, "train.average_checkpoints=3"]
     run = seqloom.fit("gpt", *GPT, *options, data=[str(text)], out=tmp_path / "run", quiet=True)
     from safetensors.torch import load_file
 
@@ -252,7 +258,7 @@ def test_another_config_or_other_data_is_refused_by_name(tmp_path: Path, text: P
 @pytest.mark.parametrize("budget, steps", [("train.tokens=2000", 10), ("train.flops={}", 7)])
 def test_tokens_and_flops_become_steps(tmp_path: Path, text: Path, budget: str, steps: int) -> None:
     """A step predicts 20 windows of 10 tokens; a token's FLOPs are those that the promise counts."""
-    options = [*GPT, "data.width=10", "data.batch=20", "train.every=1000"]
+    options = [*GPT, "data.width=10", "data.batch=20", "train.eval_every=1000"]
     first = seqloom.fit(
         "gpt", *options, "train.steps=1", data=[str(text)], out=tmp_path / "one", quiet=True
     ).results()
@@ -284,7 +290,7 @@ def test_minutes_become_steps_by_the_probe(tmp_path: Path, text: Path, monkeypat
     from seqloom.train import budget
 
     monkeypatch.setattr(budget, "seconds_per_step", lambda *arguments, **options: 0.1)
-    options = [*GPT, "train.minutes=0.05", "train.every=1000"]
+    options = [*GPT, "train.minutes=0.05", "train.eval_every=1000"]
     seqloom.fit("gpt", *options, data=[str(text)], out=tmp_path / "run", quiet=True)
     assert (
         json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 24

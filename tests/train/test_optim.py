@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
-from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, Linear
+from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, LinearDecay
 
 
 @pytest.mark.parametrize(
     ("schedule", "form"),
     [
         (Constant(10), lambda s: 1.0),
-        (Linear(10, 0.2), lambda s: 1 - 0.8 * (s - 10) / 90),
+        (LinearDecay(10, 0.2), lambda s: 1 - 0.8 * (s - 10) / 90),
         (Cosine(10, 0.1), lambda s: 0.1 + 0.9 * (1 + math.cos(math.pi * (s - 10) / 90)) / 2),
         (InverseSquareRoot(10), lambda s: math.sqrt(10 / s)),
     ],
@@ -28,7 +28,9 @@ def test_a_schedule_warms_up_and_follows_its_form(schedule, form) -> None:
 
 
 def test_a_schedule_without_warmup_begins_at_one() -> None:
-    assert all(kind(0)(0, 10) == pytest.approx(1.0) for kind in (Constant, Linear, Cosine, InverseSquareRoot))
+    assert all(
+        kind(0)(0, 10) == pytest.approx(1.0) for kind in (Constant, LinearDecay, Cosine, InverseSquareRoot)
+    )
 
 
 def gradients(scale: float = 1.0) -> list[torch.Tensor]:
@@ -76,7 +78,7 @@ def test_adamw_is_torchs_and_decays_matrices_only() -> None:
     torch.manual_seed(1)
     ours = nn.Linear(4, 3)
     theirs = copy.deepcopy(ours)
-    optimizer = AdamW(ours.parameters(), rate=0.01, decay=0.5)
+    optimizer = AdamW(ours.parameters(), lr=0.01, weight_decay=0.5)
     reference = torch.optim.AdamW(
         [{"params": [theirs.weight], "weight_decay": 0.5}, {"params": [theirs.bias], "weight_decay": 0.0}],
         lr=0.01,
@@ -96,7 +98,7 @@ def test_adamw_is_torchs_and_decays_matrices_only() -> None:
 def test_sgd_is_its_formula() -> None:
     parameter = nn.Parameter(torch.tensor([1.0, 2.0]))
     parameter.grad = torch.tensor([0.5, -1.0])
-    SGD([parameter], rate=0.1).step()
+    SGD([parameter], lr=0.1).step()
     assert torch.allclose(parameter.data, torch.tensor([0.95, 2.1]))
 
 

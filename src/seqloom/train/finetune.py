@@ -2,9 +2,9 @@
 
     from: {run: FOLDER, sha256: …}    weights whose names and shapes fit are taken, the rest is new; the tokenizer is that run's
     freeze: [embedding, …]            patterns of dotted names that do not learn
-    rates: {stack: 0.1}               factors on the rate, by pattern; the last that fits counts
+    lr_factors: {stack: 0.1}          factors on the rate, by pattern; the last that fits counts
     layer_decay: 0.8                  each layer's rate is this times that of the layer above it; the embedding stands below the first
-    adapt: {rank: 8, alpha: 16, names: […]}   low-rank adapters beside the matrices that were taken, which stay; merged at the end
+    lora: {rank: 8, alpha: 16, names: […]}    low-rank adapters beside the matrices that were taken, which stay; merged at the end
 
 A pattern names a weight or all that stands under a name; `*` stands for anything. What was done stands in begin.json, so that a run which has
 a checkpoint needs its source no more.
@@ -29,7 +29,7 @@ from seqloom.nn import lora
 from seqloom.run import Config, config_of, is_run, load_weights
 from seqloom.text import tokenizer_file
 
-SECTIONS = ("from", "freeze", "rates", "layer_decay", "adapt")
+SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
 HEAD_OPTIONS = ("type", "dropout", "output", "tied", "pooler")  # what another task has of its own
 INPUT_OPTIONS = ("spelling",)  # what a stack that was taken over has never read
 
@@ -79,7 +79,7 @@ def top_level_names(names: Iterable[str]) -> list[str]:
 
 
 class LoraOptions:
-    """Options of `adapt`; without names, every matrix that was taken."""
+    """Options of `lora`; without names, every matrix that was taken."""
 
     def __init__(self, rank: int = 8, alpha: float = 16.0, names: list[str] | None = None):
         self.rank, self.alpha, self.names = rank, alpha, names
@@ -101,22 +101,22 @@ class FinetuneOptions:
         said = {"run": said} if isinstance(said, str) else said
         self.source = None if said is None else config.options(SourceRun, said, {}, "from", lines)()
         self.freeze = config.convert(tree.get("freeze", []), list[str], {}, "freeze", lines)
-        rates = config.convert(tree.get("rates", {}), dict, {}, "rates", lines)
-        self.rates = {
-            str(name): config.convert(factor, float, {}, f"rates.{name}", lines)
-            for name, factor in rates.items()
+        factors = config.convert(tree.get("lr_factors", {}), dict, {}, "lr_factors", lines)
+        self.lr_factors = {
+            str(name): config.convert(factor, float, {}, f"lr_factors.{name}", lines)
+            for name, factor in factors.items()
         }
         self.decay = config.convert(tree.get("layer_decay", 1.0), float, {}, "layer_decay", lines)
-        self.adapt = (
-            config.options(LoraOptions, tree["adapt"], {}, "adapt", lines)() if tree.get("adapt") else None
+        self.lora = (
+            config.options(LoraOptions, tree["lora"], {}, "lora", lines)() if tree.get("lora") else None
         )
-        if self.adapt and not self.source:
+        if self.lora and not self.source:
             raise ValueError(
-                f"{lines.at('adapt')}: adapters stand beside weights that were learnt before; say which with --from RUN"
+                f"{lines.at('lora')}: adapters stand beside weights that were learnt before; say which with --from RUN"
             )
-        if any(factor < 0 for factor in self.rates.values()) or self.decay <= 0:
+        if any(factor < 0 for factor in self.lr_factors.values()) or self.decay <= 0:
             raise ValueError(
-                f"{lines.at('rates')}: factors on the rate are 0 or more, and layer_decay is above 0; to keep weights, freeze them"
+                f"{lines.at('lr_factors')}: factors on the rate are 0 or more, and layer_decay is above 0; to keep weights, freeze them"
             )
 
 
@@ -198,10 +198,10 @@ def initialize(model: nn.Module, recipe: Config, folder: Path | None) -> InitRep
     frozen = {name for name, p in model.named_parameters() if not p.requires_grad} | set(
         matching_weights(model, options.freeze, "freeze")
     )
-    if options.adapt:
+    if options.lora:
         frozen |= set(begun.taken)
         layers = [name for name, _, _ in lora.iter_linears(model, nn.Linear)]
-        wanted = options.adapt.names and upgrade_patterns(options.adapt.names, layers)
+        wanted = options.lora.names and upgrade_patterns(options.lora.names, layers)
         chosen = [
             name
             for name in layers
@@ -210,12 +210,12 @@ def initialize(model: nn.Module, recipe: Config, folder: Path | None) -> InitRep
         ]
         if not chosen:
             some = ", ".join(layers[:6]) + (", …" if len(layers) > 6 else "")
-            raise ValueError(f"adapt.names: no matrix that was taken is called so; there are {some}")
+            raise ValueError(f"lora.names: no matrix that was taken is called so; there are {some}")
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name not in frozen)
     begun = begun._replace(frozen=sorted(frozen))
-    if options.adapt:
-        begun = begun._replace(adapted=lora.add_lora(model, options.adapt.rank, options.adapt.alpha, chosen))
+    if options.lora:
+        begun = begun._replace(adapted=lora.add_lora(model, options.lora.rank, options.lora.alpha, chosen))
     if not any(p.requires_grad for p in model.parameters()):
         raise ValueError("freeze: nothing is left to learn; freeze less")
     return begun
@@ -293,16 +293,17 @@ def matching_weights(model: nn.Module, patterns: Iterable[str], place: str) -> l
 
 
 def lr_factors(model: nn.Module, recipe: Config) -> dict[str, float]:
-    """The factor on the rate of each weight that has one: layer_decay^(layers above it) · the last of `rates` that fits."""
+    """The factor on the rate of each weight that has one: layer_decay^(layers above it) · the last of `lr_factors` that fits."""
     options = FinetuneOptions(recipe)
-    matching_weights(model, options.rates, "rates")
+    matching_weights(model, options.lr_factors, "lr_factors")
     names = [name for name, _ in model.named_parameters()]
-    rates = dict(zip(upgrade_patterns(options.rates, names), options.rates.values(), strict=True))
+    patterns = upgrade_patterns(options.lr_factors, names)
+    factors = dict(zip(patterns, options.lr_factors.values(), strict=True))
     depth = {name: int(found[1]) for name in names if (found := re.search(r"\.(\d+)\.", name))}
     layers = max(depth.values(), default=-1) + 1
     result = {}
     for name in names:
         above = layers if name.startswith("embedding") else layers - 1 - depth.get(name, layers - 1)
-        factor = [1.0, *(value for pattern, value in rates.items() if matches(name, pattern))][-1]
+        factor = [1.0, *(value for pattern, value in factors.items() if matches(name, pattern))][-1]
         result[name] = options.decay**above * factor
     return {name: factor for name, factor in result.items() if factor != 1}

@@ -20,7 +20,7 @@ from seqloom.train import budget, distributed, finetune, initialize
 from seqloom.train.loop import Trainer, TrainJob, TrainResult
 from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
 from seqloom.train.progress import TokenizeProgress, log
-from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, Linear
+from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, LinearDecay
 
 TRAIN_PARTS: config.Names = {
     part.__name__: part
@@ -32,7 +32,7 @@ TRAIN_PARTS: config.Names = {
         ByValue,
         NoClip,
         Constant,
-        Linear,
+        LinearDecay,
         Cosine,
         InverseSquareRoot,
     )
@@ -166,7 +166,7 @@ def train(recipe: Config, folder: Path, threads: int | None = None, quiet: bool 
             outcome = options.fit(job, quiet)
             lora.merge_lora(ready.model)
             if world.first:
-                finish_run(folder, ready, outcome, options.valid)
+                finish_run(folder, ready, outcome, options.eval_batches)
         distributed.barrier(world)
     finally:
         distributed.shutdown()

@@ -87,10 +87,14 @@ class TrainStep(nn.Module):
 class Trainer:
     """Trains for `steps`, or for as many as a budget allows: `minutes` by a probe made before the first, `tokens` to predict, or `flops`.
 
-    every: steps between evaluations, fewer where a budget allows only few steps; save: steps between checkpoints (as `every` where not said);
-    keep: newest checkpoints kept beside the best; patience: evaluations without a better one before it stops early; average: how many of the
-    newest checkpoints make the final weights (0 takes the best one); accumulate: batches to a step; valid: most held-out batches that one
-    evaluation reads.
+    eval_every: steps between evaluations; fewer if a budget allows only a few steps.
+    save_every: steps between checkpoints (default: eval_every).
+    keep_checkpoints: newest checkpoints that are kept, in addition to the best one.
+    patience: evaluations without improvement before training stops early.
+    average_checkpoints: how many of the newest checkpoints are averaged into the final weights (0: use the best one).
+    accumulate: batches per step.
+    log_every: steps between lines of metrics.jsonl.
+    eval_batches: the largest number of held-out batches that one evaluation reads.
     """
 
     def __init__(
@@ -103,22 +107,22 @@ class Trainer:
         schedule: Factory[Schedule] = Cosine,
         clip: Factory[Clip] = GlobalNorm,
         accumulate: int = 1,
-        every: int = 250,
-        save: int | None = None,
-        keep: int = 2,
+        eval_every: int = 250,
+        save_every: int | None = None,
+        keep_checkpoints: int = 2,
         patience: int | None = None,
-        average: int = 0,
+        average_checkpoints: int = 0,
         precision: Literal["auto", "float32", "bfloat16"] = "auto",
-        log: int = 10,
-        valid: int = 400,
+        log_every: int = 10,
+        eval_batches: int = 400,
     ):
         for name, value in (
             ("steps", steps),
             ("accumulate", accumulate),
-            ("every", every),
-            ("save", save or every),
-            ("log", log),
-            ("valid", valid),
+            ("eval_every", eval_every),
+            ("save_every", save_every or eval_every),
+            ("log_every", log_every),
+            ("eval_batches", eval_batches),
         ):
             if value < 1:
                 raise ValueError(f"train.{name} must be at least 1, not {value}")
@@ -128,15 +132,17 @@ class Trainer:
             raise ValueError(
                 f"train: give one budget above 0, not {', '.join(f'{name}={value:g}' for name, value in self.budgets.items())}"
             )
-        self.steps, self.every, self.save, self.log = steps, every, save or every, log
+        self.steps = steps
+        self.eval_every = eval_every
+        self.save_every = save_every or eval_every
+        self.log_every = log_every
         self.make_optimizer, self.schedule, self.clip = optimizer, schedule(), clip()
-        self.accumulate, self.patience, self.average, self.keep = (
-            accumulate,
-            patience,
-            average,
-            max(keep, average, 2),
-        )
-        self.precision, self.valid = precision, valid
+        self.accumulate = accumulate
+        self.patience = patience
+        self.average_checkpoints = average_checkpoints
+        self.keep_checkpoints = max(keep_checkpoints, average_checkpoints, 2)
+        self.precision = precision
+        self.eval_batches = eval_batches
 
     def fit(self, job: TrainJob, quiet: bool = False) -> TrainResult:
         """Train the job's model from where its folder stands to the end. Its weights are the final ones afterwards."""
@@ -159,7 +165,7 @@ class TrainLoop:
         self.step, self.steps, self.every, self.seconds, self.skipped = (
             0,
             trainer.steps,
-            trainer.every,
+            trainer.eval_every,
             0.0,
             0,
         )
@@ -194,7 +200,7 @@ class TrainLoop:
                     if (
                         stop
                         or self.step in (self.steps, self.best_step)
-                        or self.step % options.save == 0
+                        or self.step % options.save_every == 0
                         or self.patience_lost()
                     ):
                         self.keep()
@@ -229,7 +235,7 @@ class TrainLoop:
                     value, numbers, self.state = module(batch, self.state)
                 (value * (self.world.size / weight)).backward()
             loss += numbers["nats"]
-        rate = self.optimizer.rate * self.options.schedule(self.step, self.steps)
+        rate = self.optimizer.defaults["lr"] * self.options.schedule(self.step, self.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["factor"]
         gradients = [p.grad for p in self.parameters if p.grad is not None]
@@ -244,7 +250,7 @@ class TrainLoop:
         self.optimizer.zero_grad(set_to_none=True)
         self.tokens += weight
         self.progress.advance(self.step, int(weight))
-        if self.step % self.options.log == 0 or self.step == self.steps:
+        if self.step % self.options.log_every == 0 or self.step == self.steps:
             self.metrics.add({"step": self.step, "loss": loss / weight, "rate": rate, "norm": norm})
             self.progress.show(self.step, loss / weight)
         return int(stop / self.world.size) if stop else 0
@@ -264,11 +270,11 @@ class TrainLoop:
         if self.skipped >= BAD_IN_A_ROW:
             raise Diverged(
                 f"{BAD_IN_A_ROW} steps in a row had no finite gradient (step {self.step}); the last healthy checkpoint is kept in "
-                f"{self.checkpoints}: lower train.optimizer.rate or train.clip.limit and train anew"
+                f"{self.checkpoints}: lower train.optimizer.lr or train.clip.limit and train anew"
             )
 
     def held_out(self) -> Iterator[Batch]:
-        return islice(self.job.valid.once(self.world.rank, self.world.size), self.options.valid)
+        return islice(self.job.valid.once(self.world.rank, self.world.size), self.options.eval_batches)
 
     def validate(self) -> None:
         total, count = total_nll(self.job.model, self.job.objective, self.held_out())
@@ -316,13 +322,15 @@ class TrainLoop:
         except NoRoom as error:
             self.progress.note(f"no checkpoint at step {self.step}: {error}")
         else:
-            checkpoint.rotate(self.checkpoints, self.options.keep, [self.best_step, *self.averaged()])
+            checkpoint.rotate(
+                self.checkpoints, self.options.keep_checkpoints, [self.best_step, *self.averaged()]
+            )
 
     def averaged(self) -> list[int]:
         """The steps whose checkpoints make the final weights, were this the last one."""
-        save = self.options.save
+        save = self.options.save_every
         return [step for step in [self.step, *range((self.step - 1) // save * save, 0, -save)]][
-            : self.options.average
+            : self.options.average_checkpoints
         ]
 
     def restore(self) -> int | None:
@@ -342,7 +350,7 @@ class TrainLoop:
             tuple(facts["cursor"]),
             facts["seconds"],
         )
-        self.tokens, self.every = facts.get("tokens", 0.0), facts.get("every", self.options.every)
+        self.tokens, self.every = facts.get("tokens", 0.0), facts.get("every", self.options.eval_every)
         self.best = math.inf if facts["best"] is None else facts["best"]
         self.best_step, self.worse, self.skipped = facts["best_step"], facts["worse"], facts["skipped"]
         self.metrics_bytes = facts["metrics"]
@@ -415,7 +423,7 @@ class TrainLoop:
                 points = (
                     budget.POINTS if name != "minutes" else budget.num_evaluations(each * self.steps, look)
                 )
-                self.every = min(options.every, max(1, self.steps // points))
+                self.every = min(options.eval_every, max(1, self.steps // points))
         seconds = each * self.steps + look * -(-self.steps // self.every)
         moments = sum(
             value.numel() * value.element_size()
@@ -439,7 +447,7 @@ class TrainLoop:
 
     def finish(self) -> None:
         """The final weights: the mean of the newest checkpoints, or the best one, or the last where nothing was kept."""
-        if self.options.average > 1:
+        if self.options.average_checkpoints > 1:
             found = [checkpoint.load(self.checkpoints / f"step-{step:08d}") for step in self.averaged()]
             set_weights(self.job.model, checkpoint.average(found), self.checkpoints)
         elif self.best_step and self.best_step != self.step:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,11 +11,14 @@ from torch import Tensor, nn
 Parameters = Iterable[nn.Parameter]
 
 
-def param_groups(parameters: Parameters, decay: float) -> list[dict]:
+def param_groups(parameters: Parameters, weight_decay: float) -> list[dict[str, Any]]:
     """Matrices decay; biases and gains do not."""
-    parameters = [p for p in parameters if p.requires_grad]
-    both = [([p for p in parameters if p.dim() >= 2], decay), ([p for p in parameters if p.dim() < 2], 0.0)]
-    return [{"params": members, "weight_decay": rate} for members, rate in both if members]
+    trainable = [p for p in parameters if p.requires_grad]
+    groups = [
+        {"params": [p for p in trainable if p.dim() >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 def set_lr_factors(optimizer: torch.optim.Optimizer, factors: Mapping[nn.Parameter, float]) -> None:
@@ -29,29 +33,29 @@ def set_lr_factors(optimizer: torch.optim.Optimizer, factors: Mapping[nn.Paramet
 
 
 class AdamW(torch.optim.AdamW):
-    """Adam with decoupled weight decay; decay: 0 is Adam."""
+    """Adam with decoupled weight decay; `weight_decay: 0` is Adam."""
 
     def __init__(
         self,
         parameters: Parameters,
-        rate: float = 1e-3,
+        lr: float = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.99,
         epsilon: float = 1e-8,
-        decay: float = 0.1,
+        weight_decay: float = 0.1,
     ):
         super().__init__(
-            param_groups(parameters, decay), lr=rate, betas=(beta1, beta2), eps=epsilon, fused=True
+            param_groups(parameters, weight_decay), lr=lr, betas=(beta1, beta2), eps=epsilon, fused=True
         )
-        self.rate = rate
 
 
 class SGD(torch.optim.SGD):
-    """w ← w - rate · (momentum-averaged gradient)"""
+    """w ← w - lr · (momentum-averaged gradient)"""
 
-    def __init__(self, parameters: Parameters, rate: float = 1.0, momentum: float = 0.0, decay: float = 0.0):
-        super().__init__(param_groups(parameters, decay), lr=rate, momentum=momentum)
-        self.rate = rate
+    def __init__(
+        self, parameters: Parameters, lr: float = 1.0, momentum: float = 0.0, weight_decay: float = 0.0
+    ):
+        super().__init__(param_groups(parameters, weight_decay), lr=lr, momentum=momentum)
 
 
 class Clip:

@@ -26,7 +26,7 @@ class Constant(Schedule):
     """1 after the warm-up."""
 
 
-class Linear(Schedule):
+class LinearDecay(Schedule):
     """1 - progress (1 - floor)"""
 
     def __init__(self, warmup: int = 100, floor: float = 0.0):
@@ -37,7 +37,7 @@ class Linear(Schedule):
         return 1 - progress * (1 - self.floor)
 
 
-class Cosine(Linear):
+class Cosine(LinearDecay):
     """floor + (1 - floor) (1 + cos π progress) / 2"""
 
     def decay(self, step: int, progress: float) -> float:

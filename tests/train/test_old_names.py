@@ -1,0 +1,66 @@
+"""Options of the `train` section and of fine-tuning are read under the names of older versions."""
+
+from __future__ import annotations
+
+import yaml
+
+from seqloom.run import Config
+from seqloom.train.finetune import FinetuneOptions
+from seqloom.train.fit import build_trainer
+from seqloom.train.schedule import LinearDecay
+
+PRESENT = [
+    "train.eval_every=7",
+    "train.save_every=5",
+    "train.log_every=3",
+    "train.keep_checkpoints=9",
+    "train.eval_batches=11",
+    "train.average_checkpoints=4",
+    "train.optimizer.lr=0.25",
+    "train.optimizer.weight_decay=0.125",
+    "train.schedule={type: LinearDecay, warmup: 6}",
+    "lr_factors={stack: 0.5}",
+    "lora={rank: 2}",
+    "from=somewhere",
+]
+OLD = [
+    "train.every=7",
+    "train.save=5",
+    "train.log=3",
+    "train.keep=9",
+    "train.valid=11",
+    "train.average=4",
+    "train.optimizer.rate=0.25",
+    "train.optimizer.decay=0.125",
+    "train.schedule={type: Linear, warmup: 6}",
+    "rates={stack: 0.5}",
+    "adapt={rank: 2}",
+    "from=somewhere",
+]
+
+
+def test_old_overrides_give_the_same_config():
+    assert Config.of("gpt", OLD).tree == Config.of("gpt", PRESENT).tree
+
+
+def test_old_names_of_a_file_and_present_overrides_agree(tmp_path):
+    file = tmp_path / "own.yaml"
+    preset = Config.of("gpt").tree
+    preset["train"] = {
+        "every": 7,
+        "average": 4,
+        "optimizer": {"type": "SGD", "rate": 0.25, "decay": 0.5},
+        "schedule": "Linear",
+    }
+    file.write_text(yaml.safe_dump({**preset, "rates": {"stack": 0.5}}))
+    config = Config.of(str(file), ["train.eval_every=8", "train.optimizer.lr=0.5"])
+    assert config.tree["train"] == {
+        "eval_every": 8,
+        "average_checkpoints": 4,
+        "optimizer": {"type": "SGD", "lr": 0.5, "weight_decay": 0.5},
+        "schedule": "LinearDecay",
+    }
+    trainer = build_trainer(config)
+    assert trainer.eval_every == 8
+    assert isinstance(trainer.schedule, LinearDecay)
+    assert FinetuneOptions(config).lr_factors == {"stack": 0.5}
