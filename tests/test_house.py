@@ -27,6 +27,7 @@ BELOW_RUN = {
     "nn",
     "objectives",
     "text",
+    "threads",
 }
 MAY_IMPORT: dict[str, set[str]] = {
     "compat": set(),
@@ -34,6 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": set(),
     "kernels": set(),
     "report": set(),
+    "threads": set(),
     "measure": {"files"},
     "world": {"files"},
     "text": {"files"},
@@ -43,7 +45,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"nn"},
     "batches": {"text"},
     "vectors": {"files", "kernels", "measure", "report", "text"},
-    "decoding": {"nn.state", "fused.topk"},
+    "decoding": {"nn.state", "fused.topk", "threads"},
     "objectives": {"nn", "batches", "decoding", "measure"},
     "layouts": {"config", "files", "models", "nn", "text"},
     "run": BELOW_RUN,
@@ -138,7 +140,7 @@ def test_imports_run_one_way(path: Path):
         (
             "decoding/a.py",
             "from seqloom.nn.layer import Layer",
-            "decoding/a.py:1 imports nn/layer/Layer, but decoding may import fused.topk, nn.state",
+            "decoding/a.py:1 imports nn/layer/Layer, but decoding may import fused.topk, nn.state, threads",
         ),
         (
             "batches/a.py",
@@ -215,6 +217,7 @@ def test_torch_is_loaded_only_where_it_is_needed(name: str):
         "evaluation",
         "inference",
         "decoding",
+        "threads",
     )
     heavy = {"torch", *(f"seqloom.{one}" for one in rooms)}
     path = SOURCE / name

@@ -11,7 +11,7 @@ import torch
 import seqloom
 from seqloom.cli import main
 from seqloom.decoding import Greedy, RandomSampler, generate_batch, parallel_map
-from seqloom.decoding.workers import _worker
+from seqloom.decoding.workers import _cancelled
 from seqloom.evaluation import evaluate
 from seqloom.inference.generation import generate, stream
 from seqloom.inference.translation import translate
@@ -162,14 +162,14 @@ def test_workers_change_no_text(gpt: seqloom.Run, translator: seqloom.Run) -> No
     assert one == [[best.text for best in found] for found in translate(translator, texts)]
 
 
-def test_a_crew_that_is_called_off_ends_at_its_next_step(gpt: seqloom.Run) -> None:
+def test_generation_in_a_cancelled_worker_ends_at_its_next_step(gpt: seqloom.Run) -> None:
     begun = threading.Barrier(2)
 
     def work(item: int) -> None:
         begun.wait()
         if item:
             raise KeyboardInterrupt
-        _worker.off.wait(60)
+        _cancelled.get().wait(60)
         generate_batch(gpt.model, torch.tensor([[3]]), length=10, stop=())
         done.append(item)
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import seqloom
 from seqloom import world
 from seqloom.cli import main
+from seqloom.fused.dispatch import fused_enabled
 from seqloom.inference.generation import generate
 from seqloom.inference.po_tmx import po, tmx
 from seqloom.inference.segments import MAX_WORDS, map_pieces, pieces
@@ -220,3 +221,25 @@ def test_mistakes_are_one_line(run: Run, tmp_path: Path, capsys, arguments: list
         )
     said = capsys.readouterr().err.strip().split("\n")
     assert end.value.code == 2 and len(said) == 1 and sentence in said[0]
+
+
+def test_workers_that_read_attention_do_not_disturb_one_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Coverage reads the weights of the plain form. A switch of the whole process was turned back by one worker while
+    another still read, which ended the command with code 2 and left fast forms off for everybody."""
+    run = Path(__file__).parents[1] / "golden" / "v1" / "transformer"
+    text = tmp_path / "eight.en"
+    text.write_text("".join(f"the old king sees {count} dogs\n" for count in range(8)), "utf-8")
+    command = ["translate", str(run), str(text), "--coverage", "0.2", "--beam", "2"]
+    main(command)
+    expected = capsys.readouterr().out
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # threads take turns as often as they can
+    try:
+        for _ in range(5):
+            main([*command, "--workers", "2"])
+            assert capsys.readouterr().out == expected
+            assert fused_enabled()
+    finally:
+        sys.setswitchinterval(interval)

@@ -10,6 +10,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -26,6 +28,9 @@ Files = Annotated[list[str] | None, Parameter(consume_multiple=True)]
 Kind = Literal["int8"]
 Count = Annotated[int, Parameter(validator=validators.Number(gte=1, lt=2**31))]
 Threads = Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=4096))]
+_verb: ContextVar[ExitStack] = ContextVar(
+    "verb"
+)  # closed by `main` after the verb: what a verb sets for its own time
 OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
 
 
@@ -62,12 +67,10 @@ def print_result(result: dict[str, Any], lines: Sequence[str], json: bool) -> No
 
 def open_run(run: Path, threads: int | None, quantize: str | None = None) -> Any:
     """A finished run, ready to use, its weights in bytes where asked."""
-    import torch
-
     from seqloom.run import load
+    from seqloom.threads import use_threads
 
-    if threads is not None:
-        torch.set_num_threads(threads)
+    _verb.get().enter_context(use_threads(threads))
     loaded = load(run)
     if quantize:
         from seqloom.nn import quantize as put
@@ -107,13 +110,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; end with 0, or 2 for the user's mistakes, 1 for a run gone wrong, 128 + n for signal n."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        app(
-            [Dash(word) if word == "-" else word for word in words],
-            exit_on_error=False,
-            print_error=False,
-            result_action="return_value",
-        )
-        print(end="", flush=True)
+        with ExitStack() as verb:
+            _verb.set(verb)
+            app(
+                [Dash(word) if word == "-" else word for word in words],
+                exit_on_error=False,
+                print_error=False,
+                result_action="return_value",
+            )
+            print(end="", flush=True)
     except (CycloptsError, ValueError) as error:
         fail(str(error), 2)
     except BrokenPipeError:

@@ -16,6 +16,7 @@ from seqloom.nn import lora
 from seqloom.run import Config, Run, config_of, is_run, named_weights, save_weights
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
 from seqloom.text.store import Store
+from seqloom.threads import use_threads
 from seqloom.train import budget, distributed, finetune, initialize
 from seqloom.train.loop import Trainer, TrainJob, TrainResult
 from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
@@ -145,10 +146,15 @@ def data_digests(ready: PreparedRun) -> dict[str, str]:
 
 
 def train(recipe: Config, folder: Path, threads: int | None = None, quiet: bool = False) -> Run:
-    """Train a recipe into a run folder, or go on with what is there, and give back the finished run. The first rank reads and writes,
-    the others follow."""
-    if threads:
-        torch.set_num_threads(threads)
+    """Trains a config into a run folder, or resumes the run in it, and returns the finished run.
+
+    `threads` is the number of CPU threads during the call; None keeps torch's. Rank 0 reads and writes, the others follow.
+    """
+    with use_threads(threads or None):
+        return _train(recipe, folder, quiet)
+
+
+def _train(recipe: Config, folder: Path, quiet: bool) -> Run:
     options = build_trainer(finetune.pin_source(recipe))
     world = distributed.init()
     try:
