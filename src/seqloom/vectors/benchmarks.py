@@ -15,9 +15,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from seqloom import files
-from seqloom.kernels.analogies import update_best
 from seqloom.measure import Number, make_signature
 from seqloom.text.lines import lines, local_copy
+from seqloom.vectors.backend import load_kernels
 from seqloom.vectors.vectors import Vectors
 
 WIDTH = 512  # candidates compared at a time: their cosines with every word of the questions stay in the cache
@@ -146,6 +146,7 @@ def solve_analogies(
     words, which = np.unique(asked, return_inverse=True)
     which = which.reshape(asked.shape).astype(np.int32)
     units = np.asarray(vectors.matrix[words], dtype=np.float32) / vectors.norms[words, None]
+    kernels = load_kernels("analogies")
     best = np.full(len(asked), -np.inf, dtype=np.float32)
     found = np.full(len(asked), -1, dtype=np.int64)
     for start, rows in vectors.blocks():
@@ -155,7 +156,9 @@ def solve_analogies(
             cosines = units @ (rows[here - start] / vectors.norms[here, None]).T  # (words, WIDTH)
             if method == "mul":
                 cosines = (1 + cosines) / 2
-            update_best(np.ascontiguousarray(cosines), which, asked, here, method == "mul", best, found)
+            kernels.update_best(
+                np.ascontiguousarray(cosines), which, asked, here, method == "mul", best, found
+            )
     return found
 
 

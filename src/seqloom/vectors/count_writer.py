@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from seqloom.kernels.cooccurrence import Scratch, make_scratch
+from seqloom.vectors.backend import load_kernels
 
 CELL = 12  # bytes of a column and a value
 
@@ -24,10 +24,10 @@ class RowWriters:
     def __init__(self, size: int, buffer: int, threads: int):
         self.size, self.buffer, self.threads = size, buffer, threads
         self.pool = ThreadPoolExecutor(threads)
-        self.scratch: SimpleQueue[Scratch] = SimpleQueue()
+        self.scratch: SimpleQueue[object] = SimpleQueue()
         self.room: SimpleQueue[tuple[np.ndarray, np.ndarray]] = SimpleQueue()
         for _ in range(threads):
-            self.scratch.put(make_scratch(size))
+            self.scratch.put(load_kernels("cooccurrence").make_scratch(size))
         for _ in range(threads + 1):
             self.room.put((np.empty(buffer, np.int32), np.empty(buffer, np.float64)))
 

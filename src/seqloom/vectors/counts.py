@@ -14,7 +14,7 @@ from platformdirs import user_cache_path
 from scipy.sparse import csr_array
 
 from seqloom.files import disk_error, write_atomic
-from seqloom.kernels.cooccurrence import count_rows, inverted_index, merge_rows, write_stream
+from seqloom.vectors.backend import load_kernels
 from seqloom.vectors.count_writer import CELL, RowWriters, append, memory_map, release_pages
 from seqloom.vectors.vocabulary import Corpus
 
@@ -179,7 +179,7 @@ def _count_pieces(
     starts = memory_map(parts[2], np.int64).reshape(-1, crew.size + 1)
 
     def add_up(first: int, last: int, *out: object) -> int:
-        n = merge_rows(starts[:, first : last + 1], *old, *out)
+        n = load_kernels("cooccurrence").merge_rows(starts[:, first : last + 1], *old, *out)
         release_pages(*old)
         return n
 
@@ -203,15 +203,16 @@ def _count(
         raise ValueError(
             f"ids from {ids.min()} to {ids.max()} do not fit {crew.size} words; encode with the same vocabulary"
         )
+    kernels = load_kernels("cooccurrence")
     first, last = np.searchsorted(corpus.starts, [low, high], "right")
     stream = np.empty(len(ids) + (last - first) + 2, np.int32)
-    stream = stream[: write_stream(corpus.ids, corpus.starts, first, low, high, stream)]
+    stream = stream[: kernels.write_stream(corpus.ids, corpus.starts, first, low, high, stream)]
     release_pages(corpus.ids)
     heads, places = np.zeros(crew.size + 1, np.int64), np.empty(end - begin, np.int32)
-    inverted_index(stream, begin - low, end - begin, heads, places)
+    kernels.inverted_index(stream, begin - low, end - begin, heads, places)
     bounds = np.minimum(np.diff(heads) * (len(left) + len(right)), crew.size)
 
     def rows(first: int, last: int, *out: object) -> int:
-        return count_rows(stream, heads, places, left, right, first, last, *out)
+        return kernels.count_rows(stream, heads, places, left, right, first, last, *out)
 
     return crew.write(bounds, rows, columns, values)

@@ -31,7 +31,7 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from seqloom.files import disk_error
-from seqloom.kernels.glove import adagrad_tile, shuffle, tile_sizes, write_tiles
+from seqloom.vectors.backend import load_kernels, useful_threads
 from seqloom.vectors.count_writer import append, release_pages
 from seqloom.vectors.count_writer import blocks as row_blocks
 from seqloom.vectors.counts import Cooccurrences
@@ -105,7 +105,7 @@ def train(
     except OSError as error:
         raise disk_error(error, place, "the shuffled cells", len(cells.values) * CELL) from error
     losses = []
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(useful_threads("glove", threads)) as pool:
         for iteration in range(1, iterations + 1):
             loss = _run_epoch(tiles, heads, words, contexts, dim, np.float32(rate), pool, random) / len(
                 cells.values
@@ -143,11 +143,12 @@ def _write_tiles(
     cells: Cooccurrences, place: Path, blocks: int, height: int, x_max: float, alpha: float, memory: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Writes the cells to a file without a name, tile by tile; returns it as an array, and the cells at which the tiles start, (blocks² + 1,)."""
+    kernels = load_kernels("glove")
     most = max(len(cells.starts) - 1, min(4_000_000, memory // (2 * CELL)))
     parts = []
     for first, last in row_blocks(np.diff(cells.starts), most):
         starts, sizes = cells.starts[first : last + 1], np.zeros((blocks, blocks), np.int64)
-        tile_sizes(starts, cells.columns[starts[0] : starts[-1]], first, sizes)
+        kernels.tile_sizes(starts, cells.columns[starts[0] : starts[-1]], first, sizes)
         release_pages(cells.columns)
         parts.append((first, starts, sizes.ravel()))
     heads = _tile_offsets(sum(sizes for _, _, sizes in parts))
@@ -158,7 +159,7 @@ def _write_tiles(
         for first, starts, sizes in parts:
             here, bounds = slice(starts[0], starts[-1]), _tile_offsets(sizes)
             moving = bounds[:-1].reshape(blocks, blocks).copy()
-            write_tiles(
+            kernels.write_tiles(
                 starts,
                 cells.columns[here],
                 cells.values[here],
@@ -186,6 +187,7 @@ def _run_epoch(
     random: np.random.Generator,
 ) -> float:  # fmt: skip
     """Every tile once; returns the sum of the losses. Tiles of one shift share neither rows nor columns."""
+    kernels = load_kernels("glove")
     blocks = int((len(heads) - 1) ** 0.5)
     across, shifts, seeds = (
         random.permutation(blocks),
@@ -195,8 +197,8 @@ def _run_epoch(
 
     def work(tile: int) -> float:
         buffer = np.array(tiles[2 * heads[tile] : 2 * heads[tile + 1]]).reshape(-1, 2)
-        shuffle(buffer, seeds[tile])
-        return adagrad_tile(*_views(buffer), words, contexts, dim, rate)
+        kernels.shuffle(buffer, seeds[tile])
+        return kernels.adagrad_tile(*_views(buffer), words, contexts, dim, rate)
 
     loss = 0.0
     for shift in shifts:

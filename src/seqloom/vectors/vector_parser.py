@@ -10,6 +10,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+from seqloom.vectors.backend import load_kernels
+
 BLOCK = 1 << 22  # bytes
 AGAIN = "fetch or write the file again"
 Blocks = Iterator[tuple[list[str], np.ndarray]]
@@ -69,10 +71,8 @@ def _spaced(path: str | Path, line: bytes, dim: int, place: int) -> tuple[bytes,
 
 def _numbers(path: str | Path, data: bytes, lines: int, dim: int, number: int) -> np.ndarray:
     """(lines, dim): what is written in any other way than most numbers are is asked of Python's `float`."""
-    from seqloom.kernels.parse_floats import read_numbers
-
     found, left = np.empty(lines * dim, np.float32), np.empty((lines * dim, 3), np.int64)
-    _, aside = read_numbers(np.frombuffer(data, np.uint8), found, left)
+    _, aside = load_kernels("parse_floats").read_numbers(np.frombuffer(data, np.uint8), found, left)
     for place, start, end in left[:aside].tolist():
         field = data[start:end]
         if not _is_number(field):

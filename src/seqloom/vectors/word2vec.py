@@ -25,8 +25,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.kernels.word2vec import merge_copies, train_sentences
 from seqloom.kernels.word2vec_args import BLOCK, WIDTH, Matrices, TrainingData, Word2VecMode
+from seqloom.vectors.backend import load_kernels, useful_threads
 from seqloom.vectors.subwords import Subwords
 from seqloom.vectors.vocabulary import Corpus, Source, Vocabulary, encode
 
@@ -144,6 +144,7 @@ def train(
     )
     weights = init_matrices(len(vocabulary), subwords.buckets if subwords else 0, dim, seed)
     method = Word2VecMode(kind == "cbow", average, window, negatives)
+    threads = useful_threads("word2vec", threads)
     crew = (
         DeterministicTrainer(text, weights, method, threads)
         if reproducible
@@ -318,7 +319,7 @@ class DeterministicTrainer:
                 (whole.outputs, self.outputs, self.output_marks),
             ):
                 rows = marks.shape[1]
-                merge_copies(
+                load_kernels("word2vec").merge_copies(
                     base, copies, marks, rows * part // COPIES, rows * (part + 1) // COPIES, width, stride
                 )
 
@@ -342,5 +343,7 @@ def train_chunk(
     state = np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] | np.uint64(
         1
     )  # a state of zero would stay zero
-    loss, targets = train_sentences(text, weights, method, first, last, rate(a), rate(b), state)
+    loss, targets = load_kernels("word2vec").train_sentences(
+        text, weights, method, first, last, rate(a), rate(b), state
+    )
     return b, float(loss), int(targets)
