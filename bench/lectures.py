@@ -84,7 +84,7 @@ def lengths(text: Path, out: Path, steps: int, threads: int) -> None:
         for width in WIDTHS:
             try:
                 total, count = total_nll(
-                    run.model, run.recipe.objective, Windows(held, width=width, batch=8).once()
+                    run.model, run.recipe.objective, Windows(held, width=width, batch=8).sequential()
                 )
                 shown.append(f"{total / count:.4f}")
             except ValueError:

@@ -159,7 +159,7 @@ def tagging(place: Path, out: Path, minutes: float) -> None:
     )
     files = {side: place / "ud" / f"en_ewt-ud-{side}.conllu.gz" for side in ("train", "dev", "test")}
     known = vectors(place, out)
-    begun = [f"tokenizer.also={known}", f"model.embedding={{type: Embedding, vectors: {known}}}"]
+    begun = [f"tokenizer.extra_words={known}", f"model.embedding={{type: Embedding, vectors: {known}}}"]
     runs = {"tagger": ("tagger", []), "tagger-crf": ("tagger", ["model.head=CRF"]), "tagger-vectors": ("tagger", begun),
             "tagger-transformer": ("tagger-transformer", [])}  # fmt: skip
     for name, (preset, changes) in runs.items():
@@ -207,7 +207,7 @@ def sentiment(place: Path, out: Path, minutes: float) -> None:
     train, dev, test = movies(place, out)
     known = vectors(place, out)
     begun = [
-        f"tokenizer.also={known}",
+        f"tokenizer.extra_words={known}",
         "model.dim=100",
         f"model.embedding={{type: Embedding, scale: true, vectors: {known}}}",
     ]
@@ -251,7 +251,7 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
     if not base.exists():
         seqloom.bring(os.environ["SEQLOOM_MINILM"], base)
     print(LABELS)
-    slow = ["train.optimizer.lr=1e-4", "layer_decay=0.9", "train.average_checkpoints=3", "model.dropout=0.1", "model.unknown=0", "data.tokens=1024",
+    slow = ["train.optimizer.lr=1e-4", "layer_decay=0.9", "train.average_checkpoints=3", "model.dropout=0.1", "model.unknown=0", "data.batch_tokens=1024",
             "objective.smoothing=0.1", "train.eval_every=150", f"train.minutes={minutes}"]  # fmt: skip
     for name, preset, changes, files in (
         ("minilm-sst2", "classifier", [], movies(place, out)),

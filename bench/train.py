@@ -76,11 +76,11 @@ def our_step(model: LanguageModel) -> Callable[[Tensor, Tensor], float]:
     def step(ids: Tensor, targets: Tensor) -> float:
         batch = TokenBatch(ids, targets, torch.ones_like(ids, dtype=torch.bool))
         loss, numbers, _ = next_token(model, batch)
-        (loss / batch.weight).backward()
+        (loss / batch.num_targets).backward()
         clip([weight.grad for weight in parameters])
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return numbers["nats"] / batch.weight
+        return numbers["nats"] / batch.num_targets
 
     return step
 

@@ -19,7 +19,7 @@ GPT = [
     "data.width=16",
     "model.stack.position.length=16",
 ]
-PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200"]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "data.batch_tokens=200"]
 SHORT = ["train.steps=10", "train.eval_every=10"]
 
 

@@ -161,4 +161,4 @@ def test_words_of_wikitext_are_counted_as_others_count_them(name: str, real_data
     assert learnt.get_vocab_size() == 33_278 + 3
     test = build(recipe.reader([files["test"]]), learnt)
     assert len(test.fields[0].tokens) == 245_569
-    assert sum(batch.weight for batch in recipe.data(test).once()) == 245_569
+    assert sum(batch.num_targets for batch in recipe.data(test).sequential()) == 245_569

@@ -27,6 +27,7 @@ TYPE_ALIASES: dict[str, dict[str, str]] = {
         "Transform": "HeadTransform",
         "TwoWays": "SeparateBiRNN",
     },
+    "objective": {"mixed": "mixed_reward", "two_way": "bidirectional", "spans": "extractive_qa"},
     "train": {"Linear": "LinearDecay"},
 }
 OPTION_ALIASES: dict[str, dict[str, str]] = {
@@ -42,6 +43,14 @@ OPTION_ALIASES: dict[str, dict[str, str]] = {
     },
     "AdamW": {"rate": "lr", "decay": "weight_decay"},
     "SGD": {"rate": "lr", "decay": "weight_decay"},
+    "Pairs": {"tokens": "batch_tokens", "longest": "max_length", "pool": "shuffle_pool"},
+    "Tagged": {"tokens": "batch_tokens", "longest": "max_length", "pool": "shuffle_pool"},
+    "Labelled": {"tokens": "batch_tokens", "longest": "max_length", "pool": "shuffle_pool"},
+    "Questions": {"tokens": "batch_tokens", "longest": "max_length", "pool": "shuffle_pool"},
+    "Masked": {"masked": "mask_fraction", "replaced": "random_fraction"},
+    "masked": {"follows": "nsp_weight"},
+    "Words": {"also": "extra_words"},
+    "files": {"held": "valid_fraction"},
 }
 WEIGHT_RENAMES: list[tuple[str, str]] = [
     # (pattern of an old name, present name), tried alone and together on names that the model does not have

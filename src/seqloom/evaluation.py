@@ -9,7 +9,7 @@ from itertools import islice
 import torch
 from torch import nn
 
-from seqloom.batches import Blocks, Windows
+from seqloom.batches import Blocks, Masked, Windows
 from seqloom.batches.batch import Batch, Batches
 from seqloom.inference import prediction
 from seqloom.inference.generation import (
@@ -34,9 +34,9 @@ def sum_numbers(
     state: State = None
     model.eval()
     for batch in batches:
-        _, numbers, state = objective(model, batch, state if batch.carry else None)
+        _, numbers, state = objective(model, batch, state if batch.carry_state else None)
         sums.update(numbers)
-        count += batch.weight
+        count += batch.num_targets
     model.train(training)
     return dict(sums), count
 
@@ -84,11 +84,22 @@ def windowed_data(run: Run, store: Store, window: int | None, stride: int | None
     return Windows(store, window, max(1, own.batch * own.width // window), stride)
 
 
+def signature_options(data: Batches) -> dict[str, object]:
+    """The options of the data that a signature names; its keys are part of published figures and never change."""
+    if isinstance(data, Windows):
+        return {"width": data.width, "stride": data.stride}
+    if isinstance(data, Masked):
+        return {"width": data.width, "rate": data.rate}
+    return {"width": data.width} if isinstance(data, Blocks) else {}
+
+
 def evaluate_labels(run: Run, store: Store, most: int | None = None) -> prediction.LabelMetrics:
     """The numbers of a run that gives labels: what its answers are worth, and -ln P of the right ones."""
     facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
     found = prediction.measure(run, store, facts, most)
-    total, count = total_nll(run.model, run.recipe.objective, islice(run.recipe.data(store).once(), most))
+    total, count = total_nll(
+        run.model, run.recipe.objective, islice(run.recipe.data(store).sequential(), most)
+    )
     return found._replace(
         numbers=[
             *found.numbers,
@@ -115,7 +126,9 @@ def held_out(run: Run, store: Store, most: int) -> list[Number]:
     """The numbers of at most `most` batches: the likelihood, or what labels are worth; bits per byte only where that is all of them."""
     if prediction.task_of(run.model):
         return evaluate_labels(run, store, most).numbers
-    total, count = total_nll(run.model, run.recipe.objective, islice(run.recipe.data(store).once(), most))
+    total, count = total_nll(
+        run.model, run.recipe.objective, islice(run.recipe.data(store).sequential(), most)
+    )
     facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
     return likelihood(total, count, utf8_bytes(run, store, count), facts)
 
@@ -139,10 +152,13 @@ def evaluate(
         )
     facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
     source = windowed_data(run, store, window, stride)
-    facts |= {name: getattr(source, name) for name in ("width", "stride", "rate") if hasattr(source, name)}
-    sums, count = sum_numbers(run.model, run.recipe.objective, source.once())
+    facts |= signature_options(source)
+    sums, count = sum_numbers(run.model, run.recipe.objective, source.sequential())
     numbers = likelihood(sums["nats"], count, utf8_bytes(run, store, count), facts)
-    for name, right, of in (("accuracy", "right", count), ("next segment", "told", sums.get("pairs", 0))):
+    for name, right, of in (
+        ("accuracy", "correct", count),
+        ("next segment", "nsp_correct", sums.get("pairs", 0)),
+    ):
         if right in sums:
             numbers.append(
                 Number(

@@ -212,7 +212,7 @@ class Config:
         whole = store.build(self.reader(self.files.need("train")), learnt, progress=progress, labels=known)
         if self.files.valid:
             return whole, store.build(self.reader(self.files.valid), learnt, progress=progress, labels=known)
-        return whole.split(self.files.held)
+        return whole.split(self.files.valid_fraction)
 
     def data(self, of: store.Store) -> batches.Batches:
         return self.parts["data"](of, seed=self.seed)
@@ -239,10 +239,14 @@ class Config:
 
 
 class Files:
-    """Where the texts are; `held` is the share of `train` set aside where no `valid` is given."""
+    """Where the texts are; `valid_fraction` is the fraction of `train` set aside where no `valid` is given."""
 
-    def __init__(self, train: list[str] | None = None, valid: list[str] | None = None, held: float = 0.1):
-        self.train, self.valid, self.held = train or [], valid or [], held
+    def __init__(
+        self, train: list[str] | None = None, valid: list[str] | None = None, valid_fraction: float = 0.1
+    ):
+        self.train = train or []
+        self.valid = valid or []
+        self.valid_fraction = valid_fraction
 
     def need(self, name: str) -> list[str]:
         if not getattr(self, name):
@@ -276,7 +280,7 @@ class Run:
         if begin:
             before = self.specials.before or ((self.specials.eos,) if self.ends else ())
             newline = self.tokenizer.encode("\n", add_special_tokens=False).ids
-            nothing = newline if self.specials == SpecialTokens() and newline else [self.specials.opening]
+            nothing = newline if self.specials == SpecialTokens() and newline else [self.specials.first_id]
             rows = [[*before, *row] or nothing for row in rows]
         else:
             before, after = self.specials.frame(self.ends)

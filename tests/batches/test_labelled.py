@@ -34,14 +34,14 @@ def tagged(count: int) -> tuple[list, Store]:
 def words_of(batch, row: int) -> list[bytes]:
     return [
         bytes(letters[letters > 0].tolist())
-        for letters in batch.letters.numpy()[batch.spelt[row][batch.mask[row]].numpy()].astype(np.uint8)
+        for letters in batch.char_ids.numpy()[batch.word_ids[row][batch.mask[row]].numpy()].astype(np.uint8)
     ]
 
 
 def test_every_sentence_comes_once_with_its_words_pieces_and_tags():
     records, store = tagged(300)
-    source, seen = Tagged(store, tokens=200, pool=64), []
-    for batch in source.once():
+    source, seen = Tagged(store, batch_tokens=200, shuffle_pool=64), []
+    for batch in source.sequential():
         for row in range(len(batch.ids)):
             spelt = words_of(batch, row)
             number = int(spelt[0][1:])
@@ -50,8 +50,8 @@ def test_every_sentence_comes_once_with_its_words_pieces_and_tags():
             assert ["NXYZ"[tag] for tag in batch.targets[row][batch.mask[row]]] == tags
             pieces, begins, _, _ = store[number]
             assert (
-                batch.ids[row][batch.real[row]].tolist() == pieces.tolist()
-                and batch.begins[row][batch.mask[row]].tolist() == begins.tolist()
+                batch.ids[row][batch.input_mask[row]].tolist() == pieces.tolist()
+                and batch.word_starts[row][batch.mask[row]].tolist() == begins.tolist()
             )
             seen.append(number)
     assert sorted(seen) == list(range(300))
@@ -59,10 +59,10 @@ def test_every_sentence_comes_once_with_its_words_pieces_and_tags():
 
 def test_a_long_sentence_is_cut_in_training_and_whole_in_use():
     _, store = tagged(60)
-    source = Tagged(store, tokens=200, longest=5)
+    source = Tagged(store, batch_tokens=200, max_length=5)
     assert sum(cursor[0] == 0 for _, cursor in islice(source.batches(), 3)) > 0
     long = np.array([number for number in range(60) if len(store[number][0]) > 5])
-    cut, whole = source.cut(long), source.cut(long, whole=True)
+    cut, whole = source.collate(long), source.collate(long, full=True)
     assert cut.ids.shape[1] == 5 and whole.ids.shape[1] == max(len(store[int(n)][0]) for n in long)
     for row, number in enumerate(long):
         begins = store[int(number)][1]
@@ -94,28 +94,28 @@ def test_every_text_comes_once_with_what_is_said_of_it(pair, number):
     fields = store.columns("text")
     assert len(fields) == 1 + pair
     seen = []
-    for batch in Labelled(store, tokens=150, pool=50).once():
-        assert (batch.second is not None) is pair
+    for batch in Labelled(store, batch_tokens=150, shuffle_pool=50).sequential():
+        assert (batch.pair_ids is not None) is pair
         for row in range(len(batch.ids)):
-            ids = batch.ids[row][batch.real[row]].tolist()
+            ids = batch.ids[row][batch.input_mask[row]].tolist()
             (place,) = [n for n in range(200) if store[n][0].tolist() == ids[1:]]
             assert ids[0] == BOS and batch.targets[row] == pytest.approx(
                 records[place][-1] if number else "ab".index(records[place][-1])
             )
             if pair:
-                assert batch.second[row][batch.second_real[row]].tolist() == [BOS, *store[place][1].tolist()]
+                assert batch.pair_ids[row][batch.pair_mask[row]].tolist() == [BOS, *store[place][1].tolist()]
             seen.append(place)
     assert sorted(seen) == list(range(200))
 
 
 def test_long_texts_keep_their_end_and_stay_within_longest():
     _, store = texts(50, True)
-    source = Labelled(store, tokens=60, longest=12)
+    source = Labelled(store, batch_tokens=60, max_length=12)
     batches = [batch for batch, cursor in islice(source.batches(), 60) if cursor[0] == 0]
     assert sum(len(batch.ids) for batch in batches) == 50
     for batch in batches:
-        assert (batch.real.sum(1) + batch.second_real.sum(1)).max() <= 12
-        assert (batch.ids.gather(1, batch.real.sum(1, keepdim=True) - 1) == 3).all()
+        assert (batch.input_mask.sum(1) + batch.pair_mask.sum(1)).max() <= 12
+        assert (batch.ids.gather(1, batch.input_mask.sum(1, keepdim=True) - 1) == 3).all()
 
 
 PASSAGE = "The dog of the king sees a cat in the street, and the cat never sees the dog's tail."
@@ -124,7 +124,7 @@ PASSAGE = "The dog of the king sees a cat in the street, and the cat never sees 
 def questions(longest: int, spans: list) -> Questions:
     records = [(f"who {n} ?", PASSAGE * 3, found) for n, found in enumerate(spans)]
     layout = RecordSchema(("text", "passage", "span"), [BPE([PASSAGE] * 20, 300)], True, ())
-    return Questions(in_memory_store(records, layout), longest=longest, tokens=10_000, seed=3)
+    return Questions(in_memory_store(records, layout), max_length=longest, batch_tokens=10_000, seed=3)
 
 
 def text_of(source: Questions, batch, row: int, begin: int) -> str | None:
@@ -141,29 +141,29 @@ def test_answers_stand_at_their_tokens():
     places = [(PASSAGE * 3).find(word, start) for word, start in (("cat", 0), ("dog", 100), ("tail", 150))]
     spans = [[(places[0], "cat")], [(places[1], "dog")], [(places[2], "tail")], []]
     source = questions(1000, spans)
-    batch = source.cut(np.arange(4))
+    batch = source.collate(np.arange(4))
     assert [text_of(source, batch, row, 0) for row in range(4)] == ["cat", "dog", "tail", None]
-    assert batch.mask.all() and batch.second.shape[1] == len(source.store[0][1])
+    assert batch.mask.all() and batch.pair_ids.shape[1] == len(source.store[0][1])
 
 
 def test_a_part_of_a_long_passage_holds_the_answer_in_most_records():
     where = (PASSAGE * 3).find("tail", 100)
     source = questions(40, [[(where, "tail")]] * 400)
-    batch = source.cut(np.arange(400))
-    assert int((batch.real.sum(1) + batch.second_real.sum(1)).max()) <= 40
+    batch = source.collate(np.arange(400))
+    assert int((batch.input_mask.sum(1) + batch.pair_mask.sum(1)).max()) <= 40
     inside, tokens = batch.targets[:, 0] > 0, source.store[0][1]
     assert 0.8 < inside.float().mean() < 0.97  # some of the others hold it by chance
-    first, last = source.tokens_of(0)
+    first, last = source.answer_tokens(0)
     for row in torch.nonzero(inside)[:, 0].tolist():
         a, b = batch.targets[row].tolist()
-        assert batch.second[row, a - 1 : b].tolist() == tokens[first:last].tolist()
+        assert batch.pair_ids[row, a - 1 : b].tolist() == tokens[first:last].tolist()
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Tagged(tagged(120)[1], 80, pool=50),
-        lambda: Labelled(texts(120, True)[1], 80, pool=50),
+        lambda: Tagged(tagged(120)[1], 80, shuffle_pool=50),
+        lambda: Labelled(texts(120, True)[1], 80, shuffle_pool=50),
         lambda: questions(40, [[(4, "dog")]] * 120),
     ],
     ids=["tagged", "labelled", "questions"],
@@ -185,5 +185,5 @@ def test_records_of_another_kind_are_refused():
         Questions(store)
     with pytest.raises(ValueError, match="no text: use corpus Table"):
         Labelled(tagged(5)[1])
-    with pytest.raises(ValueError, match="pairs need records of two texts, and these have text, label"):
+    with pytest.raises(ValueError, match="pairs need records of two texts, but these have text, label"):
         Pairs(store)

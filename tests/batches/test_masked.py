@@ -39,7 +39,7 @@ def test_a_window_is_text_in_its_frame_with_gaps() -> None:
 
 
 def test_shares_are_as_asked_and_change_with_the_epoch() -> None:
-    source = Masked(store(40_000), width=130, batch=64, rate=0.2, masked=0.5, replaced=0.3)
+    source = Masked(store(40_000), width=130, batch=64, rate=0.2, mask_fraction=0.5, random_fraction=0.3)
     stream, seen = source.batches(), []
     for _ in range(4):
         batch, _ = next(stream)
@@ -51,7 +51,7 @@ def test_shares_are_as_asked_and_change_with_the_epoch() -> None:
     assert abs(picked.float().mean() - 0.2) < 0.01
     assert abs((read == MASK).float().mean() - 0.5) < 0.02
     assert abs((read == was).float().mean() - 0.2) < 0.02 and read.min() >= MASK
-    one, other = (source.cut(np.arange(50), np.zeros(50), draw).mask for draw in (1, 2))
+    one, other = (source.collate(np.arange(50), np.zeros(50), draw).mask for draw in (1, 2))
     assert abs((one & other)[:, 1:-1].float().mean() - 0.04) < 0.01  # two epochs agree by chance alone
 
 
@@ -75,7 +75,9 @@ def test_a_cursor_gives_the_same_gaps_again_alone_or_shared(pairs: bool) -> None
     assert not same(next(source(4).batches())[0], whole[0][0])
     lone = Masked(store(20), width=24, batch=6)
     mine, others = (next(lone.batches((), rank, 3))[0] for rank in (0, 2))
-    assert mine.weight > 0 and others.weight == 0  # one window for three processes: two repeat it, uncounted
+    assert (
+        mine.num_targets > 0 and others.num_targets == 0
+    )  # one window for three processes: two repeat it, uncounted
 
 
 def test_once_reads_every_token_and_picks_none_twice() -> None:
@@ -83,14 +85,14 @@ def test_once_reads_every_token_and_picks_none_twice() -> None:
     source = Masked(held, width=12, batch=4, rate=1.0)
     seen = np.zeros(101, dtype=int)
     row = 0
-    for batch in source.once():
+    for batch in source.sequential():
         for mask, target in zip(batch.mask, batch.targets, strict=True):
             begin = min(row * 10, 91)
             assert np.array_equal(target[1:-1].numpy(), held.fields[0].tokens[begin : begin + 10])
             seen[begin : begin + 10] += mask[1:-1].numpy()
             row += 1
     assert (seen == 1).all()
-    wide, narrow = ([b.mask for b in Masked(held, width=12, batch=size).once()] for size in (11, 3))
+    wide, narrow = ([b.mask for b in Masked(held, width=12, batch=size).sequential()] for size in (11, 3))
     assert torch.equal(torch.cat(wide), torch.cat(narrow))  # the size of a batch hides nothing else
 
 
@@ -99,7 +101,7 @@ def test_half_of_the_second_segments_go_on_and_half_come_from_anywhere() -> None
     source, follows = Masked(held, width=43, batch=500, pairs=True), []
     tokens = held.fields[0].tokens
     batch, _ = next(source.batches())
-    for row, goes_on in zip(batch.targets.numpy(), batch.follows.tolist(), strict=True):
+    for row, goes_on in zip(batch.targets.numpy(), batch.is_next.tolist(), strict=True):
         (split,) = np.flatnonzero(row[:-1] == EOS)
         first, second = row[1:split], row[split + 1 : -1]
         assert (
@@ -134,11 +136,11 @@ def test_chances_are_uniform_and_independent_of_their_neighbours() -> None:
 
 
 def test_what_does_not_fit_is_said() -> None:
-    with pytest.raises(ValueError, match="no room for text: give 5"):
+    with pytest.raises(ValueError, match="too small to hold text: give at least 5"):
         Masked(store(), width=4, pairs=True)
     with pytest.raises(ValueError, match="too few for pairs"):
         Masked(store(20), width=64, pairs=True)
-    with pytest.raises(ValueError, match="shares"):
+    with pytest.raises(ValueError, match="fractions that sum"):
         Masked(store(), rate=1.5)
 
 

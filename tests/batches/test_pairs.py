@@ -30,7 +30,7 @@ def names(batch) -> list[int]:
 def test_every_pair_comes_once_and_whole() -> None:
     pairs = store(300)
     seen = []
-    for batch in Pairs(pairs, tokens=100, pool=64).once():
+    for batch in Pairs(pairs, batch_tokens=100, shuffle_pool=64).sequential():
         for row, number in enumerate(names(batch)):
             source, target = pairs[number]
             assert batch.source[row][batch.source_mask[row]].tolist() == source.tolist()
@@ -41,9 +41,9 @@ def test_every_pair_comes_once_and_whole() -> None:
 
 
 def test_an_epoch_holds_every_pair_that_is_short_enough() -> None:
-    pairs = Pairs(store(300), tokens=100, pool=64, longest=15)
+    pairs = Pairs(store(300), batch_tokens=100, shuffle_pool=64, max_length=15)
     short = np.flatnonzero(pairs.lengths(np.arange(300)) <= 15)
-    assert pairs.left_out == 300 - len(short)
+    assert pairs.num_skipped == 300 - len(short)
     seen = [
         number for batch, cursor in islice(pairs.batches(), 200) if cursor[0] == 0 for number in names(batch)
     ]
@@ -51,7 +51,7 @@ def test_an_epoch_holds_every_pair_that_is_short_enough() -> None:
 
 
 def test_batches_keep_the_budget_and_like_lengths() -> None:
-    pairs = Pairs(store(2000), tokens=200, pool=1000)
+    pairs = Pairs(store(2000), batch_tokens=200, shuffle_pool=1000)
     batches = [batch for batch, _ in islice(pairs.batches(), 60)]
     assert all(
         batch.source.shape[0] * max(batch.source.shape[1], batch.ids.shape[1]) <= 200 for batch in batches
@@ -69,15 +69,18 @@ def test_batches_keep_the_budget_and_like_lengths() -> None:
 
 def test_the_first_batches_stand_for_all() -> None:
     """Where only some are measured they are not the shortest."""
-    widths = [batch.ids.shape[1] for batch in Pairs(store(2000), tokens=200, pool=2000).once()]
+    widths = [
+        batch.ids.shape[1] for batch in Pairs(store(2000), batch_tokens=200, shuffle_pool=2000).sequential()
+    ]
     assert abs(np.mean(widths[: len(widths) // 4]) - np.mean(widths)) < 1.5 and max(widths) - min(widths) > 12
     assert widths == [
-        batch.ids.shape[1] for batch in Pairs(store(2000), tokens=200, pool=2000, seed=7).once()
+        batch.ids.shape[1]
+        for batch in Pairs(store(2000), batch_tokens=200, shuffle_pool=2000, seed=7).sequential()
     ]
 
 
 def test_a_cursor_goes_on_exactly() -> None:
-    make = lambda: Pairs(store(200), tokens=90, pool=50)  # noqa: E731
+    make = lambda: Pairs(store(200), batch_tokens=90, shuffle_pool=50)  # noqa: E731
     straight = list(islice(make().batches(), 60))
     for cut in (1, 13, 41):
         for (batch, cursor), (other, expected) in zip(
@@ -89,17 +92,17 @@ def test_a_cursor_goes_on_exactly() -> None:
 
 
 def test_ranks_share_a_batch_and_one_too_many_counts_nothing() -> None:
-    parts = [Pairs(store(40), tokens=30, pool=20).batches((), rank, 3) for rank in range(3)]
+    parts = [Pairs(store(40), batch_tokens=30, shuffle_pool=20).batches((), rank, 3) for rank in range(3)]
     idle = 0
     for (whole, _), *shares in islice(
-        zip(Pairs(store(40), tokens=30, pool=20).batches(), *parts, strict=False), 40
+        zip(Pairs(store(40), batch_tokens=30, shuffle_pool=20).batches(), *parts, strict=False), 40
     ):
-        counted = [number for batch, _ in shares for number in names(batch) if batch.weight]
+        counted = [number for batch, _ in shares for number in names(batch) if batch.num_targets]
         assert (
             sorted(counted) == sorted(names(whole))
-            and sum(batch.weight for batch, _ in shares) == whole.weight
+            and sum(batch.num_targets for batch, _ in shares) == whole.num_targets
         )
-        idle += sum(not batch.weight for batch, _ in shares)
+        idle += sum(not batch.num_targets for batch, _ in shares)
     assert idle > 0
 
 
@@ -110,5 +113,5 @@ def test_one_text_is_no_pair() -> None:
 
 
 def test_nothing_short_enough_is_said() -> None:
-    with pytest.raises(ValueError, match=r"longer than data\.longest"):
-        Pairs(store(5), longest=1)
+    with pytest.raises(ValueError, match=r"longer than data\.max_length"):
+        Pairs(store(5), max_length=1)

@@ -30,14 +30,14 @@ def test_x9_windows_of_five_over_fifty_tokens() -> None:
         """Where the windows begin in <eos> (which stands for t1) and 49 tokens (t2 … t50)."""
         rows = [
             row
-            for batch in Windows(store(49), width=4, batch=7, stride=stride).once()
+            for batch in Windows(store(49), width=4, batch=7, stride=stride).sequential()
             for row in batch.ids.tolist()
         ]
         return [1 if row[0] == EOS else row[0] - 10 + 2 for row in rows]
 
     assert begins(1) == list(range(1, 47))
     assert begins(2) == [*range(1, 46, 2), 46]  # stride 2 never begins at 44; the last is set flush right
-    batch = next(Windows(store(50), width=4, batch=1).once())
+    batch = next(Windows(store(50), width=4, batch=1).sequential())
     assert batch.ids[0].tolist() == [EOS, 10, 11, 12] and batch.targets[0].tolist() == [10, 11, 12, 13]
 
 
@@ -46,21 +46,23 @@ def test_x9_windows_of_five_over_fifty_tokens() -> None:
 def test_every_token_counts_once_in_windows(
     length: int, width: int, batch: int, stride: int, world: int
 ) -> None:
-    parts = [counted(Windows(store(length), width, batch, stride).once(rank, world)) for rank in range(world)]
+    parts = [
+        counted(Windows(store(length), width, batch, stride).sequential(rank, world)) for rank in range(world)
+    ]
     assert sorted(token for part in parts for token in part) == list(range(length))
 
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 80), st.integers(1, 30), st.integers(1, 7))
 def test_every_token_counts_once_in_blocks(length: int, width: int, batch: int) -> None:
-    assert sorted(counted(Blocks(store(length), width, batch).once())) == list(range(length))
+    assert sorted(counted(Blocks(store(length), width, batch).sequential())) == list(range(length))
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(5, 80), st.integers(1, 12), st.integers(1, 7), st.integers(1, 12))
 def test_an_input_is_the_token_before_its_target(length: int, width: int, batch: int, stride: int) -> None:
     for kind in (Windows(store(length), width, batch, stride), Blocks(store(length), width, batch)):
-        for one in [*kind.once(), *(b for b, _ in islice(kind.batches(), 20))]:
+        for one in [*kind.sequential(), *(b for b, _ in islice(kind.batches(), 20))]:
             before = one.targets - 1
             assert ((one.ids == before) | ((one.targets == 10) & (one.ids == EOS)))[one.mask].all()
 
@@ -73,10 +75,10 @@ def test_an_epoch_of_windows_covers_the_text_but_its_random_offset() -> None:
     whole = sorted(seen)[:-1]
     assert len(whole) >= 3
     for epoch in whole:
-        offset, count = windows.layout(epoch)
+        offset, count = windows.epoch_offset_and_count(epoch)
         assert len(seen[epoch]) == count // 7 * 7 * 10
         assert min(seen[epoch]) >= offset
-    assert len({windows.layout(epoch)[0] for epoch in range(50)}) > 5
+    assert len({windows.epoch_offset_and_count(epoch)[0] for epoch in range(50)}) > 5
 
 
 @pytest.mark.parametrize("make", [lambda s: Windows(s, 8, 3, 5), lambda s: Blocks(s, 8, 3)])
@@ -89,7 +91,7 @@ def test_a_cursor_goes_on_exactly(make) -> None:
                 cursor == expected
                 and batch.ids.equal(other.ids)
                 and batch.targets.equal(other.targets)
-                and batch.carry == other.carry
+                and batch.carry_state == other.carry_state
             )
 
 
@@ -106,8 +108,8 @@ def test_ranks_share_a_batch(make) -> None:
 
 
 def test_blocks_carry_each_row_on() -> None:
-    batches = list(Blocks(store(100), width=7, batch=4).once())
-    assert [batch.carry for batch in batches] == [False] + [True] * (len(batches) - 1)
+    batches = list(Blocks(store(100), width=7, batch=4).sequential())
+    assert [batch.carry_state for batch in batches] == [False] + [True] * (len(batches) - 1)
     for before, after in pairwise(batches):
         assert (after.ids[:, 0] == before.targets[:, -1])[after.mask[:, 0]].all()
 

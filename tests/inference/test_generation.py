@@ -24,7 +24,7 @@ GPT = [
     "model.stack.position.length=16",
     "tokenizer.type=Characters",
 ]
-PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=200", "train.average_checkpoints=0"]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "data.batch_tokens=200", "train.average_checkpoints=0"]
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def test_evaluation_counts_the_picked_tokens_alone(learnt: seqloom.Run) -> None:
     numbers = {number.name: number for number in evaluate(learnt, [text])}
     store = seqloom.run.store.build(learnt.recipe.reader([text]), learnt.tokenizer)
     total, right, count = 0.0, 0, 0
-    for batch in learnt.recipe.data(store).once():
+    for batch in learnt.recipe.data(store).sequential():
         log_p = learnt.model(batch.ids)[0].log_softmax(-1)
         for row, place in batch.mask.nonzero().tolist():
             want = batch.targets[row, place]

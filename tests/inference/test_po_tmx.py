@@ -199,7 +199,7 @@ def test_what_needs_attention_says_so(place: Path, capsys) -> None:
 def test_a_second_stage_goes_on_from_a_run(place: Path, capsys) -> None:
     """GNMT's: another objective on the weights of a finished run, with its tokenizer."""
     said = [
-        "objective={type: mixed, samples: 2}",
+        "objective={type: mixed_reward, samples: 2}",
         "train.steps=2",
         "train.eval_every=2",
         "corpus.type=Table",

@@ -116,7 +116,7 @@ def test_the_second_stage_is_the_same_model() -> None:
         yaml.safe_load((PRESETS / f"{name}.yaml").read_text("utf-8")) for name in ("gnmt", "gnmt-rl")
     )
     assert all(first[key] == second[key] for key in ("model", "corpus", "tokenizer", "data"))
-    assert second["objective"]["type"] == "mixed"
+    assert second["objective"]["type"] == "mixed_reward"
 
 
 def variants() -> Iterator[list[str]]:

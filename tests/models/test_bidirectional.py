@@ -10,7 +10,7 @@ import torch
 from seqloom.batches.batch import TokenBatch
 from seqloom.models import BiLanguageModel, LanguageModel
 from seqloom.nn import RNN, SeparateBiRNN
-from seqloom.objectives import next_token, two_way
+from seqloom.objectives import bidirectional, next_token
 
 V, D, B, T = 11, 6, 3, 7
 
@@ -39,7 +39,7 @@ def test_the_loss_is_that_of_two_language_models(model: BiLanguageModel) -> None
     model = BiLanguageModel(V, D, partial(SeparateBiRNN, layers=2, residual=False)).eval()
     text = torch.randint(V, (B, T + 1))
     mask = torch.ones(B, T, dtype=torch.bool)
-    loss, numbers, _ = two_way(model, TokenBatch(text[:, :-1], text[:, 1:], mask))
+    loss, numbers, _ = bidirectional(model, TokenBatch(text[:, :-1], text[:, 1:], mask))
     ahead, _, _ = next_token(single(model, "ahead"), TokenBatch(text[:, :-1], text[:, 1:], mask))
     turned = text.flip(1)
     back, _, _ = next_token(single(model, "back"), TokenBatch(turned[:, :-1], turned[:, 1:], mask))
@@ -63,5 +63,7 @@ def test_the_mixture_waits_for_its_reader(model: BiLanguageModel) -> None:
     vectors = model.vectors(torch.randint(V, (B, T)))
     assert vectors.shape == (B, T, 2 * D)
     text = torch.randint(V, (B, T + 1))
-    two_way(model, TokenBatch(text[:, :-1], text[:, 1:], torch.ones(B, T, dtype=torch.bool)))[0].backward()
+    bidirectional(model, TokenBatch(text[:, :-1], text[:, 1:], torch.ones(B, T, dtype=torch.bool)))[
+        0
+    ].backward()
     assert [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None] == []

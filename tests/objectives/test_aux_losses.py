@@ -68,8 +68,8 @@ def test_the_loss_is_the_likelihood_and_the_weight_times_what_was_added():
         model.features(text.ids)
     assert len(losses) == 2  # one for each layer
     loss, numbers, _ = next_token(model, text)
-    assert numbers["extra"] == pytest.approx(float(sum(losses).detach()))
-    assert float(loss.detach()) == pytest.approx(numbers["nats"] + 12 * numbers["extra"], rel=1e-6)
+    assert numbers["aux_loss"] == pytest.approx(float(sum(losses).detach()))
+    assert float(loss.detach()) == pytest.approx(numbers["nats"] + 12 * numbers["aux_loss"], rel=1e-6)
 
 
 def test_a_translators_two_sides_add():
@@ -81,8 +81,8 @@ def test_a_translators_two_sides_add():
     with collect.collect_aux_losses() as losses:
         model.features(pair.ids, model.start(pair.source, pair.source_mask), pair.mask)
     assert len(losses) == 3
-    assert numbers["extra"] == pytest.approx(float(sum(losses).detach()))
-    assert float(loss.detach()) == pytest.approx(numbers["nats"] + 15 * numbers["extra"], rel=1e-6)
+    assert numbers["aux_loss"] == pytest.approx(float(sum(losses).detach()))
+    assert float(loss.detach()) == pytest.approx(numbers["nats"] + 15 * numbers["aux_loss"], rel=1e-6)
 
 
 def test_evaluation_and_models_that_add_nothing_are_left_alone():
@@ -97,7 +97,7 @@ def test_evaluation_and_models_that_add_nothing_are_left_alone():
 def test_no_grad_counts_it_and_keeps_no_graph():
     with torch.no_grad():
         loss, numbers, _ = next_token(language().train(), batch(2))
-    assert not loss.requires_grad and numbers["extra"] > 0
+    assert not loss.requires_grad and numbers["aux_loss"] > 0
 
 
 PARTS = [batch(3), batch(1, counted=2)]
@@ -130,22 +130,22 @@ from functools import partial
 import torch
 from safetensors.torch import load_file, save_file
 from torch.nn.parallel import DistributedDataParallel
-from seqloom.data import Tokens
+from seqloom.batches import TokenBatch
 from seqloom.models import LanguageModel
 from seqloom.nn import Experts, FeedForward, Transformer
 from seqloom.objectives import next_token
-from seqloom.train.loop import Step
+from seqloom.train.loop import TrainStep
 
 folder, rank = sys.argv[1], int(sys.argv[2])
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
 experts = partial(Experts, experts=4, top=1, balance=0.5, expert=partial(FeedForward, dim=8))
 model = LanguageModel(9, 8, partial(Transformer, layers=2, heads=2, feedforward=experts)).double()
 own = load_file(f"{folder}/{rank}.safetensors")
-batch = Tokens(own.pop("ids"), own.pop("targets"), own.pop("mask"))
+batch = TokenBatch(own.pop("ids"), own.pop("targets"), own.pop("mask"))
 with torch.no_grad():
     for name, weight in model.named_parameters():
         weight.copy_(own[name])
-module = DistributedDataParallel(Step(model, next_token)).train()
+module = DistributedDataParallel(TrainStep(model, next_token)).train()
 for _ in range(2):  # an expert without a gradient on one rank would end the second round
     model.zero_grad()
     (module(batch, None)[0] * (2 / 17)).backward()

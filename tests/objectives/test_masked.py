@@ -34,7 +34,7 @@ def test_x17_only_the_picked_count(model: MaskedLM) -> None:
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5) == numbers["nats"] and state is None
     other = torch.where(PICKED, WAS, 5)
     assert masked(model, MaskedBatch(IDS, other, PICKED))[0].item() == loss.item()
-    assert numbers["right"] == sum(
+    assert numbers["correct"] == sum(
         int(log_p[r, t].argmax() == WAS[r, t]) for r, t in PICKED.nonzero().tolist()
     )
 
@@ -42,11 +42,11 @@ def test_x17_only_the_picked_count(model: MaskedLM) -> None:
 def test_pairs_add_the_mean_of_their_loss(model: MaskedLM) -> None:
     alone, _, _ = masked(model, MaskedBatch(IDS, WAS, PICKED))
     follows = torch.tensor([1, 0])
-    both, numbers, _ = masked(model, MaskedBatch(IDS, WAS, PICKED, follows), follows=0.5)
+    both, numbers, _ = masked(model, MaskedBatch(IDS, WAS, PICKED, follows), nsp_weight=0.5)
     told = model.follows(model.pooler(model.features(IDS)[0])).log_softmax(-1)
     expected = alone - 0.5 * 3 * (told[0, 1] + told[1, 0]) / 2
     assert both.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert numbers["pairs"] == 2 and numbers["told"] == int(told[0, 1] > told[0, 0]) + int(
+    assert numbers["pairs"] == 2 and numbers["nsp_correct"] == int(told[0, 1] > told[0, 0]) + int(
         told[1, 0] > told[1, 1]
     )
 

@@ -10,7 +10,7 @@ from seqloom.batches import PairBatch
 from seqloom.measure.gleu import gleu
 from seqloom.models import Seq2Seq
 from seqloom.nn import RNN, AttentiveRNN
-from seqloom.objectives import mixed, translation
+from seqloom.objectives import mixed_reward, translation
 
 EOS = 3
 
@@ -66,7 +66,7 @@ def test_the_gradient_is_that_of_the_expected_reward(model: Seq2Seq) -> None:
     pair, weights = one_pair(), list(model.parameters())
     exact = torch.autograd.grad(2 * expected_reward(model, pair, 7), weights)  # the target has two tokens
     torch.manual_seed(1)
-    loss, numbers, _ = mixed(model.train(), pair, weight=0.0, samples=3000)
+    loss, numbers, _ = mixed_reward(model.train(), pair, weight=0.0, samples=3000)
     drawn = torch.autograd.grad(-loss, weights)
     a, b = (torch.cat([g.flatten() for g in side]) for side in (exact, drawn))
     assert torch.dot(a, b) / (a.norm() * b.norm()) > 0.97 and 0.9 < b.norm() / a.norm() < 1.1
@@ -75,10 +75,10 @@ def test_the_gradient_is_that_of_the_expected_reward(model: Seq2Seq) -> None:
 
 def test_without_samples_or_training_it_is_the_likelihood(model: Seq2Seq) -> None:
     pair = one_pair()
-    assert mixed(model.eval(), pair)[:2] == translation(model.eval(), pair, smoothing=0.0)[:2]
+    assert mixed_reward(model.eval(), pair)[:2] == translation(model.eval(), pair, smoothing=0.0)[:2]
     likelihood = translation(model.train(), pair, smoothing=0.0)[0]
     torch.manual_seed(3)
-    one = mixed(model.train(), pair, weight=0.5, samples=4)[0]
+    one = mixed_reward(model.train(), pair, weight=0.5, samples=4)[0]
     torch.manual_seed(3)
-    two = mixed(model.train(), pair, weight=0.0, samples=4)[0]
+    two = mixed_reward(model.train(), pair, weight=0.0, samples=4)[0]
     assert (one - two).item() == pytest.approx(0.5 * likelihood.item(), rel=1e-5) and model.training

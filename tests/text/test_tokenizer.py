@@ -347,8 +347,8 @@ def test_words_of_a_file_are_known_besides(tmp_path):
     ):
         (tmp_path / path).write_text(text, "utf-8")
     for path in ("list", "glove.txt", "vectors"):
-        tokenizer = Words(["the cat sees the dog"], lowercase=True, also=str(tmp_path / path))
+        tokenizer = Words(["the cat sees the dog"], lowercase=True, extra_words=str(tmp_path / path))
         assert tokenizer.get_vocab_size() == 5 + 4 + 1 and tokenizer.token_to_id("owl") == 9
         assert tokenizer.encode("the OWL <eos>").ids == [tokenizer.token_to_id("the"), 9, UNK]
     with pytest.raises(ValueError, match="none: no such file"):
-        Words(["a"], also=str(tmp_path / "none"))
+        Words(["a"], extra_words=str(tmp_path / "none"))

@@ -45,11 +45,11 @@ def test_train_evaluate_write(tmp_path: Path, text: Path, tied: str, capsys: pyt
     )
     run = load(folder)
     source = run.recipe.data(build(run.recipe.reader([str(text)]), run.tokenizer))
-    total, count = total_nll(run.model, run.recipe.objective, source.once())
+    total, count = total_nll(run.model, run.recipe.objective, source.sequential())
     expected, state = 0.0, None
     with torch.no_grad():
-        for batch in source.once():
-            log_p, state = run.model(batch.ids, state if batch.carry else None)
+        for batch in source.sequential():
+            log_p, state = run.model(batch.ids, state if batch.carry_state else None)
             torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(log_p.shape[:2]))
             expected -= float(log_p.gather(2, batch.targets[..., None])[..., 0][batch.mask].sum())
     assert count > 1000 and total == pytest.approx(expected, rel=1e-5)

@@ -15,7 +15,7 @@ FAMILIES = {
     "gpt": ["model.dim=32", "model.stack.layers=1", "data.batch=6"],
     "lstm-lm": ["model.dim=24", "model.stack.dim=24", "data.width=20", "data.batch=6"],
     "transformer": [
-        "tokenizer.size=300", "model.dim=32", "model.encoder.dropout=0", "model.decoder.dropout=0", "data.tokens=200", "train.accumulate=2",
+        "tokenizer.size=300", "model.dim=32", "model.encoder.dropout=0", "model.decoder.dropout=0", "data.batch_tokens=200", "train.accumulate=2",
     ],
 }  # fmt: skip
 

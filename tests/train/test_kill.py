@@ -32,8 +32,8 @@ FAMILIES = {
     "transformer": [
         "tokenizer.size=300",
         "model.dim=32",
-        "data.tokens=200",
-        "data.pool=64",
+        "data.batch_tokens=200",
+        "data.shuffle_pool=64",
         "train.steps=80",
     ],
     "rnnsearch": [
@@ -41,7 +41,7 @@ FAMILIES = {
         "model.dim=32",
         "model.encoder.dim=32",
         "model.decoder.dim=32",
-        "data.tokens=150",
+        "data.batch_tokens=150",
         "train.steps=60",
     ],
 }

@@ -24,7 +24,7 @@ GPT = [
     "model.stack.dropout=0.1",
 ]
 LSTM = ["model.dim=12", "model.stack.dim=16", "data.width=9", "data.batch=5", "model.dropout=0.1"]
-PAIRS = ["tokenizer.size=300", "model.dim=16", "data.tokens=120", "data.pool=64"]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "data.batch_tokens=120", "data.shuffle_pool=64"]
 FAMILIES = {
     "gpt": GPT,
     "lstm-lm": LSTM,

@@ -1,4 +1,4 @@
-"""Ids to batches. Knows text/ only."""
+"""Turns stored token ids into batches: windows, blocks, pairs, masked and labelled records. Imports text/ only."""
 
 from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, TokenBatch
 from seqloom.batches.buckets import pad

@@ -1,4 +1,7 @@
-"""Batches: the named tensors of one step, batch first, mask True = real token, and the contract of what makes them."""
+"""The tensors of one training step, as NamedTuples, and the protocol of the classes that produce them.
+
+Tensors are batch first. A mask is True at real tokens.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,41 @@ from torch import Tensor
 Cursor = tuple[int, ...]
 
 
-class TokenBatch(NamedTuple):
-    """A stretch of text for a language model."""
-
-    ids: Tensor  # (B, T)
-    targets: Tensor  # (B, T): the next token of each
-    mask: Tensor  # (B, T): the targets that count
-    carry: bool = False  # whether each row goes on where the row of the batch before it ended
+class Batch(Protocol):
+    """The fields that every batch has."""
 
     @property
-    def weight(self) -> int:
+    def ids(self) -> Tensor:
+        """Token ids that the model reads, (B, T)."""
+
+    @property
+    def targets(self) -> Tensor:
+        """What the model must predict; its shape depends on the task."""
+
+    @property
+    def mask(self) -> Tensor:
+        """Which targets count in the loss."""
+
+    @property
+    def carry_state(self) -> bool:
+        """Whether each row continues the same row of the previous batch, so that the model's state is carried over."""
+
+    @property
+    def num_targets(self) -> int:
+        """The number of targets that count in the loss."""
+
+
+class TokenBatch(NamedTuple):
+    """A piece of text for a language model."""
+
+    ids: Tensor  # (B, T)
+    targets: Tensor  # (B, T): the token after each input token
+    mask: Tensor  # (B, T): the targets that count
+    carry_state: bool = False  # whether each row continues the same row of the previous batch
+
+    @property
+    def num_targets(self) -> int:
+        """The number of targets that count in the loss."""
         return int(self.mask.sum())
 
 
@@ -32,27 +60,31 @@ class PairBatch(NamedTuple):
     ids: Tensor  # (B, T): <bos>, then the target without its last token
     targets: Tensor  # (B, T)
     mask: Tensor  # (B, T)
-    carry: bool = False
+    carry_state: bool = False
 
     @property
-    def weight(self) -> int:
+    def num_targets(self) -> int:
+        """The number of target tokens that count in the loss."""
         return int(self.mask.sum())
 
 
-Batch = TokenBatch | PairBatch
-
-
 def shard_rows(rows: np.ndarray, rank: int, world: int) -> tuple[np.ndarray, bool]:
-    """This rank's part of a batch's rows, and whether they count: a rank that would have none repeats the first row, uncounted."""
-    own = rows[rank::world]
-    return (own, True) if len(own) else (rows[:1], False)
+    """Returns the rows of a batch that this rank processes, and whether they count in the loss.
+
+    A rank that would have no row gets the first one, which then does not count.
+    """
+    local_rows = rows[rank::world]
+    return (local_rows, True) if len(local_rows) else (rows[:1], False)
 
 
 class Batches(Protocol):
-    """What every kind of data offers. A cursor is a tuple of ints that says where training stands; () is the beginning."""
+    """A source of batches, as training and evaluation read it.
+
+    A cursor is a tuple of ints that records the position of training in the data; () is the beginning.
+    """
 
     def batches(self, cursor: Cursor = (), rank: int = 0, world: int = 1) -> Iterator[tuple[Batch, Cursor]]:
-        """Without end: each batch, or this rank's rows of it, and the cursor after it."""
+        """Yields batches without end, or this rank's rows of each, with the cursor after each batch."""
 
-    def once(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """Every example once, in order: every token counts exactly once."""
+    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        """Yields every example once, in order: every token counts exactly once over all ranks."""

@@ -1,6 +1,7 @@
-"""Batches of like length: what every kind of data has in common whose records are whole sequences.
+"""Batches of records of similar length: the base class of all data whose records are complete sequences.
 
-An epoch is a random order cut into pools; a pool is sorted by length and cut into batches, which come in random order.
+An epoch is a random order of the records, divided into pools. A pool is sorted by length and divided into batches,
+which come in random order.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from torch import Tensor
 
 from seqloom.batches.batch import Batch, Cursor, shard_rows
 from seqloom.batches.permutation import hash_key, permute
-from seqloom.text.store import Store
+from seqloom.text.store import Column, Store
 
 
 def pad(rows: Sequence[np.ndarray], fill: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows of unequal length as (B, T) ids, padded on the right, and their mask."""
+    """Stacks rows of different lengths into (B, T) ids, padded on the right, and returns them with their mask."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
     ids = np.full(mask.shape, fill, dtype=np.int64)
@@ -26,74 +27,87 @@ def pad(rows: Sequence[np.ndarray], fill: int = 0) -> tuple[Tensor, Tensor]:
 
 
 class Buckets:
-    """Batches of records whose rows × longest row stay within `tokens`; a subclass says how long a record is and makes the batch."""
+    """Batches of records in which rows × longest row is at most `batch_tokens`.
 
-    def __init__(self, store: Store, tokens: int, longest: int, pool: int, seed: int):
+    A subclass defines the length of a record (`lengths`) and builds the batch (`collate`).
+    """
+
+    def __init__(self, store: Store, batch_tokens: int, max_length: int, shuffle_pool: int, seed: int):
         if len(store) == 0:
-            raise ValueError("there are no records: give longer files")
-        if tokens < 1 or longest < 1 or pool < 1:
-            raise ValueError("data.tokens, data.longest and data.pool must be at least 1")
-        self.store, self.tokens, self.longest, self.pool, self.seed = store, tokens, longest, pool, seed
+            raise ValueError("the data has no records: give longer files")
+        if batch_tokens < 1 or max_length < 1 or shuffle_pool < 1:
+            raise ValueError("data.batch_tokens, data.max_length and data.shuffle_pool must be at least 1")
+        self.store = store
+        self.batch_tokens = batch_tokens
+        self.max_length = max_length
+        self.shuffle_pool = shuffle_pool
+        self.seed = seed
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        """How long the given records are; those above `longest` are left out of training."""
+        """Returns the lengths of the given records in training; records above `max_length` are skipped."""
         raise NotImplementedError
 
-    def cut(self, index: np.ndarray, real: bool = True) -> Batch:
-        """The batch of the given records; they count only where `real`."""
+    def collate(self, index: np.ndarray, counted: bool = True) -> Batch:
+        """Builds the batch of the given records; its mask is all False unless they are `counted`."""
         raise NotImplementedError
 
-    def whole(self, index: np.ndarray) -> np.ndarray:
-        """How long the given records are where none is cut or left out."""
+    def full_lengths(self, index: np.ndarray) -> np.ndarray:
+        """Returns the lengths of the given records without truncation."""
         return self.lengths(index)
 
-    def groups(self, index: np.ndarray) -> list[np.ndarray]:
-        """The given records, sorted by length and cut where the budget ends."""
-        lengths = self.whole(index)
+    def length_groups(self, index: np.ndarray) -> list[np.ndarray]:
+        """Sorts the given records by length and divides them into groups of at most `batch_tokens`."""
+        lengths = self.full_lengths(index)
         order = np.argsort(lengths, kind="stable")
-        groups, begin = [], 0
-        for place in range(len(order)):
-            if (place + 1 - begin) * lengths[order[place]] > self.tokens and place > begin:
-                groups.append(index[order[begin:place]])
-                begin = place
-        return [*groups, index[order[begin:]]] if len(order) else groups
+        groups: list[np.ndarray] = []
+        start = 0
+        for end in range(len(order)):
+            if (end + 1 - start) * lengths[order[end]] > self.batch_tokens and end > start:
+                groups.append(index[order[start:end]])
+                start = end
+        return [*groups, index[order[start:]]] if len(order) else groups
 
     def batches(self, cursor: Cursor = (), rank: int = 0, world: int = 1) -> Iterator[tuple[Batch, Cursor]]:
-        epoch, pool, index = cursor or (0, 0, 0)
+        epoch, first_pool, first_group = cursor or (0, 0, 0)
+        num_records = len(self.store)
         while True:
-            for number in range(pool, -(-len(self.store) // self.pool)):
-                inside = np.arange(number * self.pool, min((number + 1) * self.pool, len(self.store)))
-                chosen = permute(inside, len(self.store), hash_key(self.seed, epoch))
-                groups = self.groups(chosen[self.lengths(chosen) <= self.longest])
-                order = (
-                    permute(np.arange(len(groups)), len(groups), hash_key(self.seed, epoch, number))
-                    if groups
-                    else []
-                )
-                for place in range(index, len(groups)):
-                    yield self.cut(*shard_rows(groups[order[place]], rank, world)), (epoch, number, place + 1)
-                index = 0
-            epoch, pool = epoch + 1, 0
+            for pool in range(first_pool, -(-num_records // self.shuffle_pool)):
+                start = pool * self.shuffle_pool
+                index = np.arange(start, min(start + self.shuffle_pool, num_records))
+                records = permute(index, num_records, hash_key(self.seed, epoch))
+                groups = self.length_groups(records[self.lengths(records) <= self.max_length])
+                order = np.arange(len(groups))
+                if groups:
+                    order = permute(order, len(groups), hash_key(self.seed, epoch, pool))
+                for i in range(first_group, len(groups)):
+                    batch = self.collate(*shard_rows(groups[order[i]], rank, world))
+                    yield batch, (epoch, pool, i + 1)
+                first_group = 0
+            epoch += 1
+            first_pool = 0
 
-    def pools(self) -> Iterator[list[np.ndarray]]:
-        """Every record once, in the order of the file from pool to pool, and grouped by length inside one; the groups stand in an order of chance,
-        always the same, so that the first of them speak for all."""
-        for begin in range(0, len(self.store), self.pool):
-            groups = self.groups(np.arange(begin, min(begin + self.pool, len(self.store))))
-            yield [groups[place] for place in permute(np.arange(len(groups)), len(groups), hash_key(0))]
+    def ordered_groups(self) -> Iterator[list[np.ndarray]]:
+        """Yields the length groups of each pool; the pools follow the order of the file and hold every record once.
 
-    def once(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        for groups in self.pools():
-            for place, group in enumerate(groups):
-                if place % world == rank:
-                    yield self.cut(group)
+        The groups of a pool are shuffled, always in the same way, so that the first few groups are representative.
+        """
+        for start in range(0, len(self.store), self.shuffle_pool):
+            index = np.arange(start, min(start + self.shuffle_pool, len(self.store)))
+            groups = self.length_groups(index)
+            yield [groups[i] for i in permute(np.arange(len(groups)), len(groups), hash_key(0))]
 
-
-def sizes(field, index: np.ndarray) -> np.ndarray:
-    """How many values each of the given records has in a column."""
-    return field.offsets[index + 1] - field.offsets[index]
+    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+        for groups in self.ordered_groups():
+            for i, group in enumerate(groups):
+                if i % world == rank:
+                    yield self.collate(group)
 
 
-def rows(field, index: np.ndarray) -> list[np.ndarray]:
-    """The values of the given records in a column."""
-    return [field.tokens[field.offsets[i] : field.offsets[i + 1]] for i in index]
+def sizes(column: Column, index: np.ndarray) -> np.ndarray:
+    """Returns the number of values that each of the given records has in a column."""
+    return column.offsets[index + 1] - column.offsets[index]
+
+
+def rows(column: Column, index: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+    """Returns the values of the given records in a column."""
+    return [column.tokens[column.offsets[i] : column.offsets[i + 1]] for i in index]

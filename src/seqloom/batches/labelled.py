@@ -1,6 +1,7 @@
-"""Labelled records as batches of like length: a tag for each word, a label or a number for a text or a pair, a span for a question.
+"""Labelled records in batches of similar length: tagged sentences, labelled texts or pairs, questions on passages.
 
-A text is laid out as <bos> … <eos>. Records longer than `longest` are cut there, in training and in the held-out loss; who answers reads them whole.
+A text is <bos> … <eos>. Records longer than `max_length` are truncated in training and in the held-out loss; inference
+reads them in full.
 """
 
 from __future__ import annotations
@@ -15,23 +16,27 @@ from seqloom.batches.buckets import Buckets, pad, rows, sizes
 from seqloom.batches.permutation import hash_key
 from seqloom.text.store import Store
 
-LETTERS = 32  # bytes of a word that are read
+MAX_WORD_BYTES = 32  # bytes of a word that the model reads
+
+IdsWithMask = tuple[Tensor, Tensor]
 
 
 class TaggedBatch(NamedTuple):
-    """Words with their tags. A word is read from its first piece, and spelt as row `spelt` of the letters."""
+    """Sentences whose words have tags. A word is represented by its first token, and by its bytes: row `word_ids` of
+    `char_ids`."""
 
-    ids: Tensor  # (B, T): pieces
-    real: Tensor  # (B, T)
-    begins: Tensor  # (B, W): where each word's first piece stands
-    letters: Tensor  # (U, C): bytes of each distinct word, 0 at padding
-    spelt: Tensor  # (B, W)
-    targets: Tensor  # (B, W): tags; 0 where none are known
+    ids: Tensor  # (B, T)
+    input_mask: Tensor  # (B, T)
+    word_starts: Tensor  # (B, W): the position of each word's first token
+    char_ids: Tensor  # (U, C): the bytes of each distinct word, 0 at padding
+    word_ids: Tensor  # (B, W): which distinct word each word is
+    targets: Tensor  # (B, W): tags; 0 where the data has none
     mask: Tensor  # (B, W): the words that count
-    carry: bool = False
+    carry_state: bool = False
 
     @property
-    def weight(self) -> int:
+    def num_targets(self) -> int:
+        """The number of words that count in the loss."""
         return int(self.mask.sum())
 
 
@@ -39,202 +44,239 @@ class LabelledBatch(NamedTuple):
     """Texts, or pairs of texts, with a label or a number each."""
 
     ids: Tensor  # (B, T)
-    real: Tensor  # (B, T)
-    second: Tensor | None  # (B, S)
-    second_real: Tensor | None  # (B, S)
+    input_mask: Tensor  # (B, T)
+    pair_ids: Tensor | None  # (B, S): the second texts
+    pair_mask: Tensor | None  # (B, S)
     targets: Tensor  # (B,): labels, or numbers
     mask: Tensor  # (B,): the records that count
-    carry: bool = False
+    carry_state: bool = False
 
     @property
-    def weight(self) -> int:
+    def num_targets(self) -> int:
+        """The number of records that count in the loss."""
         return int(self.mask.sum())
+
+    @property
+    def inputs(self) -> tuple[IdsWithMask, IdsWithMask | None]:
+        """The ids and the mask of the first texts, and those of the second texts if there are any."""
+        if self.pair_ids is None or self.pair_mask is None:
+            return (self.ids, self.input_mask), None
+        return (self.ids, self.input_mask), (self.pair_ids, self.pair_mask)
 
 
 class QABatch(NamedTuple):
-    """Questions and the part of a passage that is looked at. A place is 0 for no answer, else 1 + a token of `second`."""
+    """Questions, each with a window of its passage. A target position is 0 for no answer, else 1 + a token of `pair_ids`."""
 
     ids: Tensor  # (B, T): questions
-    real: Tensor  # (B, T)
-    second: Tensor  # (B, S): tokens of the passages
-    second_real: Tensor  # (B, S)
-    targets: Tensor  # (B, 2): the places of the first and the last token
+    input_mask: Tensor  # (B, T)
+    pair_ids: Tensor  # (B, S): windows of the passages
+    pair_mask: Tensor  # (B, S)
+    targets: Tensor  # (B, 2): the positions of the answer's first and last token
     mask: Tensor  # (B,)
-    carry: bool = False
+    carry_state: bool = False
 
     @property
-    def weight(self) -> int:
+    def num_targets(self) -> int:
+        """The number of questions that count in the loss."""
         return int(self.mask.sum())
 
+    @property
+    def inputs(self) -> tuple[IdsWithMask, IdsWithMask]:
+        """The ids and the mask of the questions, and those of the passages."""
+        return (self.ids, self.input_mask), (self.pair_ids, self.pair_mask)
 
-def require_columns(store: Store, wanted: tuple[str, ...], corpora: str) -> None:
-    missing = [name for name in wanted if name not in store.names]
+
+def require_columns(store: Store, expected: tuple[str, ...], corpora: str) -> None:
+    """Raises if the store has not all the expected columns."""
+    missing = [name for name in expected if name not in store.names]
     if missing:
         raise ValueError(
-            f"the records have {', '.join(store.names)} and no {missing[0]}: use corpus {corpora}"
+            f"the records have {', '.join(store.names)} but no {missing[0]}: use corpus {corpora}"
         )
 
 
 class Tagged(Buckets):
-    """Sentences whose words have tags, in batches whose rows × longest row stay within `tokens`."""
+    """Sentences whose words have tags, in batches in which rows × longest row is at most `batch_tokens`."""
 
-    def __init__(self, store: Store, tokens: int = 1024, longest: int = 256, pool: int = 4096, seed: int = 0):
-        require_columns(
-            store, ("pieces", "begins", "letters"), "CoNLLU, Columns, or JSONLines with kinds words and tags"
-        )
-        super().__init__(store, tokens, longest, pool, seed)
-        (self.pieces,), (self.begins,), (self.letters,) = (
-            store.columns(name) for name in ("pieces", "begins", "letters")
-        )
+    def __init__(
+        self,
+        store: Store,
+        batch_tokens: int = 1024,
+        max_length: int = 256,
+        shuffle_pool: int = 4096,
+        seed: int = 0,
+    ):
+        corpora = "CoNLLU, Columns, or JSONLines with kinds words and tags"
+        require_columns(store, ("pieces", "begins", "letters"), corpora)
+        super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
+        (self.pieces,) = store.columns("pieces")
+        (self.word_starts,) = store.columns("begins")
+        (self.letters,) = store.columns("letters")
         self.tags = store.columns("tags")
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.minimum(self.whole(index), self.longest)
+        return np.minimum(self.full_lengths(index), self.max_length)
 
-    def whole(self, index: np.ndarray) -> np.ndarray:
+    def full_lengths(self, index: np.ndarray) -> np.ndarray:
         return sizes(self.pieces, index)
 
-    def cut(self, index: np.ndarray, real: bool = True, whole: bool = False) -> TaggedBatch:
-        most = None if whole else self.longest
-        ids, mask = pad([row[:most] for row in rows(self.pieces, index)])
-        places = [row if whole else row[row < self.longest] for row in rows(self.begins, index)]
-        begins, words = pad(places)
-        counts = [len(row) for row in places]
-        spelt: list[bytes] = []
+    def collate(self, index: np.ndarray, counted: bool = True, full: bool = False) -> TaggedBatch:
+        """Builds the batch of the given records, truncated to `max_length` unless `full`."""
+        limit = None if full else self.max_length
+        ids, input_mask = pad([row[:limit] for row in rows(self.pieces, index)])
+        starts = [row if limit is None else row[row < limit] for row in rows(self.word_starts, index)]
+        word_starts, words = pad(starts)
+        counts = [len(row) for row in starts]
+        spellings: list[bytes] = []
         for row, count in zip(rows(self.letters, index), counts, strict=True):
-            spelt += row.tobytes().split(b"\0", count)[:count]
-        distinct, which = np.unique(np.array(spelt, f"S{LETTERS}"), return_inverse=True)
-        letters = distinct.view(np.uint8).reshape(len(distinct), LETTERS)[
-            :, : np.char.str_len(distinct).max(initial=1)
-        ]
-        tags = (
-            [row[:n] for row, n in zip(rows(self.tags[0], index), counts, strict=True)]
-            if self.tags
-            else [np.zeros(n, np.int64) for n in counts]
-        )
-        split = np.split(which, np.cumsum(counts)[:-1])
+            spellings += row.tobytes().split(b"\0", count)[:count]
+        distinct, word_ids = np.unique(np.array(spellings, f"S{MAX_WORD_BYTES}"), return_inverse=True)
+        longest = np.char.str_len(distinct).max(initial=1)
+        char_ids = distinct.view(np.uint8).reshape(len(distinct), MAX_WORD_BYTES)[:, :longest]
+        if self.tags:
+            tags = [row[:count] for row, count in zip(rows(self.tags[0], index), counts, strict=True)]
+        else:
+            tags = [np.zeros(count, np.int64) for count in counts]
+        word_ids_by_row = np.split(word_ids, np.cumsum(counts)[:-1])
         return TaggedBatch(
             ids,
-            mask,
-            begins,
-            torch.from_numpy(letters.astype(np.int64)),
-            pad(split)[0],
+            input_mask,
+            word_starts,
+            torch.from_numpy(char_ids.astype(np.int64)),
+            pad(word_ids_by_row)[0],
             pad(tags)[0],
-            words & real,
+            words & counted,
         )
 
 
 class Labelled(Buckets):
-    """Texts or pairs of texts with a label or a number, in batches whose rows × longest row stay within `tokens`."""
+    """Texts or pairs of texts with a label or a number, in batches in which rows × longest row is at most `batch_tokens`."""
 
-    def __init__(self, store: Store, tokens: int = 2048, longest: int = 256, pool: int = 4096, seed: int = 0):
+    def __init__(
+        self,
+        store: Store,
+        batch_tokens: int = 2048,
+        max_length: int = 256,
+        shuffle_pool: int = 4096,
+        seed: int = 0,
+    ):
         require_columns(store, ("text",), "Table or JSONLines with kinds such as text and label")
-        super().__init__(store, tokens, longest, pool, seed)
+        super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
         self.texts = store.columns("text")
         if len(self.texts) > 2:
-            raise ValueError(f"the records have {len(self.texts)} texts: one or two can be read")
-        self.said = [*store.columns("label"), *store.columns("number")]
-        self.most = max(longest // len(self.texts) - 1, 1)  # tokens of each text, <bos> apart
+            raise ValueError(f"the records have {len(self.texts)} texts: give records of one or two")
+        self.target_columns = [*store.columns("label"), *store.columns("number")]
+        self.max_text_tokens = max(max_length // len(self.texts) - 1, 1)  # of each text, without <bos>
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.minimum(self.whole(index), self.longest)
+        return np.minimum(self.full_lengths(index), self.max_length)
 
-    def whole(self, index: np.ndarray) -> np.ndarray:
-        return np.sum([1 + sizes(field, index) for field in self.texts], axis=0)
+    def full_lengths(self, index: np.ndarray) -> np.ndarray:
+        return np.sum([1 + sizes(column, index) for column in self.texts], axis=0)
 
-    def cut(self, index: np.ndarray, real: bool = True, whole: bool = False) -> LabelledBatch:
-        most = None if whole else self.most
-        sides = [
-            prepend_bos([truncate(row, most) for row in rows(field, index)], first_token(self.store))
-            for field in self.texts
+    def collate(self, index: np.ndarray, counted: bool = True, full: bool = False) -> LabelledBatch:
+        """Builds the batch of the given records, truncated to `max_length` unless `full`."""
+        limit = None if full else self.max_text_tokens
+        first = first_token(self.store)
+        texts = [
+            prepend_bos([truncate(row, limit) for row in rows(column, index)], first) for column in self.texts
         ]
         targets = torch.zeros(len(index), dtype=torch.long)
-        if self.said:
-            targets = torch.from_numpy(np.array([row[0] for row in rows(self.said[0], index)]))
+        if self.target_columns:
+            targets = torch.from_numpy(np.array([row[0] for row in rows(self.target_columns[0], index)]))
         targets = targets.float() if targets.is_floating_point() else targets.long()
-        return LabelledBatch(
-            *sides[0],
-            *(sides[1] if len(sides) > 1 else (None, None)),
-            targets,
-            torch.full((len(index),), real),
-        )
+        pair_ids, pair_mask = texts[1] if len(texts) > 1 else (None, None)
+        return LabelledBatch(*texts[0], pair_ids, pair_mask, targets, torch.full((len(index),), counted))
 
 
-def truncate(row: np.ndarray, most: int | None) -> np.ndarray:
-    """At most so many tokens, the last kept, which is <eos>."""
-    return row if most is None or len(row) <= most else np.append(row[: most - 1], row[-1])
+def truncate(row: np.ndarray, limit: int | None) -> np.ndarray:
+    """Truncates a row to `limit` tokens, keeping its last one, which is <eos>."""
+    return row if limit is None or len(row) <= limit else np.append(row[: limit - 1], row[-1])
 
 
 def first_token(store: Store) -> int:
-    """The id that a text begins with."""
+    """Returns the id that a text begins with: <bos>, or <eos> for a tokenizer without one."""
     return store.specials.eos if store.specials.bos is None else store.specials.bos
 
 
-def prepend_bos(texts: list[np.ndarray], first: int) -> tuple[Tensor, Tensor]:
-    """<bos> before each text."""
-    return pad([np.concatenate([[first], row]) for row in texts])
+def prepend_bos(texts: list[np.ndarray], first_id: int) -> IdsWithMask:
+    """Puts `first_id` before each text and pads them."""
+    return pad([np.concatenate([[first_id], row]) for row in texts])
 
 
 class Questions(Buckets):
-    """Questions on passages, in batches whose rows × longest row stay within `tokens`.
+    """Questions on passages, in batches in which rows × longest row is at most `batch_tokens`.
 
-    Of a passage that does not fit into `longest` with its question a part is read: in three of four records one with the answer in it, its place a
-    function of the seed and the record.
+    Of a passage that does not fit into `max_length` together with its question, one window is read. In three of four
+    records it contains the answer; its position is a function of the seed and the record.
     """
 
-    def __init__(self, store: Store, tokens: int = 2048, longest: int = 384, pool: int = 2048, seed: int = 0):
-        require_columns(
-            store, ("text", "passage", "edges"), "SQuAD, or JSONLines with kinds text, passage and span"
-        )
-        super().__init__(store, tokens, longest, pool, seed)
-        (self.questions,), (self.passages,), (self.edges,), spans = (
-            store.columns(name) for name in ("text", "passage", "edges", "span")
-        )
+    def __init__(
+        self,
+        store: Store,
+        batch_tokens: int = 2048,
+        max_length: int = 384,
+        shuffle_pool: int = 2048,
+        seed: int = 0,
+    ):
+        corpora = "SQuAD, or JSONLines with kinds text, passage and span"
+        require_columns(store, ("text", "passage", "edges"), corpora)
+        super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
+        (self.questions,) = store.columns("text")
+        (self.passages,) = store.columns("passage")
+        (self.edges,) = store.columns("edges")
+        spans = store.columns("span")
         self.spans = spans[0] if spans else None
 
-    def room(self, index: np.ndarray) -> np.ndarray:
-        """How many tokens of a passage fit beside the questions."""
-        return np.maximum(self.longest - 1 - np.minimum(sizes(self.questions, index), self.longest // 2), 1)
+    def question_lengths(self, index: np.ndarray) -> np.ndarray:
+        """Returns the number of tokens of each question, truncated to half of `max_length`."""
+        return np.minimum(sizes(self.questions, index), self.max_length // 2)
+
+    def passage_capacity(self, index: np.ndarray) -> np.ndarray:
+        """Returns the number of passage tokens that fit beside each question."""
+        return np.maximum(self.max_length - 1 - self.question_lengths(index), 1)
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        asked = np.minimum(sizes(self.questions, index), self.longest // 2)
-        return np.minimum(1 + asked + np.minimum(sizes(self.passages, index), self.room(index)), self.longest)
+        passage_lengths = np.minimum(sizes(self.passages, index), self.passage_capacity(index))
+        return np.minimum(1 + self.question_lengths(index) + passage_lengths, self.max_length)
 
-    def tokens_of(self, record: int) -> tuple[int, int]:
-        """The first token of a record's answer, and the one after its last; (0, 0) without an answer."""
+    def answer_tokens(self, record: int) -> tuple[int, int]:
+        """Returns the first token of a record's answer and the token after its last; (0, 0) if it has no answer."""
         if self.spans is None:
             return 0, 0
-        begin, end = rows(self.spans, [record])[0].tolist()
+        start, end = rows(self.spans, [record])[0].tolist()
         edges = rows(self.edges, [record])[0].reshape(-1, 2)
-        first = int(
-            np.searchsorted(edges[:, 1], begin, side="right")
-        )  # the first that ends after the answer begins
-        last = int(
-            np.searchsorted(edges[:, 0], end, side="left")
-        )  # the first that begins at its end or later
+        # the first token that ends after the answer's start, and the first that starts at its end or later
+        first = int(np.searchsorted(edges[:, 1], start, side="right"))
+        last = int(np.searchsorted(edges[:, 0], end, side="left"))
         return (first, max(last, first + 1)) if end and first < len(edges) else (0, 0)
 
-    def cut(self, index: np.ndarray, real: bool = True) -> QABatch:
-        room, begins = self.room(index), []
-        answers = np.array([self.tokens_of(int(i)) for i in index])  # (B, 2)
-        for record, space, (first, last) in zip(index, room, answers, strict=True):
-            free = max(int(sizes(self.passages, np.array([record]))[0]) - int(space), 0)
+    def collate(self, index: np.ndarray, counted: bool = True) -> QABatch:
+        capacities = self.passage_capacity(index).tolist()
+        passage_lengths = sizes(self.passages, index).tolist()
+        answers = np.array([self.answer_tokens(int(i)) for i in index])  # (B, 2)
+        starts = []
+        for record, length, capacity, (first, last) in zip(
+            index, passage_lengths, capacities, answers, strict=True
+        ):
+            last_start = max(length - capacity, 0)
             draw = hash_key(self.seed, int(record))
-            low, high = (max(last - int(space), 0), min(first, free)) if last and draw % 4 else (0, free)
-            begins.append(low + (draw >> 8) % (max(high, low) - low + 1))
-        return self.parts(index, np.array(begins), answers, real)
+            low, high = 0, last_start
+            if last and draw % 4:
+                low, high = max(last - capacity, 0), min(first, last_start)
+            starts.append(low + (draw >> 8) % (max(high, low) - low + 1))
+        return self.collate_windows(index, np.array(starts), answers, counted)
 
-    def parts(self, index: np.ndarray, begins: np.ndarray, answers: np.ndarray, real: bool = True) -> QABatch:
-        """The batch in which the given records are read from the given tokens of their passages on."""
-        room = self.room(index)
-        ids, mask = prepend_bos(
-            [truncate(row, self.longest // 2) for row in rows(self.questions, index)], first_token(self.store)
-        )
-        second, second_mask = pad(
-            [row[b : b + r] for row, b, r in zip(rows(self.passages, index), begins, room, strict=True)]
-        )
-        inside = (answers[:, 1] > 0) & (answers[:, 0] >= begins) & (answers[:, 1] <= begins + room)
-        places = np.where(inside[:, None], answers - begins[:, None] + [1, 0], 0)
-        return QABatch(
-            ids, mask, second, second_mask, torch.from_numpy(places), torch.full((len(index),), real)
-        )
+    def collate_windows(
+        self, index: np.ndarray, starts: np.ndarray, answers: np.ndarray, counted: bool = True
+    ) -> QABatch:
+        """Builds the batch of the given records, whose passages are read from the token `starts` on."""
+        capacities = self.passage_capacity(index)
+        questions = [truncate(row, self.max_length // 2) for row in rows(self.questions, index)]
+        ids, input_mask = prepend_bos(questions, first_token(self.store))
+        passages = zip(rows(self.passages, index), starts, capacities, strict=True)
+        pair_ids, pair_mask = pad([row[start : start + capacity] for row, start, capacity in passages])
+        inside = (answers[:, 1] > 0) & (answers[:, 0] >= starts) & (answers[:, 1] <= starts + capacities)
+        positions = np.where(inside[:, None], answers - starts[:, None] + [1, 0], 0)
+        targets = torch.from_numpy(positions)
+        return QABatch(ids, input_mask, pair_ids, pair_mask, targets, torch.full((len(index),), counted))

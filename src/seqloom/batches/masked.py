@@ -1,6 +1,7 @@
-"""Text with gaps: windows of which some tokens are hidden, to be restored from both sides; and pairs of segments that follow each other or not.
+"""Windows of text in which some tokens are hidden; with pairs, two segments of which the second may continue the first.
 
-A gap is a pure function of the seed, the epoch and the place in the text: resuming, other batch sizes and more processes hide the same tokens.
+Which tokens are hidden is a pure function of the seed, the epoch and the position in the text: resuming, other batch sizes
+and more processes hide the same tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.batch import Cursor, shard_rows
-from seqloom.batches.masking import check, hashed_uniform, mask_tokens
+from seqloom.batches.masking import check_fractions, hashed_uniform, mask_tokens
 from seqloom.batches.permutation import hash_key, permute
 from seqloom.batches.windows import require_tokens
 from seqloom.text.special_tokens import SPECIALS, SpecialTokens
@@ -21,38 +22,43 @@ from seqloom.text.store import Store
 
 
 class MaskedBatch(NamedTuple):
-    """Text with gaps."""
+    """Text with hidden tokens."""
 
     ids: Tensor  # (B, T), as the model reads them
-    targets: Tensor  # (B, T), as they were
-    mask: Tensor  # (B, T): the picked ones, which alone count
-    follows: Tensor | None = (
-        None  # (B,): 1 where the second segment goes on from the first, 0 where it is from elsewhere
-    )
-    carry: bool = False
+    targets: Tensor  # (B, T), the original ids
+    mask: Tensor  # (B, T): the selected tokens; only these count
+    is_next: Tensor | None = None  # (B,): 1 where the second segment continues the first, else 0
+    carry_state: bool = False
 
     @property
-    def weight(self) -> int:
+    def num_targets(self) -> int:
+        """The number of selected tokens."""
         return int(self.mask.sum())
 
 
-def frame_ids(ids: SpecialTokens) -> tuple[int, int, int]:
-    """What stands before a text, after it, and in its gaps."""
-    if ids.mask is None or (ids.bos is None and not ids.before):
+def frame_ids(specials: SpecialTokens) -> tuple[int, int, int]:
+    """Returns the ids of the first token of a text, of its last token, and of the mask token."""
+    first_id = specials.before[-1] if specials.before else specials.bos
+    last_id = specials.after[0] if specials.after else specials.eos
+    if specials.mask is None or first_id is None:
         raise ValueError(
-            "the tokenizer has no token for a gap, or none to begin with, so nothing can be masked; use one of a masked language model"
+            "the tokenizer has no mask token, or no token to begin a text with, so no token can be masked; "
+            "use the tokenizer of a masked language model"
         )
-    return ids.before[-1] if ids.before else ids.bos, ids.after[0] if ids.after else ids.eos, ids.mask
+    return first_id, last_id, specials.mask
 
 
 class Masked:
-    """Windows <bos> text <eos> of `width` tokens with gaps   [I1, I2, X17], or with `pairs` <bos> A <eos> B <eos>, where B goes on from A in one half
-    of the rows and comes from anywhere in the other.
+    """Windows <bos> text <eos> of `width` tokens, some of them hidden   [I1, I2, X17].
 
-    Each word is picked with probability `rate`; of the picked a share `masked` reads as <mask>, a share `replaced` as a random word. While
-    training windows come in random order from an offset that changes with the epoch, and so do the gaps; `once` walks them in order, the last flush
-    right, and picks no token twice. A corpus without ends (Text) leaves <eos> to the segments. Special tokens are no words; a tokenizer that came
-    with a checkpoint has its own.
+    With `pairs`, a window is <bos> A <eos> B <eos>, where B continues A in half of the rows and comes from elsewhere in the
+    other half. Each word is selected with probability `rate`; of the selected words a fraction `mask_fraction` is replaced
+    by <mask>, a fraction `random_fraction` by a random word.
+
+    In training, windows come in random order from an offset that changes with the epoch, and so does the selection.
+    `sequential` yields them in order, the last one right-aligned, and selects no token twice. In a corpus without record
+    ends (Text), <eos> appears only in the frame. Special tokens are never selected; a tokenizer that came with a checkpoint
+    defines its own.
     """
 
     def __init__(
@@ -61,95 +67,101 @@ class Masked:
         width: int = 128,
         batch: int = 32,
         rate: float = 0.15,
-        masked: float = 0.8,
-        replaced: float = 0.1,
+        mask_fraction: float = 0.8,
+        random_fraction: float = 0.1,
         pairs: bool = False,
         seed: int = 0,
     ):
         self.tokens = require_tokens(store, width, batch, 1)
-        check(rate, masked, replaced)
-        self.frame = 3 if pairs else 2  # tokens that are no text
-        if width < self.frame + 2:
-            raise ValueError(f"data.width {width} leaves no room for text: give {self.frame + 2} or more")
-        self.length = min(width - self.frame, len(self.tokens))  # tokens of text in a window
-        self.free = len(self.tokens) - self.length  # the last place where one can begin
-        if pairs and not self.free:
+        check_fractions(rate, mask_fraction, random_fraction)
+        num_frame_tokens = 3 if pairs else 2
+        min_width = num_frame_tokens + 2
+        if width < min_width:
+            raise ValueError(f"data.width={width} is too small to hold text: give at least {min_width}")
+        self.length = min(width - num_frame_tokens, len(self.tokens))  # tokens of text in a window
+        self.last_start = len(self.tokens) - self.length
+        if pairs and not self.last_start:
             raise ValueError(
                 f"{len(self.tokens)} tokens are too few for pairs of segments: lower data.width or give a longer text"
             )
-        self.width, self.batch, self.pairs, self.seed = self.length + self.frame, batch, pairs, seed
-        self.rate, self.masked, self.replaced = rate, masked, replaced
-        self.opens, self.ends, self.mask = frame_ids(store.specials)
-        self.vocabulary, self.first = (
-            store.vocabulary,
-            len(SPECIALS) if store.specials == SpecialTokens() else 0,
-        )
-        self.special = [one for one in store.specials[:5] if one is not None]
+        self.width = self.length + num_frame_tokens
+        self.batch = batch
+        self.pairs = pairs
+        self.seed = seed
+        self.rate = rate
+        self.mask_fraction = mask_fraction
+        self.random_fraction = random_fraction
+        self.first_id, self.last_id, self.mask_id = frame_ids(store.specials)
+        self.vocabulary = store.vocabulary
+        self.first_word = len(SPECIALS) if store.specials == SpecialTokens() else 0
+        self.special_ids = [token_id for token_id in store.specials[:5] if token_id is not None]
 
-    def layout(self, epoch: int) -> tuple[int, int]:
-        """The offset of an epoch's first window, and how many windows there are; the last one stands flush right."""
-        offset = hash_key(self.seed, epoch, 1) % min(self.length, self.free + 1)
-        return offset, -(-(self.free - offset) // self.length) + 1
+    def epoch_offset_and_count(self, epoch: int) -> tuple[int, int]:
+        """Returns the start of an epoch's first window and the number of windows, including the last, right-aligned one."""
+        offset = hash_key(self.seed, epoch, 1) % min(self.length, self.last_start + 1)
+        return offset, -(-(self.last_start - offset) // self.length) + 1
 
     def batches(
         self, cursor: Cursor = (), rank: int = 0, world: int = 1
     ) -> Iterator[tuple[MaskedBatch, Cursor]]:
-        epoch, index = cursor or (0, 0)
+        epoch, first_batch = cursor or (0, 0)
         while True:
-            offset, count = self.layout(epoch)
+            offset, count = self.epoch_offset_and_count(epoch)
             size = min(self.batch, count)
-            for number in range(index, count // size):
-                windows = permute(
-                    np.arange(number * size, (number + 1) * size), count, hash_key(self.seed, epoch)
-                )
-                begins = np.minimum(offset + windows * self.length, self.free)
-                own, counts = shard_rows(begins, rank, world)
-                yield (
-                    self.cut(
-                        own,
-                        np.zeros_like(own) if counts else own + self.length,
-                        hash_key(self.seed, epoch, 2),
-                    ),
-                    (epoch, number + 1),
-                )
-            epoch, index = epoch + 1, 0
+            for i in range(first_batch, count // size):
+                index = np.arange(i * size, (i + 1) * size)
+                windows = permute(index, count, hash_key(self.seed, epoch))
+                starts = np.minimum(offset + windows * self.length, self.last_start)
+                local_starts, counted = shard_rows(starts, rank, world)
+                first_countable = np.zeros_like(local_starts) if counted else local_starts + self.length
+                batch = self.collate(local_starts, first_countable, hash_key(self.seed, epoch, 2))
+                yield batch, (epoch, i + 1)
+            epoch += 1
+            first_batch = 0
 
-    def once(self, rank: int = 0, world: int = 1) -> Iterator[MaskedBatch]:
-        count = -(-self.free // self.length) + 1
-        for number in range(rank * self.batch, count, world * self.batch):
-            windows = np.arange(number, min(number + self.batch, count))
-            yield self.cut(
-                np.minimum(windows * self.length, self.free), windows * self.length, hash_key(self.seed, 3)
-            )
+    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[MaskedBatch]:
+        count = -(-self.last_start // self.length) + 1
+        for first in range(rank * self.batch, count, world * self.batch):
+            window_starts = np.arange(first, min(first + self.batch, count)) * self.length
+            starts = np.minimum(window_starts, self.last_start)
+            yield self.collate(starts, window_starts, hash_key(self.seed, 3))
 
-    def cut(self, begins: np.ndarray, fresh: np.ndarray, draw: int) -> MaskedBatch:
-        """The windows at `begins`; tokens before `fresh` are not picked."""
-        places = begins[:, None] + np.arange(self.length)  # (B, L)
-        split, follows = np.full((len(begins), 1), self.length), None
+    def collate(self, starts: np.ndarray, first_countable: np.ndarray, key: int) -> MaskedBatch:
+        """Builds the batch of the windows at `starts`; tokens before position `first_countable` are not selected."""
+        steps = np.arange(self.length)
+        positions = starts[:, None] + steps  # (B, L)
+        split = np.full((len(starts), 1), self.length)
+        is_next = None
         if self.pairs:
-            half, point, elsewhere = hashed_uniform(hash_key(draw, 1), begins, 3).T[..., None]
-            split = self.length // 4 + 1 + (point * (self.length // 2)).astype(np.int64)  # in the middle half
-            other = (begins[:, None] + 1 + (elsewhere * self.free).astype(np.int64)) % (
-                self.free + 1
-            )  # any window but this
-            moved = (half < 0.5) & (np.arange(self.length) >= split)
-            places = np.where(moved, other + np.arange(self.length), places)
-            follows = torch.from_numpy((half[:, 0] >= 0.5).astype(np.int64))
-        text = self.tokens[places].astype(np.int64)
+            coin, split_point, distance = hashed_uniform(hash_key(key, 1), starts, 3).T[..., None]
+            split = (
+                self.length // 4 + 1 + (split_point * (self.length // 2)).astype(np.int64)
+            )  # in the middle half
+            # the start of any window but this one
+            shift = 1 + (distance * self.last_start).astype(np.int64)
+            other_starts = (starts[:, None] + shift) % (self.last_start + 1)
+            from_elsewhere = (coin < 0.5) & (steps >= split)
+            positions = np.where(from_elsewhere, other_starts + steps, positions)
+            is_next = torch.from_numpy((coin[:, 0] >= 0.5).astype(np.int64))
+        text = self.tokens[positions].astype(np.int64)
         column = np.arange(self.width)
-        inside = np.clip(
-            column - 1 - (column > split + 1), 0, self.length - 1
-        )  # (B, T): which token of the text stands where
+        text_column = np.clip(column - 1 - (column > split + 1), 0, self.length - 1)  # (B, T)
         frame = (column == 0) | (column == split + 1) | (column == self.width - 1)
-        ids = np.where(
-            column == 0, self.opens, np.where(frame, self.ends, np.take_along_axis(text, inside, 1))
-        )
-        words = ~frame & ~np.isin(ids, self.special)
-        words &= np.take_along_axis(places, inside, 1) >= fresh[:, None]
-        chance = hashed_uniform(draw, begins, 3 * self.width).reshape(-1, 3, self.width).transpose(1, 0, 2)
+        text_ids = np.take_along_axis(text, text_column, 1)
+        ids = np.where(column == 0, self.first_id, np.where(frame, self.last_id, text_ids))
+        words = ~frame & ~np.isin(ids, self.special_ids)
+        words &= np.take_along_axis(positions, text_column, 1) >= first_countable[:, None]
+        uniform = hashed_uniform(key, starts, 3 * self.width).reshape(-1, 3, self.width).transpose(1, 0, 2)
         targets = torch.from_numpy(ids)
-        found = mask_tokens(
-            targets, torch.from_numpy(words), self.vocabulary, torch.from_numpy(np.ascontiguousarray(chance)),
-            self.rate, self.masked, self.replaced, self.first, self.mask,
-        )  # fmt: skip
-        return MaskedBatch(found.ids, targets, found.picked, follows)
+        masked = mask_tokens(
+            targets,
+            torch.from_numpy(words),
+            self.vocabulary,
+            torch.from_numpy(np.ascontiguousarray(uniform)),
+            self.rate,
+            self.mask_fraction,
+            self.random_fraction,
+            self.first_word,
+            self.mask_id,
+        )
+        return MaskedBatch(masked.ids, targets, masked.selected, is_next)

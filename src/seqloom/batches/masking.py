@@ -1,4 +1,4 @@
-"""Masked training: some tokens are picked, most of them hidden, and only they count  [I1]."""
+"""Masking of tokens: some are selected, most of these are hidden, and only the selected ones count  [I1]."""
 
 from __future__ import annotations
 
@@ -13,46 +13,50 @@ from seqloom.text.special_tokens import MASK
 
 
 class MaskedTokens(NamedTuple):
-    """What the model reads, and which positions it must restore; the targets are the ids as they were."""
+    """The ids that the model reads, and the positions that it must restore; the targets are the original ids."""
 
     ids: Tensor  # (B, T)
-    picked: Tensor  # (B, T)
+    selected: Tensor  # (B, T)
 
 
 def hashed_uniform(key: int, rows: np.ndarray, count: int) -> np.ndarray:
-    """`count` numbers in [0, 1) for each row (B, count): a pure function of the key and the row's own number."""
-    begin = splitmix64(splitmix64(rows) ^ np.uint64(key))  # (B,)
-    return (splitmix64(begin[:, None] + np.arange(count, dtype=np.uint64)) >> np.uint64(11)) * 2.0**-53
+    """Returns `count` numbers in [0, 1) for each row, (B, count): a pure function of the key and the row's own number."""
+    row_keys = splitmix64(splitmix64(rows) ^ np.uint64(key))  # (B,)
+    return (splitmix64(row_keys[:, None] + np.arange(count, dtype=np.uint64)) >> np.uint64(11)) * 2.0**-53
 
 
 def mask_tokens(
     ids: Tensor,
-    real: Tensor,
+    maskable: Tensor,
     vocabulary: int,
-    chance: Tensor,
+    uniform: Tensor,
     rate: float = 0.15,
-    masked: float = 0.8,
-    replaced: float = 0.1,
-    first: int = MASK + 1,
-    mask: int = MASK,
+    mask_fraction: float = 0.8,
+    random_fraction: float = 0.1,
+    first_word: int = MASK + 1,
+    mask_id: int = MASK,
 ) -> MaskedTokens:
-    """Pick each real token with probability `rate`; of the picked a share `masked` becomes the mask token, a share `replaced` a random word
-    (ids from `first` on), the rest stays as it is   [I1, X17]. A row with real tokens has one picked at least.
+    """Selects each maskable token with probability `rate`   [I1, X17].
 
-    `chance` (3, B, T) holds numbers in [0, 1): which are picked, what becomes of them, which word.
+    Of the selected tokens a fraction `mask_fraction` becomes the mask token, a fraction `random_fraction` a random word
+    (an id from `first_word` on), and the rest stays unchanged. A row with maskable tokens has at least one selected.
+
+    `uniform` (3, B, T) holds numbers in [0, 1): which tokens are selected, what they become, which random word.
     """
-    check(rate, masked, replaced)
-    pick, kind, word = chance
-    pick = torch.where(real, pick, torch.inf)
-    picked = (pick < rate) | (pick == pick.amin(1, keepdim=True)) & real
-    words = first + (word * (vocabulary - first)).long()
-    hidden = picked & (kind < masked)
-    changed = picked & (kind >= masked) & (kind < masked + replaced)
-    return MaskedTokens(torch.where(hidden, mask, torch.where(changed, words, ids)), picked)
+    check_fractions(rate, mask_fraction, random_fraction)
+    select, action, word = uniform
+    select = torch.where(maskable, select, torch.inf)
+    selected = (select < rate) | (select == select.amin(1, keepdim=True)) & maskable
+    random_words = first_word + (word * (vocabulary - first_word)).long()
+    masked = selected & (action < mask_fraction)
+    replaced = selected & (action >= mask_fraction) & (action < mask_fraction + random_fraction)
+    return MaskedTokens(torch.where(masked, mask_id, torch.where(replaced, random_words, ids)), selected)
 
 
-def check(rate: float, masked: float, replaced: float) -> None:
-    if not 0 < rate <= 1 or masked < 0 or replaced < 0 or masked + replaced > 1:
+def check_fractions(rate: float, mask_fraction: float, random_fraction: float) -> None:
+    """Raises unless the three are fractions and the last two sum to at most 1."""
+    if not 0 < rate <= 1 or mask_fraction < 0 or random_fraction < 0 or mask_fraction + random_fraction > 1:
         raise ValueError(
-            f"rate {rate}, masked {masked} and replaced {replaced} must be shares, the last two together at most 1"
+            f"data.rate={rate} must be above 0 and at most 1; data.mask_fraction={mask_fraction} and "
+            f"data.random_fraction={random_fraction} must be fractions that sum to at most 1"
         )

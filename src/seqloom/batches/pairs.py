@@ -1,4 +1,4 @@
-"""Pairs of sentences in batches of similar length, as many as a budget of tokens holds."""
+"""Pairs of sentences in batches of similar length."""
 
 from __future__ import annotations
 
@@ -11,28 +11,40 @@ from seqloom.text.store import Store
 
 
 class Pairs(Buckets):
-    """Batches of pairs whose rows × longest side stay within `tokens`.
+    """Batches of pairs in which rows × longest side is at most `batch_tokens`.
 
-    An epoch is a random order cut into pools; a pool is sorted by length and cut into batches, which come in random order. Pairs longer
-    than `longest` are left out of training; `once` keeps them all.
+    An epoch is a random order of the pairs, divided into pools of `shuffle_pool`. A pool is sorted by length and divided
+    into batches, which come in random order. Training skips pairs longer than `max_length`; `sequential` keeps them.
     """
 
-    def __init__(self, store: Store, tokens: int = 2048, longest: int = 256, pool: int = 4096, seed: int = 0):
+    def __init__(
+        self,
+        store: Store,
+        batch_tokens: int = 2048,
+        max_length: int = 256,
+        shuffle_pool: int = 4096,
+        seed: int = 0,
+    ):
         if store.names != ("text", "text"):
+            columns = ", ".join(store.names)
             raise ValueError(
-                f"pairs need records of two texts, and these have {', '.join(store.names)}: use corpus Parallel, Table or JSONLines"
+                f"pairs need records of two texts, but these have {columns}: use corpus Parallel, Table or JSONLines"
             )
-        super().__init__(store, tokens, longest, pool, seed)
-        self.left_out = int((self.lengths(np.arange(len(store))) > longest).sum())
-        if self.left_out == len(store):
-            raise ValueError(f"every pair is longer than data.longest={longest} tokens: raise it")
+        super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
+        self.num_skipped = int((self.lengths(np.arange(len(store))) > max_length).sum())
+        if self.num_skipped == len(store):
+            raise ValueError(f"every pair is longer than data.max_length={max_length} tokens: raise it")
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.max([sizes(field, index) for field in self.store.fields], axis=0)
+        return np.max([sizes(column, index) for column in self.store.fields], axis=0)
 
-    def cut(self, index: np.ndarray, real: bool = True) -> PairBatch:
-        rows = [self.store[int(i)] for i in index]
-        source, source_mask = pad([row[0] for row in rows])
-        targets, mask = pad([row[1] for row in rows])
-        first = torch.full((len(rows), 1), self.store.specials.bos)
-        return PairBatch(source, source_mask, torch.cat([first, targets[:, :-1]], 1), targets, mask & real)
+    def collate(self, index: np.ndarray, counted: bool = True) -> PairBatch:
+        records = [self.store[int(i)] for i in index]
+        source, source_mask = pad([record[0] for record in records])
+        targets, mask = pad([record[1] for record in records])
+        bos_id = self.store.specials.bos
+        if bos_id is None:
+            raise ValueError("the tokenizer has no <bos>, with which a translation begins: use another tokenizer")
+        bos = torch.full((len(records), 1), bos_id)
+        ids = torch.cat([bos, targets[:, :-1]], 1)
+        return PairBatch(source, source_mask, ids, targets, mask & counted)

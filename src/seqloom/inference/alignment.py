@@ -103,7 +103,7 @@ def identity_segment(text: str) -> AlignedSegment:
 def decode_with_spans(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[Span]]:
     """The text of ids, an unknown token standing as <unk>, and the characters of each; a letter of several tokens belongs to the last."""
     known = special_tokens(tokenizer)
-    hidden = {*known.banned, *known.stops} - {known.unk}
+    hidden = {*known.banned, *known.stop_ids} - {known.unk}
     shown = [[index for index in ids[: count + 1] if index not in hidden] for count in range(len(ids))]
     texts = [tokenizer.decode(some, skip_special_tokens=False) for some in shown]
     whole = texts[-1] if texts else ""

@@ -12,7 +12,6 @@ from seqloom.batches.buckets import rows
 from seqloom.inference.in_order import predict_in_order
 from seqloom.measure import Number
 from seqloom.measure.classification import Calibration, Confusion, classification_metrics
-from seqloom.objectives.labelled import inputs
 from seqloom.run import Run
 
 
@@ -32,7 +31,7 @@ def predict_probs(run: Run, source: Labelled, most: int | None = None) -> Iterat
     """P(y) of each record."""
 
     def look(group: np.ndarray) -> np.ndarray:
-        return run.model.scores(*inputs(source.cut(group, whole=True))).double().softmax(-1).numpy()
+        return run.model.scores(*source.collate(group, full=True).inputs).double().softmax(-1).numpy()
 
     return predict_in_order(run.model, source, look, most)
 
@@ -51,7 +50,7 @@ def measure(
     """Accuracy, F1, calibration."""
     confusion, calibration = Confusion(run.labels), Calibration()
     for number, chances in predict_probs(run, source, most):
-        right, said = rows(source.said[0], [number])[0], chances.argmax(keepdims=True)
+        right, said = rows(source.target_columns[0], [number])[0], chances.argmax(keepdims=True)
         confusion.add(right, said)
         calibration.add(chances[said], right == said)
     return classification_metrics(confusion, calibration, "records", facts), confusion

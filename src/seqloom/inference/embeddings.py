@@ -46,7 +46,7 @@ def embed(
         [*before, *encoding.ids[:most], *after]
         for encoding in run.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
     ]
-    rows = [row or [run.specials.opening] for row in rows]
+    rows = [row or [run.specials.first_id] for row in rows]
     order = sorted(range(len(rows)), key=lambda row: len(rows[row]))
     found = np.zeros((len(rows), 0), np.float32)
     while order:

@@ -100,7 +100,7 @@ def generate(
         )
     ban, stops = (
         tuple(token for token in run.banned if not (unknown and token == run.specials.unk)),
-        run.specials.stops,
+        run.specials.stop_ids,
     )
     ids, mask = run.encode(list(texts), begin=run.model.continues)
     check_prompt_length(run, mask.sum(1))
@@ -292,7 +292,12 @@ def stream(
     ids, mask = run.encode([text], begin=True)
     check_prompt_length(run, mask.sum(1))
     write = partial(
-        generate_steps, run.model, pick=pick, stop=run.specials.stops, ban=run.banned, repetition=repetition
+        generate_steps,
+        run.model,
+        pick=pick,
+        stop=run.specials.stop_ids,
+        ban=run.banned,
+        repetition=repetition,
     )
     (chance,) = text_seeds(seed, [text])
     return stream_text(

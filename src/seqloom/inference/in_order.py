@@ -21,7 +21,7 @@ def predict_in_order(
     training, done = model.training, 0
     model.eval()
     try:
-        for groups in source.pools():
+        for groups in source.ordered_groups():
             groups = groups if most is None else groups[: most - done]
             done += len(groups)
             found: dict[int, Result] = {}

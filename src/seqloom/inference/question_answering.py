@@ -60,14 +60,16 @@ def predict_spans(run: Run, source: Questions, most: int | None = None) -> Itera
     def look(group: np.ndarray) -> list[TokenSpan]:
         begins = [
             window_starts(int(n), int(r))
-            for n, r in zip(sizes(source.passages, group), source.room(group), strict=True)
+            for n, r in zip(sizes(source.passages, group), source.passage_capacity(group), strict=True)
         ]
         whose = np.repeat(np.arange(len(group)), [len(row) for row in begins])
         starts = np.concatenate(begins)
         found: list[list[TokenSpan]] = [[] for _ in group]
         for some in np.array_split(np.arange(len(starts)), -(-len(starts) // len(group))):
-            batch = source.parts(group[whose[some]], starts[some], np.zeros((len(some), 2), np.int64))
-            scores, _ = run.model.scores((batch.ids, batch.real), (batch.second, batch.second_real))
+            batch = source.collate_windows(
+                group[whose[some]], starts[some], np.zeros((len(some), 2), np.int64)
+            )
+            scores, _ = run.model.scores(*batch.inputs)
             for place, span in zip(some, best_spans(scores.double()), strict=True):
                 found[whose[place]].append(
                     span._replace(first=span.first + int(starts[place]), last=span.last + int(starts[place]))

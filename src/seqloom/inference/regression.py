@@ -12,7 +12,6 @@ from seqloom.batches.buckets import rows
 from seqloom.inference.in_order import predict_in_order
 from seqloom.measure import Number
 from seqloom.measure.regression import correlations
-from seqloom.objectives.labelled import inputs
 from seqloom.run import Run
 
 
@@ -29,7 +28,7 @@ def predict_numbers(run: Run, source: Labelled, most: int | None = None) -> Iter
     return predict_in_order(
         run.model,
         source,
-        lambda group: run.model.scores(*inputs(source.cut(group, whole=True))).tolist(),
+        lambda group: run.model.scores(*source.collate(group, full=True).inputs).tolist(),
         most,
     )
 
@@ -44,5 +43,5 @@ def measure(
     """Spearman, Pearson and the root of the mean squared error."""
     records, said = zip(*predict_numbers(run, source, most), strict=True)
     return correlations(
-        np.array(said, np.float64), np.concatenate(rows(source.said[0], records)), facts
+        np.array(said, np.float64), np.concatenate(rows(source.target_columns[0], records)), facts
     ), None

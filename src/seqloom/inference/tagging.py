@@ -40,8 +40,10 @@ def predict_tags(run: Run, source: Tagged, most: int | None = None) -> Iterator[
     """The best path of each sentence, and the probability of each tag by itself."""
 
     def look(group: np.ndarray) -> list[TaggedWords]:
-        batch = source.cut(group, whole=True)
-        scores = run.model.scores(batch.ids, batch.real, batch.begins, batch.letters, batch.spelt).float()
+        batch = source.collate(group, full=True)
+        scores = run.model.scores(
+            batch.ids, batch.input_mask, batch.word_starts, batch.char_ids, batch.word_ids
+        ).float()
         best = run.model.head.best(scores, batch.mask)
         chance = run.model.head.marginals(scores, batch.mask).gather(2, best[..., None])[..., 0]
         counts = batch.mask.sum(1).tolist()
@@ -67,7 +69,7 @@ def measure(
     marks, unknown, hits = chunks.has_span_tags(run.labels), 0, 0
     for number, one in predict_tags(run, source, most):
         right = rows(source.tags[0], [number])[0]
-        first = rows(source.pieces, [number])[0][rows(source.begins, [number])[0]]
+        first = rows(source.pieces, [number])[0][rows(source.word_starts, [number])[0]]
         confusion.add(right, one.said)
         calibration.add(one.probability, right == one.said)
         new = first == (-1 if run.specials.unk is None else run.specials.unk)

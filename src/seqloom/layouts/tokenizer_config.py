@@ -33,7 +33,7 @@ def tokenizer_files(
         ("pad", one.pad),
         ("unk", one.unk),
         ("bos", one.bos),
-        ("eos", one.eos if one.stops else None),
+        ("eos", one.eos if one.stop_ids else None),
         ("mask", one.mask),
     ):
         if index is not None and not (kind == "marian" and role == "bos"):
@@ -42,7 +42,7 @@ def tokenizer_files(
         named |= {"cls_token": named["bos_token"], "sep_token": named["eos_token"]}
     if context is not None:
         named["model_max_length"] = context
-    stops = list(one.stops)
+    stops = list(one.stop_ids)
     ids: dict[str, Any] = {
         "eos_token_id": stops[0] if len(stops) == 1 else stops or None,
         "pad_token_id": one.pad,

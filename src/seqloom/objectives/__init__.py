@@ -1,19 +1,19 @@
-"""What is learnt: one function for each objective."""
+"""Training objectives: one function for each, with its formula in the docstring."""
 
-from seqloom.objectives.bidirectional import two_way
-from seqloom.objectives.labelled import classification, regression, spans, tagging
+from seqloom.objectives.bidirectional import bidirectional
+from seqloom.objectives.labelled import classification, extractive_qa, regression, tagging
 from seqloom.objectives.likelihood import next_token, translation
 from seqloom.objectives.masked import masked
-from seqloom.objectives.reward import mixed
+from seqloom.objectives.reward import mixed_reward
 
 __all__ = [
+    "bidirectional",
     "classification",
+    "extractive_qa",
     "masked",
-    "mixed",
+    "mixed_reward",
     "next_token",
     "regression",
-    "spans",
     "tagging",
     "translation",
-    "two_way",
 ]

@@ -1,20 +1,32 @@
-"""Both directions at once: the objective of ELMo's language models  [I10]."""
+"""The objective of ELMo's language models: the likelihood in both directions  [I10]."""
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Protocol
+
+from torch import Tensor
 
 from seqloom.batches.batch import TokenBatch
 from seqloom.nn.state import State
-from seqloom.objectives.likelihood import Result, token_loss
+from seqloom.objectives.likelihood import FeatureModel, Result, token_loss
 
 
-def two_way(model: nn.Module, batch: TokenBatch, state: State = None) -> Result:
-    """ℓ = ½ Σₜ [-ln P→(wₜ₊₁ | w₁ … wₜ) - ln P←(wₜ | wₜ₊₁ … w_T)]   [I10]: ahead each token from those before it, back each from those after it.
+class BackwardModel(FeatureModel, Protocol):
+    """A model that also reads a text from right to left."""
 
-    The state is that of the direction ahead; the other begins anew at the end of each stretch of text.
+    def before(self, ids: Tensor) -> Tensor: ...
+
+
+def bidirectional(model: BackwardModel, batch: TokenBatch, state: State = None) -> Result:
+    """ℓ = ½ Σₜ [-ln P→(wₜ₊₁ | w₁ … wₜ) - ln P←(wₜ | wₜ₊₁ … w_T)]   [I10]
+
+    The forward direction predicts each token from those before it, the backward direction from those after it. The state
+    belongs to the forward direction; the backward direction starts anew at the end of each piece of text.
     """
     h, state = model.features(batch.ids, state)
-    ahead, first = token_loss(model, h, batch.targets, batch.mask, 0.0)
-    back, second = token_loss(model, model.before(batch.targets), batch.ids, batch.mask, 0.0)
-    return (ahead + back) / 2, {"nats": (first["nats"] + second["nats"]) / 2}, state
+    forward_loss, forward_numbers = token_loss(model, h, batch.targets, batch.mask, 0.0)
+    backward_loss, backward_numbers = token_loss(
+        model, model.before(batch.targets), batch.ids, batch.mask, 0.0
+    )
+    nats = (forward_numbers["nats"] + backward_numbers["nats"]) / 2
+    return (forward_loss + backward_loss) / 2, {"nats": nats}, state

@@ -1,33 +1,49 @@
-"""Masked language modelling: restore what is hidden, from both sides  [I1]; and say whether two segments follow each other."""
+"""Masked language modelling: restore hidden tokens from both sides  [I1]; with pairs, also next-sentence prediction."""
 
 from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
 
 import torch.nn.functional as F
 from torch import nn
 
 from seqloom.batches.masked import MaskedBatch
-from seqloom.nn.layer import require
 from seqloom.nn.state import State
-from seqloom.objectives.likelihood import Result, add_aux_losses, collecting_aux_losses, token_loss
+from seqloom.objectives.likelihood import (
+    FeatureModel,
+    Result,
+    add_aux_losses,
+    collecting_aux_losses,
+    token_loss,
+)
 
 
-def masked(model: nn.Module, batch: MaskedBatch, state: State = None, follows: float = 1.0) -> Result:
-    """ℓ = Σ over picked t of -ln P(wₜ | the text with gaps)   [I1, X17],   and where rows are pairs  + follows · n · mean -ln P(B goes on from A),
-    n the number of picked tokens: the sum of the two means that BERT learns.
+@runtime_checkable
+class NextSentenceModel(Protocol):
+    """A model with a head that predicts whether the second segment continues the first."""
 
-    In use it also counts the picked tokens that the model guesses `right`, and of the `pairs` those it has `told` apart.
+    pooler: nn.Module | None
+    follows: nn.Module | None
+
+
+def masked(model: FeatureModel, batch: MaskedBatch, state: State = None, nsp_weight: float = 1.0) -> Result:
+    """ℓ = Σ over selected t of -ln P(wₜ | the masked text)   [I1, X17],   for pairs  + nsp_weight · n · mean -ln P(is_next),
+    where n is the number of selected tokens: the sum of the two means that BERT minimises.
+
+    In evaluation, `numbers` also has how many selected tokens the model predicts correctly (`correct`), and for how many of
+    the `pairs` it predicts correctly whether the second segment continues the first (`nsp_correct`).
     """
     with collecting_aux_losses(model) as losses:
         h, _ = model.features(batch.ids)
     loss, numbers = add_aux_losses(*token_loss(model, h, batch.targets, batch.mask, 0.0), losses, batch)
     if not model.training:
-        numbers["right"] = int((model.output(h[batch.mask]).argmax(-1) == batch.targets[batch.mask]).sum())
-    if batch.follows is not None:
-        require(
-            getattr(model, "pooler", None) is not None,
-            "pairs of segments need a model that tells them apart: say model.pooler=Pooler",
-        )
-        told = model.follows(model.pooler(h))  # (B, 2)
-        loss = loss + follows * batch.weight * F.cross_entropy(told.float(), batch.follows)
-        numbers["told"], numbers["pairs"] = int((told.argmax(-1) == batch.follows).sum()), len(told)
+        predicted = model.output(h[batch.mask]).argmax(-1)
+        numbers["correct"] = int((predicted == batch.targets[batch.mask]).sum())
+    if batch.is_next is not None:
+        if not isinstance(model, NextSentenceModel) or model.pooler is None or model.follows is None:
+            raise ValueError("data.pairs needs a model with a next-sentence head: set model.pooler=Pooler")
+        logits = model.follows(model.pooler(h))  # (B, 2)
+        loss = loss + nsp_weight * batch.num_targets * F.cross_entropy(logits.float(), batch.is_next)
+        numbers["nsp_correct"] = int((logits.argmax(-1) == batch.is_next).sum())
+        numbers["pairs"] = len(logits)
     return loss, numbers, None

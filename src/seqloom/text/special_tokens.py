@@ -18,15 +18,15 @@ PAIRS = ("BertProcessing", "RobertaProcessing")  # what says [CLS] and [SEP] wit
 
 
 class SpecialTokens(NamedTuple):
-    """The ids of one tokenizer. Each of `stops` ends a text; `before` and `after` are what its template puts around one. Where texts have no end
-    there are no stops, and `eos` is what they begin with."""
+    """The ids of one tokenizer. Each of `stop_ids` ends a text; `before` and `after` are what its template puts around one. Where texts have no end
+    there are no stop_ids, and `eos` is what they begin with."""
 
     pad: int | None = PAD
     unk: int | None = UNK
     bos: int | None = BOS
     eos: int = EOS
     mask: int | None = MASK
-    stops: tuple[int, ...] = (EOS,)
+    stop_ids: tuple[int, ...] = (EOS,)
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
@@ -34,10 +34,10 @@ class SpecialTokens(NamedTuple):
     def banned(self) -> tuple[int, ...]:
         """What no text should hold."""
         found = {one for one in (self.pad, self.unk, self.bos, self.mask) if one is not None}
-        return tuple(sorted(found - {self.eos, *self.stops}))
+        return tuple(sorted(found - {self.eos, *self.stop_ids}))
 
     @property
-    def opening(self) -> int:
+    def first_id(self) -> int:
         """What stands before the first token of a text."""
         return self.before[-1] if self.before else self.eos
 
@@ -68,7 +68,7 @@ def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
         else:
             sides[passed].extend(ids[piece["SpecialToken"]["id"]])
     return SpecialTokens(
-        **first, stops=ids.get(f"{PREFIX}eos", ()), before=tuple(sides[0]), after=tuple(sides[1])
+        **first, stop_ids=ids.get(f"{PREFIX}eos", ()), before=tuple(sides[0]), after=tuple(sides[1])
     )
 
 

@@ -72,12 +72,13 @@ def Characters(texts: Iterable[str]) -> Tokenizer:
 
 
 def Words(
-    texts: Iterable[str], size: int | None = None, lowercase: bool = False, also: str | None = None
+    texts: Iterable[str], size: int | None = None, lowercase: bool = False, extra_words: str | None = None
 ) -> Tokenizer:
     """Words between white space, for text that is already tokenised: the `size` most frequent, or all of them.
 
-    Learns from the first 100 million characters. A written `<unk>` is UNK; decoding joins words with one space. `also` is a file whose lines begin
-    with words to know besides, or a folder of word vectors: words that have a vector need not occur in the text.
+    Counts words in the first 100 million characters. A literal `<unk>` is UNK; decoding joins words with one space.
+    `extra_words` is a file whose lines begin with additional words, or a folder of word vectors: words that have a vector
+    need not occur in the text.
     """
     if size is not None:
         _check(size, len(SPECIALS) + 1, "the special tokens and one word")
@@ -87,8 +88,8 @@ def Words(
     words = sorted(counts, key=lambda word: (-counts[word], word))[
         : None if size is None else size - len(SPECIALS)
     ]
-    if also is not None:
-        place = Path(also) / "words.txt" if Path(also).is_dir() else Path(also)
+    if extra_words is not None:
+        place = Path(extra_words) / "words.txt" if Path(extra_words).is_dir() else Path(extra_words)
         more = (line.split(maxsplit=1)[0] for line in lines(place) if line.strip())
         words = list(dict.fromkeys([*words, *(normalizer.normalize_str(word) for word in more)]))
     known = dict.fromkeys([*SPECIALS, *words])
@@ -197,7 +198,7 @@ def signature(tokenizer: Tokenizer) -> str:
 def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
     """The text of `ids`, without special tokens."""
     known = special_tokens(tokenizer)
-    hidden = {*known.banned, *known.stops}
+    hidden = {*known.banned, *known.stop_ids}
     if known == SpecialTokens():  # a foreign tokenizer that does not say what its ids are hides none of them
         hidden = {index for index in hidden if tokenizer.id_to_token(index) == SPECIALS[index]}
     numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)

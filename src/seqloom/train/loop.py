@@ -221,11 +221,11 @@ class TrainLoop:
     def advance(self, module: nn.Module, stream: Iterator[tuple[Batch, Cursor]], signal: int) -> int:
         """One step: gradients of the mean over every counted token of all micro-batches and ranks, clipped, then the optimiser."""
         micro = [next(stream) for _ in range(self.options.accumulate)]
-        weight, stop = distributed.all_sum(self.world, sum(batch.weight for batch, _ in micro), signal)
+        weight, stop = distributed.all_sum(self.world, sum(batch.num_targets for batch, _ in micro), signal)
         loss = 0.0
         for number, (batch, cursor) in enumerate(micro):
             last = number == len(micro) - 1
-            self.state, self.cursor = detach(self.state) if batch.carry else None, cursor
+            self.state, self.cursor = detach(self.state) if batch.carry_state else None, cursor
             with nullcontext() if last or self.world.size == 1 else module.no_sync():
                 with (
                     torch.autocast(self.parameters[0].device.type, torch.bfloat16)
@@ -274,7 +274,7 @@ class TrainLoop:
             )
 
     def held_out(self) -> Iterator[Batch]:
-        return islice(self.job.valid.once(self.world.rank, self.world.size), self.options.eval_batches)
+        return islice(self.job.valid.sequential(self.world.rank, self.world.size), self.options.eval_batches)
 
     def validate(self) -> None:
         total, count = total_nll(self.job.model, self.job.objective, self.held_out())
@@ -396,13 +396,13 @@ class TrainLoop:
             optimizer.zero_grad(set_to_none=True)
 
         held = budget.activation_bytes(forward)
-        flops = budget.flops(lambda: forward().backward()) / max(batches[0].weight, 1)
+        flops = budget.flops(lambda: forward().backward()) / max(batches[0].num_targets, 1)
         each = budget.seconds_per_step(step, *self.probe())
         look = budget.seconds_per_step(
             lambda _: total_nll(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5
         )
         look *= sum(1 for _ in self.held_out())
-        weight = options.accumulate * sum(batch.weight for batch in batches)
+        weight = options.accumulate * sum(batch.num_targets for batch in batches)
         each, look, flops, weight = distributed.all_sum(
             self.world, each, look, flops, weight
         )  # all processes find the same steps

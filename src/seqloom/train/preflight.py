@@ -34,10 +34,10 @@ def check_recipe(recipe: Config) -> dict[str, Any]:
         "training tokens": len(ready.train.fields[-1].tokens),
         "held-out tokens": len(ready.valid.fields[-1].tokens),
         "first batch": " × ".join(map(str, batch.ids.shape)),
-        "first loss": round(float(loss.detach()) / max(batch.weight, 1), 4),
+        "first loss": round(float(loss.detach()) / max(batch.num_targets, 1), 4),
         "MFLOP a token": round(
             budget.flops(lambda: recipe.objective(ready.model, batch, None)[0].backward())
-            / batch.weight
+            / batch.num_targets
             / 1e6,
             2,
         ),
