@@ -44,7 +44,9 @@ class Pairs(Buckets):
         targets, mask = pad([record[1] for record in records])
         bos_id = self.store.specials.bos
         if bos_id is None:
-            raise ValueError("the tokenizer has no <bos>, with which a translation begins: use another tokenizer")
+            raise ValueError(
+                "the tokenizer has no <bos>, with which a translation begins: use another tokenizer"
+            )
         bos = torch.full((len(records), 1), bos_id)
         ids = torch.cat([bos, targets[:, :-1]], 1)
         return PairBatch(source, source_mask, ids, targets, mask & counted)
