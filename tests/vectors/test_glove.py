@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqloom.kernels import glove as glove_kernels
 from seqloom.kernels.glove import adagrad_tile, shuffle
 from seqloom.vectors import glove
 from seqloom.vectors.counts import Cooccurrences, cooccurrences
@@ -137,7 +138,9 @@ def test_every_cell_once_in_an_iteration(size: int, monkeypatch: pytest.MonkeyPa
     matrix = np.random.default_rng(size).poisson(1.0, (size, size)) + np.eye(size)
     seen = []
     monkeypatch.setattr(
-        glove, "adagrad_tile", lambda ids, numbers, *rest: seen.append((ids.copy(), numbers.copy())) or 0.0
+        glove_kernels,
+        "adagrad_tile",
+        lambda ids, numbers, *rest: seen.append((ids.copy(), numbers.copy())) or 0.0,
     )
     glove.train(cells(matrix), dim=2, iterations=2, x_max=2.0, memory=3000)
     blocks = glove._blocks(size, 16, np.count_nonzero(matrix), 3000)
@@ -165,7 +168,9 @@ def test_shuffles_are_fair():
 
 def test_iterations_see_other_orders(monkeypatch: pytest.MonkeyPatch):
     orders = []
-    monkeypatch.setattr(glove, "adagrad_tile", lambda ids, *rest: orders.append(ids[:, :2].tolist()) or 0.0)
+    monkeypatch.setattr(
+        glove_kernels, "adagrad_tile", lambda ids, *rest: orders.append(ids[:, :2].tolist()) or 0.0
+    )
     glove.train(text(), dim=2, iterations=2, threads=1)
     half = len(orders) // 2
     first, second = (
