@@ -48,7 +48,7 @@ def found(made: torch.nn.Module, seed: int) -> tuple[float, float, dict[int, flo
     """ln P of what exact, greedy and each beam find for one source."""
     source = torch.randint(5, VOCABULARY, (1, 4), generator=torch.Generator().manual_seed(seed))
     with torch.inference_mode():
-        opened = made.prompt(source, torch.ones_like(source, dtype=torch.bool), 2)
+        opened = made.prepare_prompt(source, torch.ones_like(source, dtype=torch.bool), 2)
     best = exact_search(made, *opened, length=LENGTH, calls=CALLS)
     [greedy] = generate_batch(made, *opened, length=LENGTH)
     beams = {

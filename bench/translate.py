@@ -75,7 +75,7 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
 
         def one(rows: list[list[int]]) -> list[list[int]]:
             with torch.inference_mode():
-                ids, state, mask = model.prompt(*padded(rows), PAD)
+                ids, state, mask = model.prepare_prompt(*padded(rows), PAD)
             return [
                 found[0].ids
                 for found in beam_search(

@@ -47,7 +47,7 @@ def made(name, seed=0):
 
 def opened(model, rows=slice(None)):
     with torch.inference_mode():
-        return model.prompt(SOURCES[rows], REAL[rows], 1)
+        return model.prepare_prompt(SOURCES[rows], REAL[rows], 1)
 
 
 @torch.no_grad()
@@ -55,7 +55,7 @@ def log_p(model, row, text):
     """ln P of every next token in double precision, the equations as they stand, the whole text read at once."""
     source = SOURCES[row : row + 1, : int(REAL[row].sum())]
     with plain():
-        ids, state, _ = model.prompt(source, None, 1)
+        ids, state, _ = model.prepare_prompt(source, None, 1)
         logits, _ = model(torch.cat([ids, torch.tensor([text], dtype=torch.int64).reshape(1, -1)], 1), state)
     return logits[0, -1].log_softmax(-1).tolist()
 
@@ -108,7 +108,7 @@ def test_a_batch_of_unequal_prompts_is_each_alone(name, kind):
             alone_rows = slice(row, row + 1)
             count = int(REAL[row].sum())
             with torch.inference_mode():
-                prompt = model.prompt(SOURCES[alone_rows, :count], None, 1)
+                prompt = model.prepare_prompt(SOURCES[alone_rows, :count], None, 1)
             [alone] = generate_batch(
                 model, *prompt, pick=pick, length=12, stop=(STOP,), ban=BAN, seed=[7 + row]
             )
@@ -117,7 +117,7 @@ def test_a_batch_of_unequal_prompts_is_each_alone(name, kind):
     beams = beam_search(model, *opened(model), width=4, length=8, nbest=4)
     for row in range(3):
         with torch.inference_mode():
-            prompt = model.prompt(SOURCES[row : row + 1, : int(REAL[row].sum())], None, 1)
+            prompt = model.prepare_prompt(SOURCES[row : row + 1, : int(REAL[row].sum())], None, 1)
         [alone] = beam_search(model, *prompt, width=4, length=8, nbest=4)
         assert [one.score for one in alone] == pytest.approx([one.score for one in beams[row]], abs=1e-3)
 

@@ -33,14 +33,14 @@ class Scripted:
     def __init__(self, size: int, word: Callable[[int], int], order: Callable[[int], list[int]]):
         self.size, self.word, self.order = size, word, order
 
-    def prompt(self, ids, mask, first):
+    def prepare_prompt(self, ids, mask, first):
         return (
             torch.full((len(ids), 1), first),
             (ids, mask.sum(1), torch.zeros(len(ids), dtype=torch.long)),
             None,
         )
 
-    def look(self, ids, state, mask=None):
+    def features_with_attention(self, ids, state, mask=None):
         source, lengths, seen = state
         logits = torch.full((*ids.shape, self.size), -20.0)
         alpha = torch.zeros(len(ids), 1, ids.shape[1], source.shape[1])
@@ -54,7 +54,7 @@ class Scripted:
         return logits, alpha, (source, lengths, seen + ids.shape[1])
 
     def features(self, ids, state, mask=None):
-        logits, _, state = self.look(ids, state, mask)
+        logits, _, state = self.features_with_attention(ids, state, mask)
         return logits, state
 
     def output(self, h):

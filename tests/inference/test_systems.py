@@ -67,7 +67,7 @@ def opened(model, rows=slice(None)):
     real = REAL[rows]
     longest = int(real.sum(1).max())
     with torch.inference_mode():
-        return model.prompt(SOURCES[rows, :longest], real[:, :longest], BOS)
+        return model.prepare_prompt(SOURCES[rows, :longest], real[:, :longest], BOS)
 
 
 def texts(found):
@@ -157,7 +157,7 @@ def literal(model, row: int, target: list[int], weight: float) -> float:
     sums = [0.0] * size
     for token in [BOS, *target[:-1]]:
         with torch.inference_mode():
-            _, weights, state = model.look(torch.tensor([[token]]), state)
+            _, weights, state = model.features_with_attention(torch.tensor([[token]]), state)
         assert torch.allclose(weights.sum(-1), torch.ones((), dtype=torch.float64))
         for j in range(size):
             sums[j] += (
@@ -170,7 +170,7 @@ def test_looking_changes_no_feature_and_names_every_source_token(seeing):
     ids = torch.tensor([[2, 5, 9, 7]] * 4)
     _, state, _ = opened(seeing)
     with torch.inference_mode():
-        h, weights, _ = seeing.look(ids, state)
+        h, weights, _ = seeing.features_with_attention(ids, state)
         torch.testing.assert_close(h, seeing.features(ids, state)[0])
     torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3], dtype=torch.float64))
     assert not weights.masked_select(~REAL[:, None, None].expand_as(weights)).any()
@@ -213,7 +213,7 @@ def test_weights_of_a_given_text_are_those_of_its_steps(seeing):
         _, after, _ = opened(seeing, [row])
         for t, token in enumerate([BOS, *text[:-1]][: len(text)]):
             with torch.inference_mode():
-                _, alpha, after = seeing.look(torch.tensor([[token]]), after)
+                _, alpha, after = seeing.features_with_attention(torch.tensor([[token]]), after)
             torch.testing.assert_close(weights[t, : alpha.shape[-1]], alpha.mean(1)[0, 0])
 
 

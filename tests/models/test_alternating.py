@@ -154,7 +154,7 @@ def test_translators_search_as_they_are_forced(name: str):
     source = torch.tensor([[5, 6, 7, 4, 3], [4, 3, 0, 0, 0]])
     mask = source != 0
     with torch.inference_mode():
-        prompt, state, _ = model.prompt(source, mask, 2)
+        prompt, state, _ = model.prepare_prompt(source, mask, 2)
     for row, found in enumerate(
         beam_search(model, prompt, state, width=4, length=8, stop=(3,), nbest=4, penalty=0.0)
     ):

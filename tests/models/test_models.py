@@ -241,6 +241,6 @@ def test_a_translator_begins_with_its_source_read():
     """Generation starts from the first token it is given and a state that holds the memory."""
     for decoder in (small, partial(AttentiveRNN, dim=8)):
         model = Seq2Seq(9, 9, 8, encoder, decoder)
-        ids, state, mask = model.prompt(torch.tensor([[5, 6, 3]]), None, 2)
+        ids, state, mask = model.prepare_prompt(torch.tensor([[5, 6, 3]]), None, 2)
         assert ids.tolist() == [[2]] and mask is None
         assert model(ids, state)[0].shape == (1, 1, 9)

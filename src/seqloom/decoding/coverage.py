@@ -1,4 +1,4 @@
-"""What a text looks at in its source: the coverage that a beam rewards, and the weights behind a given text. For models with a `look`:
+"""What a text looks at in its source: the coverage that a beam rewards, and the weights behind a given text. For models with `features_with_attention`:
 features, weights over the source (B, heads, T, S) or None, state."""
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def features_with_mean_attention(
     model: Any, ids: Tensor, state: State, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor, State]:
     """Features, α (B, T, S) averaged over heads, and the state."""
-    h, weights, state = model.look(ids, state, mask) if hasattr(model, "look") else (None, None, None)
+    h, weights, state = (
+        model.features_with_attention(ids, state, mask)
+        if hasattr(model, "features_with_attention")
+        else (None, None, None)
+    )
     if weights is None:
         raise ValueError(
             "the model has no attention over its source to read: use one that attends, such as rnnsearch, gnmt or transformer"
@@ -75,7 +79,7 @@ def features_with_mean_attention(
 def forced_attention(model: Any, first: Tensor, texts: Sequence[Sequence[int]], state: State) -> list[Tensor]:
     """α over the source behind each token of each row's text, (len(text), S): what the model looked at when it wrote it.
 
-    `first` (B, 1) and `state` open the generation, as `model.prompt` gives them. One call for all rows.
+    `first` (B, 1) and `state` open the generation, as `model.prepare_prompt` gives them. One call for all rows.
     """
     longest = max((len(text) for text in texts), default=0)
     if not longest:

@@ -28,9 +28,11 @@ class Ensemble:
             raise ValueError("an ensemble of language models and translators: give models of one task")
         self.widths: list[int] = []
 
-    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]:
+    def prepare_prompt(
+        self, ids: Tensor, mask: Tensor | None, first: int
+    ) -> tuple[Tensor, State, Tensor | None]:
         """What generation begins with: each member reads the prompt."""
-        begun = [one.prompt(ids, mask, first) for one in self.members]
+        begun = [one.prepare_prompt(ids, mask, first) for one in self.members]
         return begun[0][0], tuple(state for _, state, _ in begun), begun[0][2]
 
     def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
@@ -38,11 +40,14 @@ class Ensemble:
         results = [one.features(ids, before, mask) for one, before in zip(self.members, states, strict=True)]
         return self.joined([h for h, _ in results]), tuple(after for _, after in results)
 
-    def look(
+    def features_with_attention(
         self, ids: Tensor, state: State, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, State]:
         """As `features`, and the weights over the source of the members that have any, each the mean of its heads: (B, members, T, S)."""
-        results = [one.look(ids, before, mask) for one, before in zip(self.members, state, strict=True)]
+        results = [
+            one.features_with_attention(ids, before, mask)
+            for one, before in zip(self.members, state, strict=True)
+        ]
         weights = [alpha.mean(1) for _, alpha, _ in results if alpha is not None]
         return (
             self.joined([h for h, _, _ in results]),

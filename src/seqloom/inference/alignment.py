@@ -131,7 +131,9 @@ def align_segments(
             rows.append(order.pop())
         longest = int(lengths[rows[0]])
         with torch.inference_mode():
-            first, state, _ = run.model.prompt(ids[rows, :longest], mask[rows, :longest], run.specials.bos)
+            first, state, _ = run.model.prepare_prompt(
+                ids[rows, :longest], mask[rows, :longest], run.specials.bos
+            )
         for row, alpha in zip(
             rows, forced_attention(run.model, first, [targets[row] for row in rows], state), strict=True
         ):

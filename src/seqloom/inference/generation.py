@@ -87,7 +87,7 @@ def generate(
     makes what was said less likely; a text ends before the first of the strings `stop`; neither is for beams. The same `seed`
     gives a text the same samples, alone or beside any others.
     """
-    if not hasattr(run.model, "prompt"):
+    if not hasattr(run.model, "prepare_prompt"):
         raise ValueError(
             f"{run.folder}: a {type(run.model).__name__} writes no text; use a language model or a translator"
         )
@@ -123,7 +123,7 @@ def generate(
             Detokenizer(run, texts[row // samples], prompt) for row, prompt in zip(rows, known, strict=True)
         ]
         with torch.inference_mode():
-            prompt, state, real = run.model.prompt(
+            prompt, state, real = run.model.prepare_prompt(
                 ids[rows, :longest], mask[rows, :longest], run.specials.bos
             )
         if search:

@@ -17,7 +17,7 @@ def explain_translation(
     ids, mask = run.encode([text], begin=run.model.continues)
     asked = run.tokenizer.encode(wanted, add_special_tokens=False).ids
     with torch.inference_mode():
-        prompt, state, real = run.model.prompt(ids, mask, run.specials.bos)
+        prompt, state, real = run.model.prepare_prompt(ids, mask, run.specials.bos)
     end, length = run.specials.eos, max(200, len(asked) + 1)
     found = explain_search(
         run.model,

@@ -43,7 +43,9 @@ class BiLanguageModel(nn.Module):
         """The state of the direction that reads ahead, before the first token."""
         return self.stack.start(batch)[0]
 
-    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]:
+    def prepare_prompt(
+        self, ids: Tensor, mask: Tensor | None, first: int
+    ) -> tuple[Tensor, State, Tensor | None]:
         """What generation begins with: the ids to read, the state before them, their mask."""
         return ids, None, mask
 

@@ -44,7 +44,9 @@ class LanguageModel(nn.Module):
         """The state before the first token."""
         return self.stack.start(batch)
 
-    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]:
+    def prepare_prompt(
+        self, ids: Tensor, mask: Tensor | None, first: int
+    ) -> tuple[Tensor, State, Tensor | None]:
         """What generation begins with: the ids to read, the state before them, their mask."""
         return ids, None, mask
 

@@ -60,7 +60,9 @@ class Seq2Seq(nn.Module):
         values, _ = self.encoder(self.dropout(self.source_embedding(source)), None, mask)
         return self.decoder.start(len(source), Memory(values, mask))
 
-    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]:
+    def prepare_prompt(
+        self, ids: Tensor, mask: Tensor | None, first: int
+    ) -> tuple[Tensor, State, Tensor | None]:
         """What generation begins with: the token `first`, and the state once the source `ids` are read."""
         return torch.full((len(ids), 1), first, device=ids.device), self.start(ids, mask), None
 
@@ -69,7 +71,7 @@ class Seq2Seq(nn.Module):
         h, state = self.decoder(self.dropout(self.embedding(ids)), state, mask)
         return self.dropout(h if self.back is None else self.back(h)), state
 
-    def look(
+    def features_with_attention(
         self, ids: Tensor, state: State, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, State]:
         """As `features`, and the weights over the source of every head of every layer that looks at it, (B, heads, T, S) [F14]; None where

@@ -19,7 +19,9 @@ class SamplingModel(TranslationModel, Protocol):
 
     context: int | None
 
-    def prompt(self, ids: Tensor, mask: Tensor | None, first: int) -> tuple[Tensor, State, Tensor | None]: ...
+    def prepare_prompt(
+        self, ids: Tensor, mask: Tensor | None, first: int
+    ) -> tuple[Tensor, State, Tensor | None]: ...
 
     def train(self) -> object: ...
 
@@ -63,7 +65,7 @@ def sample_texts(
 ) -> tuple[list[list[int]], list[float]]:
     """Samples a text for each of the rows, with its <eos>, and returns it with its reward against the row's target."""
     model.eval()
-    first, start, _ = model.prompt(batch.source[rows], batch.source_mask[rows], int(batch.ids[0, 0]))
+    first, start, _ = model.prepare_prompt(batch.source[rows], batch.source_mask[rows], int(batch.ids[0, 0]))
     # The seed comes from the run's own generator, so that a resumed run samples the same texts.
     seed = int(torch.randint(2**62, ()))
     max_tokens = int(batch.mask.sum(1).max()) * 3 // 2 + 4
