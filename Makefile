@@ -1,18 +1,24 @@
-# Two commands do everything: make demo, make test.
+# make demo: a first run. make test: what a change must pass. CONTRIBUTING.md explains the others.
 PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint bench promises test-kill test-big clean
+.PHONY: demo test lint style types bench promises test-kill test-big clean
 
 demo: .venv/installed
 	$(BIN)/seqloom demo
 
-test: .venv/installed-test lint
+test: .venv/installed-test style
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
-lint: .venv/installed-test
+lint: style types
+
+style: .venv/installed-test
 	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+
+types: .venv/installed-test
+	$(BIN)/mypy
 
 promises: .venv/installed-test
 	cd tests && ../$(BIN)/python -m support.promises

@@ -20,7 +20,7 @@ def transformers(model: nn.Module, **said: object) -> nn.Module:
 
     library.logging.set_verbosity_error()
     family, settings = family_of(model)
-    own, entries = named_weights(model), family.entries(model, family.prefix)
+    own, entries = named_weights(model), family.mappings(model, family.prefix)
     kind = getattr(library, settings["architectures"][0])
     peer = kind(kind.config_class(**{**settings, **said}))
     _, unexpected = peer.load_state_dict(

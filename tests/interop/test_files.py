@@ -109,11 +109,11 @@ def test_an_output_of_its_own(tmp_path):
         (lambda data: data[:20], "too few"),
         (
             lambda data: struct.pack("<7i", 2**30, 2**30, 2**30, 1, 1, 2**30, 1) + data[28:],
-            "those of no model",
+            "no model has the sizes",
         ),
-        (lambda data: struct.pack("<7i", 0, 12, 2, 2, 1, 20, 16) + data[28:], "those of no model"),
+        (lambda data: struct.pack("<7i", 0, 12, 2, 2, 1, 20, 16) + data[28:], "no model has the sizes"),
         (lambda data: struct.pack("<7i", 2**19, 2**19, 2**19, 2, 1, 2**19, 2**19) + data[28:], "cut short"),
-        (lambda data: b"24ka" + data[4:], "later format"),
+        (lambda data: b"24ka" + data[4:], "later version"),
         (lambda data: data[:28] + struct.pack("<f", float("nan")) + data[32:], "NaN"),
     ],
 )
@@ -331,18 +331,18 @@ def test_nanogpt_needs_its_tokenizer(tmp_path):
         (lambda path: [1, 2], "no model_args"),
         (
             lambda path: {"model_args": {"n_layer": 10**9, "n_embd": 16, "n_head": 2}, "model": {}},
-            "more than its 0 tensors",
+            "its 0 tensors are too few",
         ),
         (lambda path: {"model_args": {"n_layer": float("nan"), "n_embd": 16}, "model": {}}, "n_layer is nan"),
         (
             lambda path: {"model_args": {}, "model": {"a": torch.zeros(3, dtype=torch.int64)}},
-            "is no matrix of real numbers",
+            "is not a matrix of floats",
         ),
         (
             lambda path: {"model_args": {}, "model": {"a": torch.zeros(3), "transformer.a": torch.zeros(3)}},
-            "a stands there twice",
+            "a is in it twice",
         ),
-        (lambda path: {"model_args": {(1, 2): 3}, "model": {}}, "what has no name"),
+        (lambda path: {"model_args": {(1, 2): 3}, "model": {}}, "neither a string nor an integer"),
     ],
 )
 def test_a_hostile_torch_file_runs_nothing(tmp_path, value, sentence):
@@ -398,7 +398,7 @@ def test_nanogpt_with_an_output_of_its_own_is_refused(tmp_path):
 def test_a_bare_pickle_is_not_opened(tmp_path):
     nano(tmp_path / "good.pt")
     torch.save({"model": Trap(tmp_path / "ran")}, tmp_path / "ckpt.pt", _use_new_zipfile_serialization=False)
-    with pytest.raises(ValueError, match="not a checkpoint of torch in its zip form"):
+    with pytest.raises(ValueError, match="not a checkpoint of torch in its zip format"):
         import_checkpoint(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
     assert not (tmp_path / "ran").exists()
 

@@ -72,10 +72,10 @@ def change(path: Path, **values) -> None:
         ({"n_embd": 0}, "n_embd is 0"),
         ({"n_embd": "64"}, "n_embd is 64"),
         ({"n_embd": True}, "n_embd is True"),
-        ({"n_embd": 2**30, "n_inner": 2**30}, "has shape and place"),
+        ({"n_embd": 2**30, "n_inner": 2**30}, "too large for any tensor"),
         ({"n_embd": 2**14, "n_inner": 2**14}, "has shape"),
         ({"n_embd": 33}, "cannot be divided"),
-        ({"n_layer": 2**30}, "layers are more than"),
+        ({"n_layer": 2**30}, "tensors are too few for"),
         ({"n_layer": 1}, "has no place"),
         ({"n_layer": 3}, "is missing"),
         ({"vocab_size": 41}, "has shape"),
@@ -87,9 +87,9 @@ def change(path: Path, **values) -> None:
         ({"quantization_config": {"bits": 4}}, "quantised"),
         ({"eos_token_id": "<script>"}, "a token's id is expected"),
         ({"layer_norm_epsilon": 10**400}, "layer_norm_epsilon is 1000"),
-        ({"n_layer": 9}, "9 layers are more than"),
+        ({"n_layer": 9}, "too few for 9 layers"),
         ({"is_causal": False}, "only true can be read"),
-        ({"num_attention_heads": 2}, "num_attention_heads is 2 and n_head, which means the same, 4"),
+        ({"num_attention_heads": 2}, "num_attention_heads is 2, but n_head, which means the same, is 4"),
     ],
 )
 def test_a_crafted_config(copy, tmp_path, capfd, values, sentence):
@@ -108,7 +108,7 @@ def test_a_crafted_config(copy, tmp_path, capfd, values, sentence):
         ('{"a": ' * 100_000, "nested too deep"),
         (" " * (17 << 20), "too many, at most 16,777,216 are read"),
         (b"\xff\xfe\x00", "not valid JSON"),
-        ('{"model_type": "gpt2", "model_type": "llama"}', "'model_type' stands in it twice"),
+        ('{"model_type": "gpt2", "model_type": "llama"}', "'model_type' is in it twice"),
         ('{"n_embd": ' + "1" * 5000 + "}", "not valid JSON"),
     ],
 )
@@ -138,12 +138,12 @@ def header(data: dict) -> bytes:
 @pytest.mark.parametrize(
     "spoil, sentence",
     [
-        (lambda data, trap: data[: len(data) // 2], "not a whole safetensors file"),
-        (lambda data, trap: data[:5], "not a whole safetensors file"),
-        (lambda data, trap: b"", "not a whole safetensors file"),
-        (lambda data, trap: struct.pack("<Q", 2**63) + data[8:], "not a whole safetensors file"),
-        (lambda data, trap: struct.pack("<Q", 200 << 20) + b" " * 100, "not a whole safetensors file"),
-        (lambda data, trap: pickle.dumps(trap), "not a whole safetensors file"),
+        (lambda data, trap: data[: len(data) // 2], "not an intact safetensors file"),
+        (lambda data, trap: data[:5], "not an intact safetensors file"),
+        (lambda data, trap: b"", "not an intact safetensors file"),
+        (lambda data, trap: struct.pack("<Q", 2**63) + data[8:], "not an intact safetensors file"),
+        (lambda data, trap: struct.pack("<Q", 200 << 20) + b" " * 100, "not an intact safetensors file"),
+        (lambda data, trap: pickle.dumps(trap), "not an intact safetensors file"),
         (
             lambda data, trap: (
                 header({"wte.weight": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 4]}})
@@ -259,7 +259,7 @@ def test_two_shards_with_the_same_tensor(copy, tmp_path, capfd):
     names = list(load_file(folder / "a.safetensors"))
     named = {**dict.fromkeys(names, "a.safetensors"), names[0]: "b.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": named}))
-    assert "stands in a.safetensors too" in refused(folder, tmp_path, capfd)
+    assert "is in a.safetensors too" in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize(

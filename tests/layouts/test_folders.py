@@ -185,7 +185,7 @@ def test_weights_of_another_model_are_one_line(tmp_path, lines, capsys):
     for change, sentence in (
         (("layers: 2", "layers: 3"), "the tensor h.2.ln_1.weight is missing"),
         (("layers: 2", "layers: 1"), "h.1.attn.c_attn.bias has no place"),
-        (("heads: 2", "heads: 2\n    order: post"), "its norms stand after the parts"),
+        (("heads: 2", "heads: 2\n    order: post"), "its norms come after the sublayers"),
     ):
         (run.folder / "config.yaml").write_text(tree.replace(*change), "utf-8")
         assert tree.count(change[0]) == 1

@@ -1,6 +1,7 @@
-"""A GRU encoder-decoder from letters to phonemes, as arrays of numpy: one layer each way, torch's gates, nothing pickled.
+"""Reads a GRU encoder-decoder from letters to phonemes, stored as numpy arrays: one layer each, torch's gate order.
 
-Letters and phonemes stand in one table of ours, letters small and phonemes in capitals, so a letter is never written and a phoneme never read.
+Letters (lower case) and phonemes (capitals) share one vocabulary of ours: the source table has no rows for phonemes
+and the output none for letters. Pickled arrays are not read.
 """
 
 from __future__ import annotations
@@ -21,65 +22,51 @@ from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIALS, UNK
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOWELS = ["AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW"]
-CONSONANTS = [
-    "B",
-    "CH",
-    "D",
-    "DH",
-    "F",
-    "G",
-    "HH",
-    "JH",
-    "K",
-    "L",
-    "M",
-    "N",
-    "NG",
-    "P",
-    "R",
-    "S",
-    "SH",
-    "T",
-    "TH",
-    "V",
-    "W",
-    "Y",
-    "Z",
-    "ZH",
-]
-PHONEMES = sorted(
-    [*(f"{vowel}{stress}" for vowel in VOWELS for stress in "012"), "UW", *CONSONANTS]
-)  # the dictionary has one UW without stress
-SOURCE = {PAD: 0, UNK: 1, EOS: 2}  # our id → row of its letters
-TARGET = {PAD: 0, UNK: 1, BOS: 2, EOS: 3}
+CONSONANTS = ["B", "CH", "D", "DH", "F", "G", "HH", "JH", "K", "L", "M", "N", "NG", "P", "R", "S", "SH", "T", "TH", "V", "W", "Y", "Z", "ZH"]
+STRESSED = [f"{vowel}{stress}" for vowel in VOWELS for stress in "012"]
+PHONEMES = sorted([*STRESSED, "UW", *CONSONANTS])  # the dictionary has one UW without stress
+SOURCE_ROWS = {PAD: 0, UNK: 1, EOS: 2}  # our id → row of the file's letter table
+TARGET_ROWS = {PAD: 0, UNK: 1, BOS: 2, EOS: 3}  # our id → row of the file's phoneme table
 KEYS = ("emb", "w_ih", "w_hh", "b_ih", "b_hh")
-MOST = 1 << 30  # bytes
-IMPOSSIBLE_LOGIT = -1e9  # the logit of what the model has no row for
+MAX_BYTES = 1 << 30
+# what zipfile and numpy raise for damaged files
+DAMAGE = (
+    OSError,
+    ValueError,
+    KeyError,
+    EOFError,
+    MemoryError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+IMPOSSIBLE_LOGIT = -1e9  # the logit of a token for which the file has no row
 
 
 def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
-    """The checkpoint at `path`, whose tokenizer is fixed."""
+    """Reads the checkpoint at `path`; its tokenizer is fixed."""
     if tokenizer is not None:
         raise ValueError(
-            f"{path}: a checkpoint of letters and phonemes has its own tokenizer; leave --tokenizer out"
+            f"{path}: a checkpoint of letters to phonemes has its own tokenizer; drop --tokenizer"
         )
     arrays = load(path)
     dim = arrays["enc_w_hh"].shape[-1] if arrays["enc_w_hh"].ndim == 2 else 0
-    size = arrays["enc_emb"].shape[-1] if arrays["enc_emb"].ndim == 2 else 0
-    letters, phonemes = len(LETTERS) + 3, len(PHONEMES) + 4
-    wanted = {"fc_w": (phonemes, dim), "fc_b": (phonemes,)}
-    for side, rows in (("enc", letters), ("dec", phonemes)):
-        shapes = ((rows, size), (3 * dim, size), (3 * dim, dim), (3 * dim,), (3 * dim,))
-        wanted |= {f"{side}_{key}": shape for key, shape in zip(KEYS, shapes, strict=True)}
-    for name, shape in wanted.items():
+    embedding_dim = arrays["enc_emb"].shape[-1] if arrays["enc_emb"].ndim == 2 else 0
+    letter_rows = len(LETTERS) + len(SOURCE_ROWS)
+    phoneme_rows = len(PHONEMES) + len(TARGET_ROWS)
+    expected: dict[str, tuple[int, ...]] = {"fc_w": (phoneme_rows, dim), "fc_b": (phoneme_rows,)}
+    for side, rows in (("enc", letter_rows), ("dec", phoneme_rows)):
+        shapes = ((rows, embedding_dim), (3 * dim, embedding_dim), (3 * dim, dim), (3 * dim,), (3 * dim,))
+        expected |= {f"{side}_{key}": shape for key, shape in zip(KEYS, shapes, strict=True)}
+    for name, shape in expected.items():
         if arrays[name].shape != shape or not dim:
             raise ValueError(
-                f"{path}: {name} has shape {arrays[name].shape} where {shape} is expected; this is another model"
+                f"{path}: {name} has shape {arrays[name].shape} but {shape} is expected; this is another model"
             )
     cell = {"type": "GRU"}
     tree = {
         "type": "Seq2Seq",
-        "dim": size,
+        "dim": embedding_dim,
         "shared": False,
         "tied": False,
         "encoder": {"type": "RNN", "dim": dim, "cell": cell},
@@ -91,76 +78,68 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
 
 
 def load(path: Path) -> dict[str, np.ndarray]:
-    """The arrays by name; only numbers, and none too large."""
+    """The arrays by name; finite floats only, of limited size."""
     names = [f"{side}_{key}" for side in ("enc", "dec") for key in KEYS] + ["fc_w", "fc_b"]
     try:
         with zipfile.ZipFile(path) as packed:
-            if sum(one.file_size for one in packed.infolist()) > MOST:
+            if sum(entry.file_size for entry in packed.infolist()) > MAX_BYTES:
                 raise ValueError("its arrays are too large")
         with np.load(path, allow_pickle=False) as opened:
             if missing := [name for name in names if name not in opened.files]:
                 raise ValueError(f"it has no {missing[0]}")
-            found = {name: opened[name] for name in names}
-        for name, array in found.items():
+            arrays = {name: opened[name] for name in names}
+        for name, array in arrays.items():
             if array.dtype.kind != "f" or not (np.abs(array) < np.finfo(np.float32).max).all():
-                raise ValueError(f"{name} holds more than finite numbers")
-        return found
-    except (
-        OSError,
-        ValueError,
-        KeyError,
-        EOFError,
-        MemoryError,
-        RuntimeError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
+                raise ValueError(f"{name} does not hold finite numbers only")
+        return arrays
+    except DAMAGE as error:
         raise ValueError(
-            f"{path}: not a checkpoint of letters to phonemes ({str(error)[:120]}); nothing else is read from .npz files"
+            f"{path}: not a checkpoint of letters to phonemes ({str(error)[:120]}); "
+            "nothing else is read from .npz files"
         ) from None
 
 
 def build_tokenizer(path: Path) -> Tokenizer:
-    """Letters and phonemes as words of one vocabulary; decoding puts spaces between."""
+    """A tokenizer whose words are letters and phonemes; decoding puts spaces between them."""
     words = [*SPECIALS, *LETTERS, *PHONEMES]
-    made = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token="<unk>"))
-    made.pre_tokenizer = pre_tokenizers.Sequence(
+    vocab = {word: index for index, word in enumerate(words)}
+    tokenizer = Tokenizer(models.WordLevel(vocab, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Split(Regex(r"[A-Z]+[0-2]?|."), "isolated")]
     )
-    return tokenizers.parse(json.dumps(json.loads(made.to_str())), path)
+    return tokenizers.parse(json.dumps(json.loads(tokenizer.to_str())), path)
 
 
 def weights(arrays: dict[str, np.ndarray], model: nn.Module) -> dict[str, Tensor]:
-    """Their rows in our places, and the two biases of a gate as one."""
-    given = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
-    first = len(SPECIALS)
-    rows = {
-        "enc": SOURCE | {first + index: 3 + index for index in range(len(LETTERS))},
-        "dec": TARGET | {first + len(LETTERS) + index: 4 + index for index in range(len(PHONEMES))},
-    }
-    total = first + len(LETTERS) + len(PHONEMES)
+    """Our weights: the file's rows at our ids, and the two biases of a gate added into one."""
+    tensors = {name: torch.from_numpy(array.astype(np.float32)) for name, array in arrays.items()}
+    first_letter = len(SPECIALS)
+    first_phoneme = first_letter + len(LETTERS)
+    vocabulary = first_phoneme + len(PHONEMES)
+    letter_rows = {first_letter + index: len(SOURCE_ROWS) + index for index in range(len(LETTERS))}
+    phoneme_rows = {first_phoneme + index: len(TARGET_ROWS) + index for index in range(len(PHONEMES))}
+    rows = {"enc": SOURCE_ROWS | letter_rows, "dec": TARGET_ROWS | phoneme_rows}
 
-    def spread(values: Tensor, side: str, fill: float = 0.0) -> Tensor:
-        made = torch.full((total, *values.shape[1:]), fill)
-        made[list(rows[side])] = values[list(rows[side].values())]
-        return made
+    def by_our_ids(values: Tensor, side: str, default: float = 0.0) -> Tensor:
+        table = torch.full((vocabulary, *values.shape[1:]), default)
+        table[list(rows[side])] = values[list(rows[side].values())]
+        return table
 
-    found = {
-        "embedding.table": spread(given["dec_emb"], "dec"),
-        "source_embedding.table": spread(given["enc_emb"], "enc"),
-        "output.table": spread(given["fc_w"], "dec"),
-        "output.bias": spread(given["fc_b"], "dec", IMPOSSIBLE_LOGIT),
+    ours = {
+        "embedding.table": by_our_ids(tensors["dec_emb"], "dec"),
+        "source_embedding.table": by_our_ids(tensors["enc_emb"], "enc"),
+        "output.table": by_our_ids(tensors["fc_w"], "dec"),
+        "output.bias": by_our_ids(tensors["fc_b"], "dec", IMPOSSIBLE_LOGIT),
     }
-    for side, place in (("enc", "encoder.layers.0.0.cell"), ("dec", "decoder.layers.0.cell")):
-        gates = (
-            2 * given[f"{side}_w_hh"].shape[1]
-        )  # r and z, whose biases add up; n keeps the hidden one inside the reset
-        later = given[f"{side}_b_hh"].clone()
-        later[gates:] = 0
-        found |= {
-            f"{place}.input": given[f"{side}_w_ih"],
-            f"{place}.hidden": given[f"{side}_w_hh"],
-            f"{place}.bias": given[f"{side}_b_ih"] + later,
-            f"{place}.hidden_bias": given[f"{side}_b_hh"][gates:],
+    for side, cell in (("enc", "encoder.layers.0.0.cell"), ("dec", "decoder.layers.0.cell")):
+        # the biases of r and z add up; n keeps the hidden one inside the reset
+        reset_and_update = 2 * tensors[f"{side}_w_hh"].shape[1]
+        hidden_bias = tensors[f"{side}_b_hh"].clone()
+        hidden_bias[reset_and_update:] = 0
+        ours |= {
+            f"{cell}.input": tensors[f"{side}_w_ih"],
+            f"{cell}.hidden": tensors[f"{side}_w_hh"],
+            f"{cell}.bias": tensors[f"{side}_b_ih"] + hidden_bias,
+            f"{cell}.hidden_bias": tensors[f"{side}_b_hh"][reset_and_update:],
         }
-    return found
+    return ours

@@ -1,4 +1,4 @@
-"""A checkpoint of someone else's, read: a model as a config says it, its tokenizer, its weights by our names. And how it becomes a run."""
+"""A checkpoint read from another format (model config, tokenizer, weights by our names), and its run folder."""
 
 from __future__ import annotations
 
@@ -38,24 +38,27 @@ SECTIONS["Encoder"] = SECTIONS["MaskedLM"]
 
 
 class ForeignCheckpoint(NamedTuple):
-    """What was read, before any of it is written."""
+    """A checkpoint of another format."""
 
-    kind: str
+    format: str
     model: config.Tree
     tokenizer: Tokenizer
-    weights: Callable[
-        [nn.Module], dict[str, Tensor]
-    ]  # a model of the right sizes but without values → our weights
+    weights: Callable[[nn.Module], dict[str, Tensor]]  # a model on the meta device → its weights
 
 
-def run_config(found: ForeignCheckpoint) -> config.Tree:
-    """The config of the run: what it takes to use the model, and to train it further on plain text."""
-    rest = config.deep_copy(SECTIONS[found.model["type"]])
-    context = found.model.get("stack", {}).get("position", {}).get("length")
-    if context and "width" in rest["data"]:
-        rest["data"]["width"] = min(rest["data"]["width"], context)
-    return {"corpus": rest["corpus"], "tokenizer": {"type": "File", "path": "tokenizer.json"}, "data": rest["data"], "model": found.model,
-            "objective": rest["objective"]}  # fmt: skip
+def run_config(checkpoint: ForeignCheckpoint) -> config.Tree:
+    """The config of the run: enough to use the model, and to train it further on plain text."""
+    sections = config.deep_copy(SECTIONS[checkpoint.model["type"]])
+    context = checkpoint.model.get("stack", {}).get("position", {}).get("length")
+    if context and "width" in sections["data"]:
+        sections["data"]["width"] = min(sections["data"]["width"], context)
+    return {
+        "corpus": sections["corpus"],
+        "tokenizer": {"type": "File", "path": "tokenizer.json"},
+        "data": sections["data"],
+        "model": checkpoint.model,
+        "objective": sections["objective"],
+    }
 
 
 def shapes(model: nn.Module) -> Shapes:
@@ -63,57 +66,65 @@ def shapes(model: nn.Module) -> Shapes:
 
 
 def with_vocab_size(model: config.Tree, rows: int, tokens: int, source: Path) -> config.Tree:
-    """The model with as many rows as its file has; more than tokens is allowed, fewer is not."""
+    """The model with as many rows as its file has. The file may have more rows than tokens, but not fewer."""
     if rows < tokens:
         raise ValueError(
-            f"{source}: the tokenizer has {tokens} tokens and the model only {rows}; they do not belong together"
+            f"{source}: the tokenizer has {tokens} tokens and the model only {rows}; "
+            "they do not belong together"
         )
     return model if rows == tokens else {**model, "vocabulary": rows}
 
 
-def write(found: ForeignCheckpoint, source: Path, out: Path) -> Run:
-    """The run folder of a checkpoint. Nothing is left behind where something does not fit."""
-    tree = run_config(found)
-    recipe = Config(tree, config.Locations(str(source)))
+def write(checkpoint: ForeignCheckpoint, source: Path, out: Path) -> Run:
+    """Writes the run folder of a checkpoint. Removes what it created if anything fails."""
+    tree = run_config(checkpoint)
+    run_recipe = Config(tree, config.Locations(str(source)))
     try:
         with torch.device("meta"):
-            model = recipe.model(found.tokenizer.get_vocab_size())
+            model = run_recipe.model(checkpoint.tokenizer.get_vocab_size())
     except RuntimeError:
         raise ValueError(
-            f"{source}: no tensor of its sizes has shape and place in a memory; it is not a real checkpoint"
+            f"{source}: its sizes are too large for any tensor; it is not a real checkpoint"
         ) from None
-    weights = found.weights(model)
+    weights = checkpoint.weights(model)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ValueError(f"{out}: exists and is not empty; choose another --out")
-    fresh = [one for one in (out, *out.parents) if not one.exists()]
+    created_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ValueError(
-            f"{out}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out"
-        ) from None
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(f"{out}: cannot create the run folder ({reason}); choose another --out") from None
     try:
-        tokenizers.save(found.tokenizer, out / "tokenizer.json")
-        save_weights(out, model, weights, found.tokenizer)
-        files.write_atomic(
-            out / "results.json",
-            json.dumps(results(found, source, out, weights), indent=1, ensure_ascii=False),
-        )
-        files.write_atomic(out / "config.yaml", config.write(tree))  # last: with it the folder is a run
+        tokenizers.save(checkpoint.tokenizer, out / "tokenizer.json")
+        save_weights(out, model, weights, checkpoint.tokenizer)
+        metadata = json.dumps(results(checkpoint, source, out, weights), indent=1, ensure_ascii=False)
+        files.write_atomic(out / "results.json", metadata)
+        # written last: config.yaml makes the folder a run
+        files.write_atomic(out / "config.yaml", config.write(tree))
         return load(out)
     except BaseException:
-        for one in out.iterdir():
-            one.unlink()
-        for one in fresh:
-            one.rmdir()
+        for path in out.iterdir():
+            path.unlink()
+        for folder in created_folders:
+            folder.rmdir()
         raise
 
 
-def results(found: ForeignCheckpoint, source: Path, out: Path, weights: dict[str, Tensor]) -> dict[str, Any]:
-    known = special_tokens(found.tokenizer)
+def results(
+    checkpoint: ForeignCheckpoint, source: Path, out: Path, weights: dict[str, Tensor]
+) -> dict[str, Any]:
+    """The contents of results.json."""
+    specials = special_tokens(checkpoint.tokenizer)
     return {
-        "imported": {"kind": found.kind, "from": source.name},
-        "special tokens": {name: getattr(known, name) for name in ("pad", "unk", "bos", "eos", "mask")},
+        "imported": {"kind": checkpoint.format, "from": source.name},
+        "special tokens": {
+            "pad": specials.pad,
+            "unk": specials.unk,
+            "bos": specials.bos,
+            "eos": specials.eos,
+            "mask": specials.mask,
+        },
         "steps": 0,
         "held out": [],
         "parameters": sum(tensor.numel() for tensor in weights.values()),

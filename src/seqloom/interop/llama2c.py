@@ -1,6 +1,6 @@
-"""Checkpoints of llama2.c in its first format: seven whole numbers, then 32-bit floats, and a tokenizer of pieces with scores.
+"""Reads checkpoints of llama2.c, version 0: seven 32-bit integers, then 32-bit floats, and a tokenizer of scored pieces.
 
-Left out: the later formats with a magic number, which hold the same models, some of them quantised.
+Left out: the later versions, which start with a magic number and hold the same models, some of them quantised.
 """
 
 from __future__ import annotations
@@ -21,154 +21,152 @@ from seqloom.text import tokenizer_file as tokenizers
 from seqloom.text.special_tokens import with_special_ids
 
 UNK, BOS, EOS = range(3)
-MOST = 1 << 20  # of any of its sizes
-LONGEST = 256  # bytes of a piece
+SPECIAL_PIECES = ("<unk>", "<s>", "</s>")
+MAX_SIZE = 1 << 20  # of any size in the header
+MAX_PIECE_BYTES = 256
+HEADER_BYTES = 28
 EPSILON = 1e-5
 
 
 def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
-    """The checkpoint at `path`; its tokenizer is the only other .bin beside it where none is said."""
+    """Reads the checkpoint at `path`. If `tokenizer` is None, its tokenizer is the only tok*.bin beside it."""
     try:
         length = path.stat().st_size
         with path.open("rb") as file:
-            head = file.read(28)
+            header = file.read(HEADER_BYTES)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
-    if len(head) < 28:
+    if len(header) < HEADER_BYTES:
         raise ValueError(
             f"{path}: {length} bytes are too few for a checkpoint of llama2.c; get the file again"
         )
-    if head[:4] == b"24ka":
+    if header[:4] == b"24ka":
         raise ValueError(
-            f"{path}: this is a later format of llama2.c; write the model in its first (version 0), which is read here"
+            f"{path}: this is a later version of llama2.c's format; export the model as version 0"
         )
-    dim, inner, layers, heads, groups, vocabulary, context = struct.unpack("<7i", head)
-    tied, vocabulary = vocabulary > 0, abs(vocabulary)
-    sizes = (dim, inner, layers, heads, groups, vocabulary, context)
+    dim, ffn_dim, layers, heads, kv_heads, signed_vocabulary, context = struct.unpack("<7i", header)
+    tied = signed_vocabulary > 0
+    vocabulary = abs(signed_vocabulary)
+    sizes = (dim, ffn_dim, layers, heads, kv_heads, vocabulary, context)
     if (
-        not all(0 < size < MOST for size in sizes)
+        not all(0 < size < MAX_SIZE for size in sizes)
         or vocabulary <= EOS
         or dim % heads
-        or heads % groups
+        or heads % kv_heads
         or (dim // heads) % 2
     ):
-        raise ValueError(
-            f"{path}: its sizes {sizes} are those of no model; this is not a checkpoint of llama2.c"
-        )
-    half, keys = dim // heads // 2, dim // heads * groups
-    parts = {
+        raise ValueError(f"{path}: no model has the sizes {sizes}; this is not a checkpoint of llama2.c")
+    head_dim = dim // heads
+    key_width = head_dim * kv_heads
+    parts: dict[str, tuple[int, ...]] = {
         "embedding": (vocabulary, dim),
         "attention_norm": (layers, dim),
         "q": (layers, dim, dim),
-        "k": (layers, keys, dim),
-        "v": (layers, keys, dim),
+        "k": (layers, key_width, dim),
+        "v": (layers, key_width, dim),
         "o": (layers, dim, dim),
         "feedforward_norm": (layers, dim),
-        "gate": (layers, inner, dim),
-        "down": (layers, dim, inner),
-        "up": (layers, inner, dim),
+        "gate": (layers, ffn_dim, dim),
+        "down": (layers, dim, ffn_dim),
+        "up": (layers, ffn_dim, dim),
         "norm": (dim,),
-        "angles": (2, context, half),  # of the rotary positions, which are computed
+        "angles": (2, context, head_dim // 2),  # of the rotary positions; we compute them
         **({} if tied else {"output": (vocabulary, dim)}),
     }
-    wanted = 28 + 4 * sum(int(np.prod(shape, dtype=object)) for shape in parts.values())
-    if wanted != length:
+    expected = HEADER_BYTES + 4 * sum(int(np.prod(shape, dtype=object)) for shape in parts.values())
+    if expected != length:
         raise ValueError(
-            f"{path}: {length:,} bytes where its sizes mean {wanted:,}; the file is cut short or is no checkpoint of llama2.c"
+            f"{path}: it has {length:,} bytes, but its sizes mean {expected:,}; "
+            "the file is cut short or is not a checkpoint of llama2.c"
         )
-    tree = config_tree(dim, layers, heads, groups, dim // heads, inner, EPSILON, {"type": "Rotary"}, tied)
+    tree = config_tree(dim, layers, heads, kv_heads, head_dim, ffn_dim, EPSILON, {"type": "Rotary"}, tied)
 
-    def get(model: nn.Module) -> dict[str, Tensor]:
-        numbers, place = np.memmap(path, "<f4", "r", 28), 0
-        found: dict[str, Tensor] = {}
+    def weights(model: nn.Module) -> dict[str, Tensor]:
+        values = np.memmap(path, "<f4", "r", HEADER_BYTES)
+        offset = 0
+        tensors: dict[str, Tensor] = {}
         for name, shape in parts.items():
             count = int(np.prod(shape))
-            found[name] = torch.from_numpy(np.array(numbers[place : place + count]).reshape(shape))
-            place += count
-            if not found[name].isfinite().all():
+            tensors[name] = torch.from_numpy(np.array(values[offset : offset + count]).reshape(shape))
+            offset += count
+            if not tensors[name].isfinite().all():
                 raise ValueError(f"{path}: {name} holds NaN or infinity; get the file again")
-        ours = {"embedding.table": found["embedding"], "stack.norm.gain": found["norm"]}
-        for number in range(layers):
-            block = f"stack.blocks.{number}"
+        ours = {"embedding.table": tensors["embedding"], "stack.norm.gain": tensors["norm"]}
+        for layer in range(layers):
+            block = f"stack.blocks.{layer}"
             for norm in ("attention_norm", "feedforward_norm"):
-                ours[f"{block}.{norm}.gain"] = found[norm][number]
-            ours[f"{block}.attention.project.weight"] = torch.cat([found[one][number] for one in "qkv"])
-            ours[f"{block}.attention.last.weight"] = found["o"][number]
-            ours[f"{block}.feedforward.first.weight"] = torch.cat(
-                [found["gate"][number], found["up"][number]]
-            )
-            ours[f"{block}.feedforward.last.weight"] = found["down"][number]
+                ours[f"{block}.{norm}.gain"] = tensors[norm][layer]
+            qkv = torch.cat([tensors[name][layer] for name in "qkv"])
+            gate_and_up = torch.cat([tensors["gate"][layer], tensors["up"][layer]])
+            ours[f"{block}.attention.project.weight"] = qkv
+            ours[f"{block}.attention.last.weight"] = tensors["o"][layer]
+            ours[f"{block}.feedforward.first.weight"] = gate_and_up
+            ours[f"{block}.feedforward.last.weight"] = tensors["down"][layer]
         if not tied:
-            ours["output.table"] = found["output"]
+            ours["output.table"] = tensors["output"]
         return {name: ours[name] for name in shapes(model)}
 
-    return ForeignCheckpoint(
-        "llama2.c", tree, read_tokenizer(tokenizer or find_tokenizer(path), vocabulary), get
-    )
+    loaded = read_tokenizer(tokenizer or find_tokenizer(path), vocabulary)
+    return ForeignCheckpoint("llama2.c", tree, loaded, weights)
 
 
 def find_tokenizer(path: Path) -> Path:
     """The tokenizer in the checkpoint's folder."""
-    found = [one for one in sorted(path.parent.glob("*.bin")) if one.name.startswith("tok")]
-    if len(found) != 1:
+    candidates = sorted(path.parent.glob("tok*.bin"))
+    if len(candidates) != 1:
         raise ValueError(
-            f"{path.parent}: {len(found)} files tok*.bin beside {path.name}; say which is its tokenizer with --tokenizer FILE"
+            f"{path.parent}: {len(candidates)} files tok*.bin beside {path.name}; "
+            "pass its tokenizer with --tokenizer FILE"
         )
-    return found[0]
+    return candidates[0]
 
 
 def read_tokenizer(path: Path, vocabulary: int) -> Tokenizer:
-    """The tokenizer of a tok….bin: byte pairs over pieces, the pair that makes the best-scored piece first."""
+    """The tokenizer of a tok*.bin: byte-pair encoding that merges the pair with the best-scored result first."""
     try:
-        data = read_limited(path, MOST * LONGEST)
+        data = read_limited(path, MAX_SIZE * MAX_PIECE_BYTES)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
-    found: list[tuple[str, float]] = []
-    place = 4
+    message = f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; pass the right one with --tokenizer FILE"
+    pieces: list[tuple[str, float]] = []
+    offset = 4
     try:
         for index in range(vocabulary):
-            score, length = struct.unpack_from("<fi", data, place)
-            text = data[place + 8 : place + 8 + length]
-            if not 0 <= length <= LONGEST or len(text) != length:
+            score, length = struct.unpack_from("<fi", data, offset)
+            text = data[offset + 8 : offset + 8 + length]
+            if not 0 <= length <= MAX_PIECE_BYTES or len(text) != length:
                 raise ValueError
-            place += 8 + length
-            found.append(
-                (("<unk>", "<s>", "</s>")[index] if index < 3 else text.decode().replace(" ", "▁"), score)
-            )
+            offset += 8 + length
+            piece = SPECIAL_PIECES[index] if index < 3 else text.decode().replace(" ", "▁")
+            pieces.append((piece, score))
     except (struct.error, ValueError):
-        raise ValueError(
-            f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; say which is with --tokenizer FILE"
-        ) from None
-    table = {text: index for index, (text, _) in enumerate(found)}
-    if len(table) != vocabulary or place != len(data):
-        raise ValueError(
-            f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; say which is with --tokenizer FILE"
-        )
+        raise ValueError(message) from None
+    vocab = {piece: index for index, (piece, _) in enumerate(pieces)}
+    if len(vocab) != vocabulary or offset != len(data):
+        raise ValueError(message)
     pairs = [
-        (-score, table[text[:cut]], table[text[cut:]], text[:cut], text[cut:])
-        for text, score in found[3:]
-        for cut in range(1, len(text))
-        if text[:cut] in table and text[cut:] in table
+        (-score, vocab[piece[:cut]], vocab[piece[cut:]], piece[:cut], piece[cut:])
+        for piece, score in pieces[3:]
+        for cut in range(1, len(piece))
+        if piece[:cut] in vocab and piece[cut:] in vocab
     ]
-    made = Tokenizer(
-        models.BPE(
-            table, [pair[3:] for pair in sorted(pairs)], unk_token="<unk>", fuse_unk=True, byte_fallback=True
-        )
+    merges = [(left, right) for _, _, _, left, right in sorted(pairs)]
+    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     )
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    made.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
-    made.add_special_tokens(
-        [AddedToken(one, normalized=False, special=True) for one in ("<unk>", "<s>", "</s>")]
+    tokenizer.add_special_tokens(
+        [AddedToken(piece, normalized=False, special=True) for piece in SPECIAL_PIECES]
     )
-    parts = json.loads(made.to_str())
+    tokenizer_json = json.loads(tokenizer.to_str())
     start = {"SpecialToken": {"id": "<s>", "type_id": 0}}
-    parts["post_processor"] = {
+    tokenizer_json["post_processor"] = {
         "type": "TemplateProcessing",
         "single": [start, {"Sequence": {"id": "A", "type_id": 0}}],
         "pair": [start, {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
         "special_tokens": {"<s>": {"id": "<s>", "ids": [BOS], "tokens": ["<s>"]}},
     }
-    # its stories are divided by <s> alone, so that ends one too
-    return tokenizers.parse(
-        json.dumps(with_special_ids(parts, {"unk": [UNK], "bos": [BOS], "eos": [BOS, EOS]})), path
-    )
+    # the training stories were separated by <s> alone, so <s> ends a text too
+    tokenizer_json = with_special_ids(tokenizer_json, {"unk": [UNK], "bos": [BOS], "eos": [BOS, EOS]})
+    return tokenizers.parse(json.dumps(tokenizer_json), path)

@@ -1,86 +1,93 @@
-"""Checkpoints of nanoGPT: GPT-2's shape in a torch file, whose tensors are read and whose program is not run."""
+"""Reads nanoGPT checkpoints: GPT-2's shape in a torch file, whose tensors are read without running its pickle."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from seqloom.interop import tokenizer
+from seqloom.interop import tokenizer as hf_tokenizer
 from seqloom.interop.import_run import ForeignCheckpoint, shapes, with_vocab_size
-from seqloom.interop.torch_file import LazyTensor
-from seqloom.interop.torch_file import TorchFile as Torch
+from seqloom.interop.torch_file import LazyTensor, TorchFile
 from seqloom.layouts import check_equal, gpt2, mapping
 from seqloom.layouts.hf_folder import HFConfig
 
-COMPILED = "_orig_mod."
-MIN_TENSORS_PER_LAYER = 6  # tensors of a layer without biases
+COMPILED_PREFIX = "_orig_mod."
+MIN_TENSORS_PER_LAYER = 6  # of a layer without biases
 
 
 def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
-    """The checkpoint at `path`; its tokenizer must be said, since nanoGPT keeps it elsewhere."""
-    opened = Torch(path)
-    whole = opened.value
-    said, found = (whole.get(name) if isinstance(whole, dict) else None for name in ("model_args", "model"))
-    if not isinstance(said, dict) or not isinstance(found, dict):
+    """Reads the checkpoint at `path`; `tokenizer` is required, since nanoGPT stores it elsewhere."""
+    file = TorchFile(path)
+    contents = file.value if isinstance(file.value, dict) else {}
+    model_args = contents.get("model_args")
+    state_dict = contents.get("model")
+    if not isinstance(model_args, dict) or not isinstance(state_dict, dict):
         raise ValueError(
             f"{path}: it has no model_args and model; only checkpoints of nanoGPT are read from torch files"
         )
-    lazy: dict[str, LazyTensor] = {}
-    for full, one in found.items():
-        name = str(full).removeprefix(COMPILED).removeprefix("transformer.")
-        if not isinstance(one, LazyTensor) or name.endswith(".attn.bias"):  # the causal mask
+    tensors: dict[str, LazyTensor] = {}
+    for full, tensor in state_dict.items():
+        name = str(full).removeprefix(COMPILED_PREFIX).removeprefix("transformer.")
+        if not isinstance(tensor, LazyTensor) or name.endswith(".attn.bias"):  # the causal mask
             continue
-        if name in lazy or not one.stored.dtype.is_floating_point:
+        if name in tensors or not tensor.storage.dtype.is_floating_point:
             raise ValueError(
-                f"{path}: {name} stands there twice, or is no matrix of real numbers; get the file again"
+                f"{path}: {name} is in it twice, or is not a matrix of floats; get the file again"
             )
-        lazy[name] = one
+        tensors[name] = tensor
     if tokenizer is None:
         raise ValueError(
-            f"{path}: say its tokenizer with --tokenizer tokenizer.json; nanoGPT's own meta.pkl is pickled and is not opened"
+            f"{path}: pass its tokenizer with --tokenizer tokenizer.json; "
+            "nanoGPT's own meta.pkl is pickled and is not opened"
         )
-    args = HFConfig(said, str(path))
-    learnt, dim, bias = read_tokenizer(tokenizer, args), args.count("n_embd"), args.flag("bias", True)
+    args = HFConfig(model_args, str(path))
+    loaded = read_tokenizer(tokenizer, args)
+    dim = args.count("n_embd")
+    bias = args.flag("bias", True)
     layers = args.count("n_layer")
-    if layers > 1 + len(lazy) // MIN_TENSORS_PER_LAYER:
+    if layers > 1 + len(tensors) // MIN_TENSORS_PER_LAYER:
         raise ValueError(
-            f"{path}: {layers} layers are more than its {len(lazy)} tensors make; get the file again"
+            f"{path}: its {len(tensors)} tensors are too few for {layers} layers; get the file again"
         )
     tree = gpt2.config_tree(
         dim,
         layers,
-        args.count("n_head"),
-        args.count("block_size"),
-        4 * dim,
-        "gelu",
-        1e-5,
-        True,
-        args.number("dropout", 0.0),
-        bias,
+        heads=args.count("n_head"),
+        length=args.count("block_size"),
+        ffn_dim=4 * dim,
+        activation="gelu",
+        epsilon=1e-5,
+        tied=True,
+        dropout=args.number("dropout", 0.0),
+        bias=bias,
     )
-    tree = with_vocab_size(tree, args.count("vocab_size"), learnt.get_vocab_size(), path)
+    tree = with_vocab_size(tree, args.count("vocab_size"), loaded.get_vocab_size(), path)
 
-    def get(model: nn.Module) -> dict[str, Tensor]:
-        ours = shapes(model)
-        entries = [
-            one._replace(optional=not bias and one.ours.endswith("bias"))
-            for one in gpt2.entries(model, "", transposed=False)
+    def weights(model: nn.Module) -> dict[str, Tensor]:
+        mappings = [
+            entry._replace(optional=not bias and entry.name.endswith("bias"))
+            for entry in gpt2.mappings(model, "", transposed=False)
         ]
-        theirs = {name: one.size for name, one in lazy.items() if name not in gpt2.GPT2.copies}
-        mapping.check(entries, ours, theirs, str(path))
-        for name, one in gpt2.GPT2.copies.items():
-            if name in lazy:
-                check_equal(name, one, opened.read(lazy[name]), opened.read(lazy[one]), 0.0, str(path))
-        return mapping.read(
-            entries, ours, lambda name: opened.read(lazy[name]).to(torch.float32) if name in lazy else None
-        )
+        copies = gpt2.GPT2.tied_copies
+        torch_shapes = {name: tensor.size for name, tensor in tensors.items() if name not in copies}
+        mapping.check(mappings, shapes(model), torch_shapes, str(path))
+        for name, original in copies.items():
+            if name in tensors:
+                first = file.read(tensors[original])
+                check_equal(name, original, file.read(tensors[name]), first, 0.0, str(path))
 
-    return ForeignCheckpoint("nanogpt", tree, learnt, get)
+        def get(name: str) -> Tensor | None:
+            return file.read(tensors[name]).to(torch.float32) if name in tensors else None
+
+        return mapping.read(mappings, shapes(model), get)
+
+    return ForeignCheckpoint("nanogpt", tree, loaded, weights)
 
 
-def read_tokenizer(path: Path, args: HFConfig) -> Any:
-    """The tokenizer: GPT-2's ends texts with <|endoftext|>, one of characters opens them with a new line and never ends."""
-    return tokenizer.read(path, args, None, usual={"bos": ("<|endoftext|>", "\n"), "eos": ("<|endoftext|>",)})
+def read_tokenizer(path: Path, args: HFConfig) -> Tokenizer:
+    """The tokenizer. GPT-2's ends a text with <|endoftext|>; one of characters starts it with a newline and has no end."""
+    names = {"bos": ("<|endoftext|>", "\n"), "eos": ("<|endoftext|>",)}
+    return hf_tokenizer.read(path, args, None, default_tokens=names)

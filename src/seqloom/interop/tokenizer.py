@@ -1,4 +1,4 @@
-"""Tokenizers of checkpoints: which of their tokens are special, said in the tokenizer.json itself."""
+"""Reads the tokenizer of a checkpoint and stores in its tokenizer.json which of its tokens are special."""
 
 from __future__ import annotations
 
@@ -31,65 +31,79 @@ DEFAULT_TOKENS = {
 
 def read(
     path: Path,
-    said: HFConfig | None = None,
+    hf_config: HFConfig | None = None,
     roles: dict[str, str] | None = None,
-    frame: tuple[str, ...] = (),
-    usual: Mapping[str, tuple[str, ...]] = DEFAULT_TOKENS,
+    special_frame: tuple[str, ...] = (),
+    default_tokens: Mapping[str, tuple[str, ...]] = DEFAULT_TOKENS,
 ) -> Tokenizer:
-    """The tokenizer at `path`, which says its special ids itself.
+    """The tokenizer at `path`, with its special ids stored in it.
 
-    They are those that config.json gives for `roles`, else those of the tokens that tokenizer_config.json names, else those of the `usual` names.
-    A file without a template gets that of `frame`: whether a beginning stands before each text, and an end after it.
+    The ids are those of config.json for `roles`, else those of the tokens that tokenizer_config.json names, else
+    those of `default_tokens`. A file without a template gets one from `special_frame`: the roles among "bos" and
+    "eos" that are put before and after each text.
     """
     if not path.is_file():
-        raise ValueError(f"{path}: there is no tokenizer.json; say which to use with --tokenizer FILE")
-    parts = json.loads(tokenizers.load(path).to_str())
-    known = vocabulary(parts)
-    ids = set(known.values())
-    found: dict[str, list[int]] = {}
-    names: dict[str, Any] = {}
+        raise ValueError(f"{path}: there is no tokenizer.json; pass one with --tokenizer FILE")
+    tokenizer_json = json.loads(tokenizers.load(path).to_str())
+    vocab = vocabulary(tokenizer_json)
+    config: dict[str, Any] = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if (path.parent / name).is_file():
-            names |= read_json(path.parent / name)
-    for role, words in ROLE_KEYS.items():
-        given = said.id(roles[role]) if said and roles and role in roles else []
-        tokens = [names.get(word) for word in words]
-        tokens = [one.get("content") if isinstance(one, dict) else one for one in tokens]
-        unknown = [parts["model"].get("unk_token")] if role == "unk" else []
-        by_name = [
-            known[one]
-            for one in (*tokens, *unknown, *usual.get(role, ()))
-            if isinstance(one, str) and one in known
-        ]
-        if chosen := [one for one in given if one in ids] or by_name[:1]:
-            found[role] = chosen
-    for role in frame:
-        if role not in found:
-            raise ValueError(f"{path}: it has no token that {'begins' if role == 'bos' else 'ends'} a text, as this kind of model needs; "
-                             f"say it in tokenizer_config.json beside it ({ROLE_KEYS[role][-1]})")  # fmt: skip
-    _apply_tokenizer_config(parts.get("normalizer"), names)
-    try:
-        parts = with_special_ids(parts, found)
-        one = special_tokens(Tokenizer.from_str(json.dumps(parts)))
-        if frame and not one.before and not one.after:
-            parts = with_template(
-                parts,
-                *(found[role][:1] if role in frame and role in found else [] for role in ("bos", "eos")),
+            config |= read_json(path.parent / name)
+    special_ids: dict[str, list[int]] = {}
+    for role in ROLE_KEYS:
+        configured = hf_config.id(roles[role]) if hf_config and roles and role in roles else []
+        ids = [index for index in configured if index in set(vocab.values())]
+        ids = ids or _ids_by_name(role, config, tokenizer_json, vocab, default_tokens)[:1]
+        if ids:
+            special_ids[role] = ids
+    for role in special_frame:
+        if role not in special_ids:
+            verb = "begins" if role == "bos" else "ends"
+            raise ValueError(
+                f"{path}: it has no token that {verb} a text, which this kind of model needs; "
+                f"name it in tokenizer_config.json beside it ({ROLE_KEYS[role][-1]})"
             )
+    _apply_tokenizer_config(tokenizer_json.get("normalizer"), config)
+    try:
+        tokenizer_json = with_special_ids(tokenizer_json, special_ids)
+        specials = special_tokens(Tokenizer.from_str(json.dumps(tokenizer_json)))
+        if special_frame and not specials.before and not specials.after:
+            before, after = (
+                special_ids[role][:1] if role in special_frame and role in special_ids else []
+                for role in ("bos", "eos")
+            )
+            tokenizer_json = with_template(tokenizer_json, before, after)
     except ValueError as error:
         raise ValueError(
-            f"{path}: {error}; say it in tokenizer_config.json beside it (bos_token, eos_token)"
+            f"{path}: {error}; name it in tokenizer_config.json beside it (bos_token, eos_token)"
         ) from None
-    return tokenizers.parse(json.dumps(parts), path)
+    return tokenizers.parse(json.dumps(tokenizer_json), path)
 
 
-def _apply_tokenizer_config(normalizer: dict[str, Any] | None, names: dict[str, Any]) -> None:
-    """What tokenizer_config.json says of capitals and accents goes before what BERT's normalizer says itself."""
+def _ids_by_name(
+    role: str,
+    config: dict[str, Any],
+    tokenizer_json: dict[str, Any],
+    vocab: dict[str, int],
+    default_tokens: Mapping[str, tuple[str, ...]],
+) -> list[int]:
+    """The ids of the tokens that tokenizer_config.json, the tokenizer or the defaults name for a role, in that order."""
+    values = [config.get(key) for key in ROLE_KEYS[role]]
+    tokens = [value.get("content") if isinstance(value, dict) else value for value in values]
+    if role == "unk":
+        tokens.append(tokenizer_json["model"].get("unk_token"))
+    tokens += default_tokens.get(role, ())
+    return [vocab[token] for token in tokens if isinstance(token, str) and token in vocab]
+
+
+def _apply_tokenizer_config(normalizer: dict[str, Any] | None, config: dict[str, Any]) -> None:
+    """Overrides the options of BERT's normalizer (case, accents) by those of tokenizer_config.json."""
     if normalizer and normalizer.get("type") == "BertNormalizer":
-        for theirs, own in (
+        for key, option in (
             ("do_lower_case", "lowercase"),
             ("strip_accents", "strip_accents"),
             ("tokenize_chinese_chars", "handle_chinese_chars"),
         ):
-            if isinstance(names.get(theirs), bool):
-                normalizer[own] = names[theirs]
+            if isinstance(config.get(key), bool):
+                normalizer[option] = config[key]

@@ -1,8 +1,8 @@
-"""Tensors out of a torch checkpoint without unpickling it: its program is read as data, and nothing in it is ever called or imported.
+"""Reads the tensors of a torch checkpoint without unpickling it: nothing in the file is called or imported.
 
-A .pt file is a zip of raw numbers and one pickle, which is a program for a stack machine that may call any function of Python. Here that
-program is walked by a machine that knows containers, numbers, texts and the few words that mean a tensor. At any other word it stops
-and says so, and a word is all it ever is: none is looked up.
+A .pt file is a zip of raw numbers and one pickle, which is a program for a stack machine that can call any Python
+function. `parse_pickle` interprets that program with containers, numbers, strings and the few global names that
+describe a tensor. Any other opcode or name is an error, and a name is never looked up.
 """
 
 from __future__ import annotations
@@ -30,37 +30,46 @@ ALLOWED_GLOBALS = {
     "torch._utils _rebuild_parameter",
 }
 ALLOWED_GLOBALS |= {f"torch {name}" for name in TYPES}
-PLAIN = {"BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT"}
-CONSTANT = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-MAX_BYTES = 64 << 20  # bytes of the program; a real one has a few hundred thousand
+LITERALS = {
+    "BINUNICODE",
+    "SHORT_BINUNICODE",
+    "BINUNICODE8",
+    "BININT",
+    "BININT1",
+    "BININT2",
+    "LONG1",
+    "BINFLOAT",
+}
+CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+MAX_BYTES = 64 << 20  # of the pickle; a real one has a few hundred thousand
 MARK = object()
 
 
 class GlobalName(NamedTuple):
-    """A name in the program, which stays a name."""
+    """A global name in the pickle; it is never resolved."""
 
     name: str
 
 
 class Storage(NamedTuple):
-    """The numbers of an entry of the zip."""
+    """An entry of the zip that holds raw numbers."""
 
     dtype: torch.dtype
     key: str
-    count: int
+    length: int
 
 
 class LazyTensor(NamedTuple):
-    """A tensor that is not read yet."""
+    """A tensor whose values are not read yet."""
 
-    stored: Storage
+    storage: Storage
     offset: int
     size: tuple[int, ...]
     stride: tuple[int, ...]
 
 
 class TorchFile:
-    """What a torch checkpoint holds: `value` is its tree, in which tensors are `Lazy`; `read` gives one."""
+    """A torch checkpoint. `value` is its contents with `LazyTensor` for tensors; `read` reads one."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -70,67 +79,67 @@ class TorchFile:
             program = next(name for name in names if name.count("/") == 1 and name.endswith("/data.pkl"))
             self.root = program.removesuffix("data.pkl")
             if self.zip.getinfo(program).file_size > MAX_BYTES:
-                raise ValueError("its program is too long")
-            if any(one.compress_type != zipfile.ZIP_STORED for one in self.zip.infolist()):
-                raise ValueError("its entries are packed, which torch never does")
+                raise ValueError("its pickle is too long")
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in self.zip.infolist()):
+                raise ValueError("its entries are compressed, which torch never does")
             if f"{self.root}byteorder" in names and self.zip.read(f"{self.root}byteorder") != b"little":
                 raise ValueError("its numbers are not little-endian")
             self.value = parse_pickle(self.zip.read(program))
-        except (
-            OSError,
-            zipfile.BadZipFile,
-            StopIteration,
-            RuntimeError,
-            EOFError,
-        ):  # encrypted, or of a method unknown
+        # RuntimeError: encrypted, or an unknown compression method
+        except (OSError, zipfile.BadZipFile, StopIteration, RuntimeError, EOFError):
             raise ValueError(
-                f"{path}: not a checkpoint of torch in its zip form; nothing else is opened, since it could run code"
+                f"{path}: not a checkpoint of torch in its zip format; "
+                "nothing else is opened, since it could run code"
             ) from None
         except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error) if type(error) is ValueError else "its program makes no sense"
+            reason = str(error) if type(error) is ValueError else "its pickle is malformed"
             raise ValueError(
-                f"{path}: cannot be read without running what it says ({reason[:160]}); give a checkpoint of plain tensors"
+                f"{path}: cannot be read without running its pickle ({reason[:160]}); "
+                "give a checkpoint of plain tensors"
             ) from None
 
     def read(self, lazy: LazyTensor) -> Tensor:
-        (dtype, key, count), last = lazy.stored, lazy.offset
+        """The values of a tensor."""
+        dtype, key, length = lazy.storage
         try:
             data = self.zip.read(f"{self.root}data/{key}")
         except (KeyError, OSError, zipfile.BadZipFile, RuntimeError, EOFError):
             raise ValueError(
-                f"{self.path}: its numbers {key} are missing or damaged; get the file again"
+                f"{self.path}: its storage {key} is missing or damaged; get the file again"
             ) from None
+        last = lazy.offset
         for size, stride in zip(lazy.size, lazy.stride, strict=True):
             last += (size - 1) * stride
-        if len(data) != count * dtype.itemsize or last >= count or 0 in lazy.size:
+        if len(data) != length * dtype.itemsize or last >= length or 0 in lazy.size:
             raise ValueError(
-                f"{self.path}: its numbers {key} do not fill the tensor they are for; get the file again"
+                f"{self.path}: its storage {key} is too small for its tensor; get the file again"
             )
         flat = torch.frombuffer(bytearray(data), dtype=dtype)
         return flat.as_strided(lazy.size, lazy.stride, lazy.offset).clone()
 
 
 def parse_pickle(program: bytes) -> Any:
-    """The value that a pickle program describes, of containers, numbers, texts and tensors alone."""
+    """The value that a pickle describes: containers, numbers, strings and tensors only."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
 
     def since_mark() -> list[Any]:
-        place = max(index for index, one in enumerate(stack) if one is MARK)
-        found = stack[place + 1 :]
-        del stack[place:]
-        return found
+        position = max(index for index, item in enumerate(stack) if item is MARK)
+        items = stack[position + 1 :]
+        del stack[position:]
+        return items
 
-    for code, argument, _ in pickletools.genops(program):
-        name = code.name
+    argument: Any
+    for opcode, argument, _ in pickletools.genops(program):
+        name = opcode.name
         if name in ("PROTO", "FRAME"):
             continue
         if name == "STOP":
             return stack.pop()
-        if name in PLAIN:
+        if name in LITERALS:
             stack.append(argument)
-        elif name in CONSTANT:
-            stack.append(CONSTANT[name])
+        elif name in CONSTANTS:
+            stack.append(CONSTANTS[name])
         elif name == "MARK":
             stack.append(MARK)
         elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
@@ -144,7 +153,8 @@ def parse_pickle(program: bytes) -> Any:
             pairs = since_mark()
             set_items(stack[-1], pairs[::2], pairs[1::2])
         elif name == "SETITEM":
-            value, key = stack.pop(), stack.pop()
+            value = stack.pop()
+            key = stack.pop()
             set_items(stack[-1], [key], [value])
         elif name == "APPENDS":
             items = since_mark()
@@ -159,62 +169,67 @@ def parse_pickle(program: bytes) -> Any:
         elif name in ("BINGET", "LONG_BINGET"):
             stack.append(memo[argument])
         elif name == "GLOBAL":
-            stack.append(word(argument))
+            stack.append(global_name(argument))
         elif name == "STACK_GLOBAL":
-            last, module = stack.pop(), stack.pop()
-            stack.append(word(f"{module} {last}"))
+            attribute = stack.pop()
+            module = stack.pop()
+            stack.append(global_name(f"{module} {attribute}"))
         elif name == "BINPERSID":
-            stack.append(stored(stack.pop()))
+            stack.append(storage(stack.pop()))
         elif name == "REDUCE":
-            arguments, called = stack.pop(), stack.pop()
-            stack.append(build(called, arguments))
+            arguments = stack.pop()
+            function = stack.pop()
+            stack.append(build(function, arguments))
         elif name == "BUILD":
-            stack.pop()  # what a module remembers about its parameters
+            stack.pop()  # attributes of a parameter, which are not needed
         else:
             raise ValueError(f"it uses {name}")
     raise ValueError("it does not end")
 
 
-def set_items(where: Any, keys: list[Any], values: list[Any]) -> None:
-    """Entries of a dict, whose keys are texts or numbers: the hash of a nest of pairs takes time without end."""
-    if type(where) is not dict or not all(type(key) in (str, int) for key in keys):
-        raise ValueError("it fills a dict with what has no name")
-    where.update(zip(keys, values, strict=True))
+def set_items(target: Any, keys: list[Any], values: list[Any]) -> None:
+    """Sets entries of a dict. Keys are strings or integers: hashing a deep nest of tuples could take for ever."""
+    if type(target) is not dict or not all(type(key) in (str, int) for key in keys):
+        raise ValueError("it has a dict with a key that is neither a string nor an integer")
+    target.update(zip(keys, values, strict=True))
 
 
-def word(name: str) -> GlobalName:
+def global_name(name: str) -> GlobalName:
+    """The name, if it is one of those that describe a tensor."""
     if name not in ALLOWED_GLOBALS:
         raise ValueError(f"it names {name.replace(' ', '.')}")
     return GlobalName(name)
 
 
-def stored(reference: tuple) -> Storage:
-    kind, dtype, key, _, count = reference
+def storage(reference: tuple[Any, ...]) -> Storage:
+    """The storage that a persistent id describes."""
+    tag, dtype, key, _, length = reference
     if (
-        kind != "storage"
+        tag != "storage"
         or not isinstance(key, str)
         or not key.isdigit()
-        or not isinstance(count, int)
-        or not 0 <= count < 2**40
+        or not isinstance(length, int)
+        or not 0 <= length < 2**40
     ):
-        raise ValueError("it refers to numbers in an unknown way")
-    return Storage(TYPES[dtype.name.removeprefix("torch ")], key, count)
+        raise ValueError("it refers to a storage in an unknown way")
+    return Storage(TYPES[dtype.name.removeprefix("torch ")], key, length)
 
 
-def build(called: GlobalName, arguments: tuple) -> Any:
-    name = called.name
+def build(function: GlobalName, arguments: tuple[Any, ...]) -> Any:
+    """The value of a call to one of the allowed names."""
+    name = function.name
     if name == "collections OrderedDict" and arguments == ():
         return {}
     if name == "torch._utils _rebuild_tensor_v2":
-        of, offset, size, stride = arguments[:4]
-        numbers = [offset, *size, *stride]
+        source, offset, size, stride = arguments[:4]
+        integers = [offset, *size, *stride]
         if (
-            not isinstance(of, Storage)
+            not isinstance(source, Storage)
             or len(size) != len(stride)
-            or not all(type(one) is int and 0 <= one < 2**40 for one in numbers)
+            or not all(type(value) is int and 0 <= value < 2**40 for value in integers)
         ):
-            raise ValueError("a tensor in it has no sensible shape")
-        return LazyTensor(of, offset, tuple(size), tuple(stride))
+            raise ValueError("a tensor in it has an impossible shape")
+        return LazyTensor(source, offset, tuple(size), tuple(stride))
     if name == "torch._utils _rebuild_parameter" and isinstance(arguments[0], LazyTensor):
         return arguments[0]
     raise ValueError(f"it calls {name.replace(' ', '.')} in an unknown way")

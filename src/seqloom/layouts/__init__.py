@@ -1,7 +1,8 @@
-"""The names that others give to the weights of a model: GPT-2, Llama, BERT, DistilBERT and Marian as `transformers` lays them out.
+"""Weight names and file layouts of `transformers` for GPT-2, Llama, BERT, DistilBERT and Marian.
 
-A model of such a shape is kept under these names, beside the config.json that says so: its run is then a folder that they load. Whatever else
-a model is, it is kept under our own. One table for each family says which tensor is which weight, and is read both ways.
+A run whose model has the shape of such a family stores its weights under these names, beside a config.json, so
+that its folder loads in `transformers`. Every other model is stored under our own names. Each family has one
+table of names, which serves reading and writing.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.layouts.llama import LLAMA, to_half_layout, to_interleaved_layout
 from seqloom.layouts.marian import MARIAN
 from seqloom.layouts.tokenizer_config import template_json, tokenizer_files
+from seqloom.models import Encoder, LanguageModel, Seq2Seq
+from seqloom.nn import LayerNorm, OutputLayer, RMSNorm
 
 __all__ = [
     "FAMILIES",
@@ -41,158 +44,177 @@ __all__ = [
     "with_family_template",
 ]
 
-FAMILIES = {family.kind: family for family in (GPT2, LLAMA, BERT, DISTILBERT, MARIAN)}
-HF_METADATA = {
-    "format": "pt"
-}  # what a file of weights says where it has their names; more would stand in an order of chance
-LEGACY_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # how the first BERTs call a norm's parts
+FAMILIES = {family.model_type: family for family in (GPT2, LLAMA, BERT, DISTILBERT, MARIAN)}
+# metadata of a safetensors file with a family's names; more keys would be written in arbitrary order
+HF_METADATA = {"format": "pt"}
+LEGACY_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # names of a norm's weights in the first BERTs
+HALF_PRECISION_TOLERANCE = 1e-3
 
 
 class ExportedFiles(NamedTuple):
-    """A model as files: model.safetensors, and texts by name."""
+    """A model as files: the bytes of model.safetensors, and the texts of the others by file name."""
 
-    kind: str
+    model_type: str
     weights: bytes
     texts: dict[str, str]
 
 
 def family_of(model: nn.Module) -> tuple[Family, dict[str, Any]]:
-    """The family that can hold a model, and its config.json; where there is none, why not."""
+    """The family that can hold a model, and its config.json; raises Unsupported with the reasons if none can."""
     reasons: list[str] = []
     for family in FAMILIES.values():
         try:
-            return family, family.settings(model)
+            return family, family.hf_config(model)
         except Unsupported as error:
-            reasons.append(f"as {family.kind}, {error}")
+            reasons.append(f"as {family.model_type}, {error}")
     raise Unsupported(f"no folder of the Hugging Face layout can hold this model: {'; '.join(reasons)}")
 
 
-def with_family_template(model: nn.Module, learnt: Tokenizer) -> Tokenizer:
-    """The tokenizer, which puts around a text what the model's family expects there: [CLS] and [SEP] for BERT, an end for Marian. `model` may be
-    without its numbers."""
+def with_family_template(model: nn.Module, tokenizer: Tokenizer) -> Tokenizer:
+    """The tokenizer with the special tokens that the model's family puts around a text: [CLS] and [SEP] for BERT,
+    an end for Marian. `model` may be on the meta device."""
     for family in (BERT, DISTILBERT, MARIAN):
         try:
-            family.settings(model)
+            family.hf_config(model)
         except Unsupported:
             continue
-        return Tokenizer.from_str(json.dumps(template_json(learnt, family.kind)))
-    return learnt
+        return Tokenizer.from_str(json.dumps(template_json(tokenizer, family.model_type)))
+    return tokenizer
 
 
-def export_files(model: nn.Module, own: Mapping[str, Tensor], learnt: Tokenizer) -> ExportedFiles:
-    """The files of a model whose weights are `own`, as its family lays them out."""
-    family, said = family_of(model)
+def export_files(model: nn.Module, weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> ExportedFiles:
+    """The files of a model with the given weights, in the layout of its family."""
+    family, config = family_of(model)
     if family is LLAMA:
-        own = to_half_layout(model, own)
-    body = "" if said["architectures"][0] in ("BertModel", "DistilBertModel") else family.prefix
-    entries, own = family.entries(model, body), flip_nsp_classes(own)
-    for name in sorted(own.keys() - {entry.ours for entry in entries}):
+        weights = to_half_layout(model, weights)
+    is_body = config["architectures"][0] in ("BertModel", "DistilBertModel")
+    prefix = "" if is_body else family.prefix
+    mappings = family.mappings(model, prefix)
+    weights = flip_nsp_classes(weights)
+    for name in sorted(weights.keys() - {entry.name for entry in mappings}):
         raise Unsupported(
-            f"no folder of the Hugging Face layout can hold this model: as {family.kind}, it has {name}, which they have not"
+            f"no folder of the Hugging Face layout can hold this model: as {family.model_type}, "
+            f"it has {name}, which that family does not have"
         )
-    made = mapping.write(entries, own, missing_shapes(model, entries, own))
-    if not said["tie_word_embeddings"]:  # then nothing else that is shared is tied either
-        made |= {
-            f"{body}{name}": made[f"{body}{one}"].clone()
-            for name, one in family.copies.items()
-            if name not in made and f"{body}{one}" in made
+    tensors = mapping.write(mappings, weights, missing_shapes(model, mappings, weights))
+    if not config["tie_word_embeddings"]:  # then transformers does not tie the other copies either
+        tensors |= {
+            f"{prefix}{copy}": tensors[f"{prefix}{original}"].clone()
+            for copy, original in family.tied_copies.items()
+            if copy not in tensors and f"{prefix}{original}" in tensors
         }
-    texts, ids = tokenizer_files(learnt, family.kind, model.context)
-    said = {**said, **ids, "dtype": "float32", "torch_dtype": "float32"}
-    return ExportedFiles(
-        family.kind, save(made, HF_METADATA), {**texts, "config.json": json.dumps(said, indent=1)}
-    )
+    context = model.context if isinstance(model, LanguageModel | Encoder | Seq2Seq) else None
+    texts, ids = tokenizer_files(tokenizer, family.model_type, context)
+    config = {**config, **ids, "dtype": "float32", "torch_dtype": "float32"}
+    texts = {**texts, "config.json": json.dumps(config, indent=1)}
+    return ExportedFiles(family.model_type, save(tensors, HF_METADATA), texts)
 
 
 def has_family_names(path: Path) -> bool:
-    """Whether a run's file of weights has the names of its model's family, not our own."""
+    """Whether a run's weight file has the names of a family rather than our own."""
     try:
         with safe_open(path, "pt") as opened:
             return opened.metadata() == HF_METADATA
     except (SafetensorError, OSError) as error:
         raise ValueError(
-            f"{path}: not a whole safetensors file ({str(error)[:120]}); get the file again"
+            f"{path}: not an intact safetensors file ({str(error)[:120]}); get the file again"
         ) from None
 
 
 def import_weights(
-    family: Family, model: nn.Module, found: SafetensorsFiles, source: str
+    family: Family, model: nn.Module, tensors: SafetensorsFiles, source: str
 ) -> dict[str, Tensor]:
-    """The weights of a model, which may be without its numbers, from tensors of the family's names. Every one has its place, or a sentence
-    names it; what stands for a part that the model leaves out must change nothing."""
-    known = names_without_prefix(found, family)
-    entries, shapes = (
-        family.entries(model, ""),
-        {name: tuple(parameter.shape) for name, parameter in model.named_parameters()},
+    """Our weights of a model, which may be on the meta device, from tensors under the family's names.
+
+    Raises a ValueError that names the first tensor without a place. A tensor of a part that the model leaves out
+    is accepted only if it has no effect (a bias of 0, a gain of 1).
+    """
+    full_names = names_without_prefix(tensors, family)
+    mappings = family.mappings(model, "")
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    mapped = {name for entry in mappings for name in entry.hf_names}
+
+    def is_neutral(name: str, default: float) -> bool:
+        return name in full_names and bool((tensors.get(full_names[name]) == default).all())
+
+    neutral = {
+        name
+        for entry in mappings
+        if entry.name not in shapes and entry.default is not None
+        for name in entry.hf_names
+        if is_neutral(name, entry.default)
+    }
+    copies = {
+        copy: original
+        for copy, original in family.tied_copies.items()
+        if copy in full_names and copy not in mapped
+    }
+    computed = {name: rows for name, rows in family.computed.items() if name in full_names}
+    ignored = {name for name in full_names if name not in mapped and re.fullmatch(family.ignored, name)}
+    remaining = full_names.keys() - neutral - ignored - copies.keys() - computed.keys()
+    hf_shapes = {name: tensors.shapes[full_names[name]] for name in remaining}
+    mapping.check(mappings, shapes, hf_shapes, source)
+    for copy, original in copies.items():
+        first = tensors.get(full_names[original])
+        check_equal(copy, original, tensors.get(full_names[copy]), first, 0.0, source)
+    for name, rows in computed.items():
+        stored = tensors.get(full_names[name])
+        expected = rows(model, len(stored))
+        check_equal(name, "what is computed", stored, expected, HALF_PRECISION_TOLERANCE, source)
+    weights = mapping.read(
+        mappings, shapes, lambda name: tensors.get(full_names[name]) if name in full_names else None
     )
-    wanted = {name for entry in entries for name in entry.theirs}
-    void = {name for entry in entries if entry.ours not in shapes and entry.fill is not None for name in entry.theirs
-            if name in known and bool((found.get(known[name]) == entry.fill).all())}  # fmt: skip
-    copies = {name: one for name, one in family.copies.items() if name in known and name not in wanted}
-    computed = {name: one for name, one in family.computed.items() if name in known}
-    spare = {name for name in known if name not in wanted and re.fullmatch(family.spare, name)}
-    rest = known.keys() - void - spare - copies.keys() - computed.keys()
-    mapping.check(entries, shapes, {name: found.shapes[known[name]] for name in rest}, source)
-    for name, one in copies.items():
-        check_equal(name, one, found.get(known[name]), found.get(known[one]), 0.0, source)
-    for name, made in computed.items():
-        copy = found.get(known[name])
-        check_equal(
-            name, "what is computed", copy, made(model, len(copy)), 1e-3, source
-        )  # as near as 16 bits come
-    made = flip_nsp_classes(
-        mapping.read(entries, shapes, lambda name: found.get(known[name]) if name in known else None)
-    )
-    return to_interleaved_layout(model, made) if family is LLAMA else made
+    weights = flip_nsp_classes(weights)
+    return to_interleaved_layout(model, weights) if family is LLAMA else weights
 
 
-def check_equal(name: str, other: str, copy: Tensor, first: Tensor, near: float, source: str) -> None:
-    """Refuse a second copy of a weight that is none: their model would use it, and ours has no place for it."""
-    if copy.shape != first.shape or not torch.allclose(copy.float(), first.float(), rtol=0, atol=near):
+def check_equal(name: str, original: str, copy: Tensor, first: Tensor, tolerance: float, source: str) -> None:
+    """Rejects a second copy of a weight that differs: `transformers` would use it, and our model has one copy only."""
+    if copy.shape != first.shape or not torch.allclose(copy.float(), first.float(), rtol=0, atol=tolerance):
         raise ValueError(
-            f"{source}: {name} is not the same as {other}, as it must be for this kind of model; it cannot be read"
+            f"{source}: {name} is not the same as {original}, as it must be for this kind of model; "
+            "it cannot be read"
         )
 
 
-def flip_nsp_classes(own: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Of two classes their 0 is "goes on", ours is 1."""
+def flip_nsp_classes(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Swaps the two classes of next-sentence prediction: "is next" is class 0 in `transformers` and 1 here."""
     return {
         name: tensor.flip(0) if name in ("follows.weight", "follows.bias") else tensor
-        for name, tensor in own.items()
+        for name, tensor in weights.items()
     }
 
 
-def names_without_prefix(found: SafetensorsFiles, family: Family) -> dict[str, str]:
-    """The names without their prefix, and which tensor each is."""
-    made: dict[str, str] = {}
-    for full in found.shapes:
+def names_without_prefix(tensors: SafetensorsFiles, family: Family) -> dict[str, str]:
+    """Tensor names without the family's prefix → full names."""
+    full_names: dict[str, str] = {}
+    for full in tensors.shapes:
         name = full.removeprefix(family.prefix)
         for old, new in LEGACY_SUFFIXES.items():
             if family is BERT and name.endswith(old):
                 name = name.removesuffix(old) + new
-        if name in made:
+        if name in full_names:
             raise ValueError(
-                f"{found.home[full]}: {made[name]} and {full} are the same weight; get the whole checkpoint again"
+                f"{tensors.file_of[full]}: {full_names[name]} and {full} are the same weight; "
+                "get the whole checkpoint again"
             )
-        made[name] = full
-    return made
+        full_names[name] = full
+    return full_names
 
 
 def missing_shapes(
-    model: nn.Module, entries: list[mapping.WeightMapping], own: Mapping[str, Tensor]
+    model: nn.Module, mappings: list[mapping.WeightMapping], weights: Mapping[str, Tensor]
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of what the others have and we left out: a bias is as long as its matrix is high, a norm's parts as wide as the model."""
-    found = {}
-    for entry in entries:
-        if entry.ours not in own:
-            part = model.get_submodule(entry.ours.rpartition(".")[0])
-            matrix = getattr(part, "weight", None)
-            length = (
-                part.vocabulary
-                if hasattr(part, "vocabulary")
-                else part.dim
-                if matrix is None
-                else len(matrix)
-            )
-            found[entry.ours] = torch.Size([length])
-    return found
+    """The shapes of the vectors that the family has and the model leaves out: biases and gains."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for entry in mappings:
+        if entry.name in weights:
+            continue
+        part = model.get_submodule(entry.name.rpartition(".")[0])
+        if isinstance(part, OutputLayer):
+            shapes[entry.name] = (part.vocabulary,)
+        elif isinstance(part, LayerNorm | RMSNorm):
+            shapes[entry.name] = (part.dim,)
+        elif isinstance(part, nn.Linear):
+            shapes[entry.name] = (part.out_features,)
+    return shapes

@@ -1,8 +1,8 @@
-"""BERT, MiniLM and DistilBERT: encoders with learned positions, a norm at the entry and norms after the parts."""
+"""BERT, MiniLM and DistilBERT: learned positions, a norm before the first block, norms after the sublayers."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -13,23 +13,27 @@ from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
     ACTIVATION_TO_HF,
     Family,
-    plain_embedding,
-    plain_output,
+    TransformerSizes,
+    Unsupported,
+    blocks_of,
+    is_tied,
     require,
+    require_plain_embedding,
     require_plain_heads,
+    require_type,
     transformer_sizes,
 )
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.layouts.mapping import WeightMapping, same, stacked, weight_and_bias
 
-EPSILON = 1e-12  # DistilBERT's, which its config.json does not say
+EPSILON = 1e-12  # of DistilBERT's norms; its config.json has no key for it
 
 
 def config_tree(
     dim: int,
     layers: int,
     heads: int,
-    inner: int,
+    ffn_dim: int,
     length: int,
     activation: str,
     epsilon: float,
@@ -37,9 +41,9 @@ def config_tree(
     embedding: Tree,
     head: bool,
 ) -> Tree:
-    """An encoder of the family as a config says it."""
+    """An encoder of the family as the model section of a config."""
     norm = {"type": "LayerNorm", "epsilon": epsilon}
-    made: Tree = {
+    tree: Tree = {
         "type": "MaskedLM" if head else "Encoder",
         "dim": dim,
         "embedding": embedding,
@@ -51,204 +55,248 @@ def config_tree(
             "norm": norm,
             "order": "post",
             "entry": norm,
-            "feedforward": {"type": "FeedForward", "dim": inner, "activation": activation},
+            "feedforward": {"type": "FeedForward", "dim": ffn_dim, "activation": activation},
             "causal": False,
             "dropout": dropout,
         },
     }
     if head:
-        made["output"] = {
+        tree["output"] = {
             "type": "Output",
             "bias": True,
             "head": {"type": "HeadTransform", "activation": activation, "norm": norm},
         }
-    return made
+    return tree
 
 
-def bert_tree(said: HFConfig, names: set[str]) -> Tree:
-    only = {
+def bert_tree(hf_config: HFConfig, names: set[str]) -> Tree:
+    """The model section of a config for a BERT with this config.json."""
+    allowed_values = {
         "is_decoder": False,
         "is_causal": False,
         "add_cross_attention": False,
         "tie_word_embeddings": True,
         "position_embedding_type": "absolute",
     }
-    for name, allowed in only.items():
-        said.only(name, allowed)
-    made = config_tree(
-        said.count("hidden_size", 768),
-        said.count("num_hidden_layers", 12),
-        said.count("num_attention_heads", 12),
-        said.count("intermediate_size", 3072),
-        said.count("max_position_embeddings", 512),
-        said.word("hidden_act", "gelu", ACTIVATION_FROM_HF),
-        said.number("layer_norm_eps", 1e-12),
-        said.number("hidden_dropout_prob", 0.1),
-        {"type": "SegmentEmbedding", "segments": said.count("type_vocab_size", 2), "separator": 0},
-        "cls.predictions.bias" in names,
+    for name, allowed in allowed_values.items():
+        hf_config.require_value(name, allowed)
+    segments = hf_config.count("type_vocab_size", 2)
+    tree = config_tree(
+        hf_config.count("hidden_size", 768),
+        layers=hf_config.count("num_hidden_layers", 12),
+        heads=hf_config.count("num_attention_heads", 12),
+        ffn_dim=hf_config.count("intermediate_size", 3072),
+        length=hf_config.count("max_position_embeddings", 512),
+        activation=hf_config.choice("hidden_act", "gelu", ACTIVATION_FROM_HF),
+        epsilon=hf_config.number("layer_norm_eps", 1e-12),
+        dropout=hf_config.number("hidden_dropout_prob", 0.1),
+        embedding={"type": "SegmentEmbedding", "segments": segments, "separator": 0},
+        head="cls.predictions.bias" in names,
     )
-    if "pooler.dense.weight" in names and (
-        made["type"] == "Encoder" or "cls.seq_relationship.weight" in names
-    ):
-        made["pooler"] = {"type": "Pooler"}
-    return made
+    uses_pooler = tree["type"] == "Encoder" or "cls.seq_relationship.weight" in names
+    if "pooler.dense.weight" in names and uses_pooler:
+        tree["pooler"] = {"type": "Pooler"}
+    return tree
 
 
-def bert_entries(model: nn.Module, prefix: str) -> list[WeightMapping]:
+def require_encoder(model: nn.Module) -> models.Encoder:
+    """The model, if it is an Encoder or a MaskedLM."""
+    require(type(model) in (models.Encoder, models.MaskedLM), f"it is a {type(model).__name__}")
+    if not isinstance(model, models.Encoder):
+        raise TypeError("unreachable: checked above")
+    return model
+
+
+def bert_mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
+    """The table of weights of a BERT."""
+    model = require_encoder(model)
     embeddings = f"{prefix}embeddings"
-    found = [
+    table = [
         same("embedding.table", f"{embeddings}.word_embeddings.weight"),
         same("stack.position.table", f"{embeddings}.position_embeddings.weight"),
         same("embedding.segments", f"{embeddings}.token_type_embeddings.weight"),
         *weight_and_bias("stack.entry", f"{embeddings}.LayerNorm", True),
     ]
-    for number, block in enumerate(model.stack.blocks):
-        ours, theirs = f"stack.blocks.{number}", f"{prefix}encoder.layer.{number}"
-        three = [f"{theirs}.attention.self.{one}" for one in ("query", "key", "value")]
-        found += [
-            *stacked(f"{ours}.attention.project", three, tuple(block.attention.shape.widths)),
-            *weight_and_bias(f"{ours}.attention.last", f"{theirs}.attention.output.dense"),
-            *weight_and_bias(f"{ours}.attention_norm", f"{theirs}.attention.output.LayerNorm", True),
-            *weight_and_bias(f"{ours}.feedforward.first", f"{theirs}.intermediate.dense"),
-            *weight_and_bias(f"{ours}.feedforward.last", f"{theirs}.output.dense"),
-            *weight_and_bias(f"{ours}.feedforward_norm", f"{theirs}.output.LayerNorm", True),
+    for layer, block in enumerate(blocks_of(model.stack)):
+        name = f"stack.blocks.{layer}"
+        hf_name = f"{prefix}encoder.layer.{layer}"
+        qkv = [f"{hf_name}.attention.self.{projection}" for projection in ("query", "key", "value")]
+        table += [
+            *stacked(f"{name}.attention.project", qkv, tuple(block.attention.shape.widths)),
+            *weight_and_bias(f"{name}.attention.last", f"{hf_name}.attention.output.dense"),
+            *weight_and_bias(f"{name}.attention_norm", f"{hf_name}.attention.output.LayerNorm", True),
+            *weight_and_bias(f"{name}.feedforward.first", f"{hf_name}.intermediate.dense"),
+            *weight_and_bias(f"{name}.feedforward.last", f"{hf_name}.output.dense"),
+            *weight_and_bias(f"{name}.feedforward_norm", f"{hf_name}.output.LayerNorm", True),
         ]
     if model.pooler is not None:
-        found += weight_and_bias("pooler.dense", f"{prefix}pooler.dense")
+        table += weight_and_bias("pooler.dense", f"{prefix}pooler.dense")
     if type(model) is models.MaskedLM:
-        found += [
+        table += [
             *weight_and_bias("output.head.dense", "cls.predictions.transform.dense"),
             *weight_and_bias("output.head.norm", "cls.predictions.transform.LayerNorm", True),
             same("output.bias", "cls.predictions.bias"),
         ]
         if model.pooler is not None:
-            found += weight_and_bias("follows", "cls.seq_relationship")
-    return found
+            table += weight_and_bias("follows", "cls.seq_relationship")
+    return table
 
 
-def encoder_sizes(model: nn.Module, embedding: type) -> tuple[Any, int]:
-    """The sizes of an encoder that both kinds of folder can hold, and its context."""
-    require(type(model) in (models.Encoder, models.MaskedLM), f"it is a {type(model).__name__}")
-    plain_embedding(model, [embedding])
-    require(model.embedding.factor == 1, "its embedding is scaled")
-    sizes = transformer_sizes(model.stack, "post", False, parts.LayerNorm, parts.FeedForward)
-    require_plain_heads(sizes, model.stack.dim)
+class EncoderSizes(NamedTuple):
+    """What config.json says of an encoder of either family."""
+
+    transformer: TransformerSizes
+    vocabulary: int
+    dim: int
+    context: int | None
+
+
+def encoder_sizes(model: models.Encoder, embedding_cls: type[parts.Embedding]) -> EncoderSizes:
+    """The sizes of an encoder that BERT or DistilBERT can hold; raises Unsupported with the first difference."""
+    out_proj = model.back if isinstance(model, models.MaskedLM) else None
+    embedding = require_plain_embedding(model.embedding, out_proj, embedding_cls)
+    stack = require_type(model.stack, parts.Transformer, "stack")
+    sizes = transformer_sizes(stack, "post", False, parts.LayerNorm, parts.FeedForward)
+    require_plain_heads(sizes, stack.dim)
     require(
-        type(model.stack.position) is parts.Learned,
-        f"its positions are {type(model.stack.position).__name__}, not Learned",
+        type(stack.position) is parts.Learned,
+        f"its positions are {type(stack.position).__name__}, not Learned",
     )
-    require(type(model.stack.entry) is parts.LayerNorm, "its stack has no entry norm")
-    epsilons = {model.stack.entry.epsilon, sizes.epsilon}
-    if type(model) is models.MaskedLM:
-        plain_output(model, bias=True, tied=True)
-        head = model.output.head
-        require(
-            head is not None and model.output.bias is not None and type(head.norm) is parts.LayerNorm,
-            "its output has not BERT's head",
-        )
+    require(type(stack.entry) is parts.LayerNorm, "its stack has no norm before the first block")
+    epsilons = {require_type(stack.entry, parts.LayerNorm, "entry norm").epsilon, sizes.epsilon}
+    if isinstance(model, models.MaskedLM):
+        is_tied(model.output, embedding, allow_bias=True, expected=True)
+        output = require_type(model.output, parts.Output, "output")
+        head = output.head
+        if head is None or output.bias is None or type(head.norm) is not parts.LayerNorm:
+            raise Unsupported("its output does not have BERT's head")
         require(
             ACTIVATION_TO_HF.get(head.activation) == sizes.activation,
-            "its head has another function than its stack",
+            "its head has another activation than its stack",
         )
-        epsilons.add(head.norm.epsilon)
-    require(len(epsilons) == 1, "its norms have several epsilons")
-    return sizes, model.stack.context
+        epsilons.add(require_type(head.norm, parts.LayerNorm, "head's norm").epsilon)
+    require(len(epsilons) == 1, "its norms have different epsilons")
+    return EncoderSizes(sizes, len(embedding.table), stack.dim, stack.context)
 
 
-def bert_settings(model: nn.Module) -> dict[str, Any]:
-    sizes, length = encoder_sizes(model, parts.SegmentEmbedding)
-    head = type(model) is models.MaskedLM
+def bert_config(model: nn.Module) -> dict[str, Any]:
+    """The config.json of a model; raises Unsupported if it is not a BERT."""
+    model = require_encoder(model)
+    sizes = encoder_sizes(model, parts.SegmentEmbedding)
+    architecture = "BertModel"
+    if type(model) is models.MaskedLM:
+        architecture = "BertForPreTraining" if model.pooler else "BertForMaskedLM"
+    segments = require_type(model.embedding, parts.SegmentEmbedding, "embedding").segments
     return {
-        "architectures": [
-            ("BertForPreTraining" if model.pooler else "BertForMaskedLM") if head else "BertModel"
-        ],
+        "architectures": [architecture],
         "model_type": "bert",
-        "vocab_size": len(model.embedding.table),
-        "hidden_size": model.stack.dim,
-        "num_hidden_layers": sizes.layers,
-        "num_attention_heads": sizes.heads,
-        "intermediate_size": sizes.inner,
-        "hidden_act": sizes.activation,
-        "max_position_embeddings": length,
-        "type_vocab_size": len(model.embedding.segments),
-        "layer_norm_eps": sizes.epsilon,
+        "vocab_size": sizes.vocabulary,
+        "hidden_size": sizes.dim,
+        "num_hidden_layers": sizes.transformer.layers,
+        "num_attention_heads": sizes.transformer.heads,
+        "intermediate_size": sizes.transformer.ffn_dim,
+        "hidden_act": sizes.transformer.activation,
+        "max_position_embeddings": sizes.context,
+        "type_vocab_size": len(segments),
+        "layer_norm_eps": sizes.transformer.epsilon,
         "tie_word_embeddings": True,
     }
 
 
-def distil_tree(said: HFConfig, names: set[str]) -> Tree:
-    said.only("tie_word_embeddings", True)
-    said.only("is_causal", False)
-    dim = said.count("dim", 768)
+def distil_tree(hf_config: HFConfig, names: set[str]) -> Tree:
+    """The model section of a config for a DistilBERT with this config.json."""
+    hf_config.require_value("tie_word_embeddings", True)
+    hf_config.require_value("is_causal", False)
+    dim = hf_config.count("dim", 768)
     return config_tree(
         dim,
-        said.count("n_layers", 6),
-        said.count("n_heads", 12),
-        said.count("hidden_dim", 4 * dim),
-        said.count("max_position_embeddings", 512),
-        said.word("activation", "gelu", ACTIVATION_FROM_HF),
-        EPSILON,
-        said.number("dropout", 0.1),
-        {"type": "Embedding"},
-        "vocab_projector.bias" in names,
+        layers=hf_config.count("n_layers", 6),
+        heads=hf_config.count("n_heads", 12),
+        ffn_dim=hf_config.count("hidden_dim", 4 * dim),
+        length=hf_config.count("max_position_embeddings", 512),
+        activation=hf_config.choice("activation", "gelu", ACTIVATION_FROM_HF),
+        epsilon=EPSILON,
+        dropout=hf_config.number("dropout", 0.1),
+        embedding={"type": "Embedding"},
+        head="vocab_projector.bias" in names,
     )
 
 
-def distil_entries(model: nn.Module, prefix: str) -> list[WeightMapping]:
-    found = [
+def distil_mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
+    """The table of weights of a DistilBERT."""
+    model = require_encoder(model)
+    table = [
         same("embedding.table", f"{prefix}embeddings.word_embeddings.weight"),
         same("stack.position.table", f"{prefix}embeddings.position_embeddings.weight"),
         *weight_and_bias("stack.entry", f"{prefix}embeddings.LayerNorm", True),
     ]
-    for number, block in enumerate(model.stack.blocks):
-        ours, theirs = f"stack.blocks.{number}", f"{prefix}transformer.layer.{number}"
-        found += [
-            *stacked(
-                f"{ours}.attention.project",
-                (f"{theirs}.attention.{one}_lin" for one in "qkv"),
-                tuple(block.attention.shape.widths),
-            ),
-            *weight_and_bias(f"{ours}.attention.last", f"{theirs}.attention.out_lin"),
-            *weight_and_bias(f"{ours}.attention_norm", f"{theirs}.sa_layer_norm", True),
-            *weight_and_bias(f"{ours}.feedforward.first", f"{theirs}.ffn.lin1"),
-            *weight_and_bias(f"{ours}.feedforward.last", f"{theirs}.ffn.lin2"),
-            *weight_and_bias(f"{ours}.feedforward_norm", f"{theirs}.output_layer_norm", True),
+    for layer, block in enumerate(blocks_of(model.stack)):
+        name = f"stack.blocks.{layer}"
+        hf_name = f"{prefix}transformer.layer.{layer}"
+        qkv = [f"{hf_name}.attention.{projection}_lin" for projection in "qkv"]
+        table += [
+            *stacked(f"{name}.attention.project", qkv, tuple(block.attention.shape.widths)),
+            *weight_and_bias(f"{name}.attention.last", f"{hf_name}.attention.out_lin"),
+            *weight_and_bias(f"{name}.attention_norm", f"{hf_name}.sa_layer_norm", True),
+            *weight_and_bias(f"{name}.feedforward.first", f"{hf_name}.ffn.lin1"),
+            *weight_and_bias(f"{name}.feedforward.last", f"{hf_name}.ffn.lin2"),
+            *weight_and_bias(f"{name}.feedforward_norm", f"{hf_name}.output_layer_norm", True),
         ]
     if type(model) is models.MaskedLM:
-        found += [
+        table += [
             *weight_and_bias("output.head.dense", "vocab_transform"),
             *weight_and_bias("output.head.norm", "vocab_layer_norm", True),
             same("output.bias", "vocab_projector.bias"),
         ]
-    return found
+    return table
 
 
-def distil_settings(model: nn.Module) -> dict[str, Any]:
-    sizes, length = encoder_sizes(model, parts.Embedding)
+def distil_config(model: nn.Module) -> dict[str, Any]:
+    """The config.json of a model; raises Unsupported if it is not a DistilBERT."""
+    model = require_encoder(model)
+    sizes = encoder_sizes(model, parts.Embedding)
     require(model.pooler is None, "it has a pooler")
-    require(sizes.epsilon == EPSILON, f"its norms have an epsilon of {sizes.epsilon}, not {EPSILON}")
+    epsilon = sizes.transformer.epsilon
+    require(epsilon == EPSILON, f"its norms have an epsilon of {epsilon}, not {EPSILON}")
     return {
         "architectures": ["DistilBertForMaskedLM" if type(model) is models.MaskedLM else "DistilBertModel"],
         "model_type": "distilbert",
-        "vocab_size": len(model.embedding.table),
-        "dim": model.stack.dim,
-        "n_layers": sizes.layers,
-        "n_heads": sizes.heads,
-        "hidden_dim": sizes.inner,
-        "activation": sizes.activation,
-        "max_position_embeddings": length,
+        "vocab_size": sizes.vocabulary,
+        "dim": sizes.dim,
+        "n_layers": sizes.transformer.layers,
+        "n_heads": sizes.transformer.heads,
+        "hidden_dim": sizes.transformer.ffn_dim,
+        "activation": sizes.transformer.activation,
+        "max_position_embeddings": sizes.context,
         "tie_word_embeddings": True,
     }
 
 
-ROLES, FRAME = {"pad": "pad_token_id"}, ("bos", "eos")
+ROLES = {"pad": "pad_token_id"}
+FRAME = ("bos", "eos")
 BERT = Family(
-    "bert", "bert.", r"embeddings\.position_ids|pooler\.dense\.(weight|bias)",
-    {"cls.predictions.decoder.weight": "embeddings.word_embeddings.weight", "cls.predictions.decoder.bias": "cls.predictions.bias"},
-    bert_tree, bert_entries, bert_settings, ROLES, FRAME,
-)  # fmt: skip
+    model_type="bert",
+    prefix="bert.",
+    ignored=r"embeddings\.position_ids|pooler\.dense\.(weight|bias)",
+    tied_copies={
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    model_tree=bert_tree,
+    mappings=bert_mappings,
+    hf_config=bert_config,
+    roles=ROLES,
+    special_frame=FRAME,
+)
 DISTILBERT = Family(
-    "distilbert", "distilbert.", r"embeddings\.position_ids", {"vocab_projector.weight": "embeddings.word_embeddings.weight"},
-    distil_tree, distil_entries, distil_settings, ROLES, FRAME,
-    {"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
-)  # fmt: skip
+    model_type="distilbert",
+    prefix="distilbert.",
+    ignored=r"embeddings\.position_ids",
+    tied_copies={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
+    model_tree=distil_tree,
+    mappings=distil_mappings,
+    hf_config=distil_config,
+    roles=ROLES,
+    special_frame=FRAME,
+    aliases={"hidden_size": "dim", "num_attention_heads": "n_heads", "num_hidden_layers": "n_layers"},
+)

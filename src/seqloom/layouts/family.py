@@ -1,10 +1,10 @@
-"""What the families of checkpoints share: the words for functions, and a Transformer looked at from outside."""
+"""What the checkpoint families share: activation names, the `Family` record, and checks of a Transformer's arrangement."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
@@ -12,6 +12,7 @@ from seqloom import nn as parts
 from seqloom.config import Tree
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.layouts.mapping import WeightMapping
+from seqloom.nn.transformer import Block
 
 ACTIVATION_FROM_HF = {
     "gelu": "gelu",
@@ -34,116 +35,134 @@ ACTIVATION_TO_HF = {
 }
 
 NONE: Mapping[str, Any] = MappingProxyType({})
+T = TypeVar("T")
+E = TypeVar("E", bound=parts.Embedding)
 
 
 class Family(NamedTuple):
-    """One kind of checkpoint, both ways."""
+    """One kind of checkpoint, for reading and writing."""
 
-    kind: str  # its model_type
-    prefix: str  # what may stand before the names of its body
-    spare: str  # a pattern of tensors that are not used
-    copies: dict[str, str]  # tensors that may stand there a second time → what they must equal
-    tree: Callable[
-        [HFConfig, set[str]], Tree
-    ]  # config.json and the names of the tensors → a model as a config says it
-    entries: Callable[
-        [nn.Module, str], list[WeightMapping]
-    ]  # a model, the prefix → which tensor is which weight
-    settings: Callable[
-        [nn.Module], dict[str, Any]
-    ]  # a model → its config.json, or a ValueError that says why it has none
-    roles: dict[str, str]  # our special tokens → the settings that name theirs
-    frame: tuple[str, ...] = ()  # the special tokens around a text where its tokenizer.json does not say
-    aliases: Mapping[str, str] = NONE  # other names of settings → the usual ones
-    computed: Mapping[str, Callable[[nn.Module, int], Tensor]] = (
-        NONE  # tensors that may stand there → what their rows must be
-    )
+    model_type: str  # as in config.json
+    prefix: str  # optional prefix of the tensor names of the model's body
+    ignored: str  # regular expression of tensors that are not used
+    tied_copies: dict[str, str]  # tensors that may be stored a second time → the tensor they must equal
+    model_tree: Callable[[HFConfig, set[str]], Tree]  # config.json, tensor names → model section of a config
+    mappings: Callable[[nn.Module, str], list[WeightMapping]]  # model, prefix → the table of its weights
+    hf_config: Callable[[nn.Module], dict[str, Any]]  # model → config.json; raises Unsupported if it has none
+    roles: dict[str, str]  # our special tokens → the keys of config.json that hold their ids
+    special_frame: tuple[str, ...] = ()  # special tokens around a text, if tokenizer.json has no template
+    aliases: Mapping[str, str] = NONE  # alternative keys of config.json → the usual keys
+    computed: Mapping[str, Callable[[nn.Module, int], Tensor]] = NONE  # tensors that we compute → their rows
 
 
 class Unsupported(ValueError):
     """A model that this kind of folder cannot hold."""
 
 
-def require(condition: bool, sentence: str) -> None:
+def require(condition: bool, message: str) -> None:
     if not condition:
-        raise Unsupported(sentence)
+        raise Unsupported(message)
+
+
+def require_type(part: object, cls: type[T], name: str) -> T:
+    """The part, if its class is exactly `cls`: a subclass may compute something else."""
+    if type(part) is not cls:
+        raise Unsupported(f"its {name} is {type(part).__name__}, not {cls.__name__}")
+    return part
 
 
 class TransformerSizes(NamedTuple):
-    """The sizes of a Transformer whose attention is the usual one."""
+    """The sizes of a Transformer with ordinary attention."""
 
     layers: int
     heads: int
-    groups: int
-    key: int
-    value: int
-    inner: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
+    ffn_dim: int
     activation: str
     epsilon: float
     bias: bool
-    inner_bias: bool
+    ffn_bias: bool
+
+
+def blocks_of(stack: nn.Module) -> list[Block]:
+    """The blocks of a Transformer."""
+    stack = require_type(stack, parts.Transformer, "stack")
+    return [require_type(block, Block, "block") for block in stack.blocks]
 
 
 def transformer_sizes(
-    stack: nn.Module, order: str, causal: bool, norm: type, forward: type
+    stack: parts.Transformer,
+    order: str,
+    causal: bool,
+    norm_cls: type[parts.LayerNorm] | type[parts.RMSNorm],
+    ffn_cls: type[parts.FeedForward] | type[parts.SwiGLU],
 ) -> TransformerSizes:
-    """The sizes of a stack that is of the given arrangement; what differs is said."""
-    require(type(stack) is parts.Transformer, f"its stack is {type(stack).__name__}, not Transformer")
-    block = stack.blocks[0]
-    attention, inside = block.attention, block.feedforward
+    """The sizes of a stack that has the given arrangement; raises Unsupported with the first difference."""
+    blocks = blocks_of(stack)
+    block = blocks[0]
+    attention = require_type(block.attention, parts.SelfAttention, "attention")
     require(
         block.order == order,
-        f"its norms stand {'before' if block.order == 'pre' else 'after'} the parts (order: {block.order}), not {order}",
+        f"its norms come {'before' if block.order == 'pre' else 'after'} the sublayers "
+        f"(order: {block.order}), not {order}",
     )
     require(stack.causal == causal, f"its stack is {'' if stack.causal else 'not '}causal")
-    require(type(attention) is parts.SelfAttention, f"its attention is {type(attention).__name__}")
     require(
         type(attention.score) is parts.ScaledDot and type(attention.weights) is parts.Softmax,
-        "its attention is not that of scaled products",
+        "its attention is not scaled dot-product attention",
     )
     require(attention.rule.window is None, "its attention has a window")
-    require(
-        type(block.attention_norm) is norm,
-        f"its norm is {type(block.attention_norm).__name__}, not {norm.__name__}",
-    )
-    require(
-        type(inside) is forward, f"its feed-forward part is {type(inside).__name__}, not {forward.__name__}"
-    )
-    function = getattr(inside, "activation", "swish")
-    require(function in ACTIVATION_TO_HF, f"its feed-forward part has the function {function}")
+    norm: parts.LayerNorm | parts.RMSNorm = require_type(block.attention_norm, norm_cls, "norm")
+    ffn: parts.FeedForward | parts.SwiGLU = require_type(block.feedforward, ffn_cls, "feed-forward part")
+    activation = ffn.activation if isinstance(ffn, parts.FeedForward) else "swish"
+    require(activation in ACTIVATION_TO_HF, f"its feed-forward part has the activation {activation}")
     return TransformerSizes(
-        len(stack.blocks),
-        attention.shape.queries,
-        attention.shape.groups,
-        attention.shape.key,
-        attention.shape.value,
-        inside.last.in_features,
-        ACTIVATION_TO_HF[function],
-        block.attention_norm.epsilon,
-        attention.last.bias is not None,
-        inside.last.bias is not None,
+        layers=len(blocks),
+        heads=attention.shape.queries,
+        kv_heads=attention.shape.groups,
+        key_dim=attention.shape.key,
+        value_dim=attention.shape.value,
+        ffn_dim=ffn.last.in_features,
+        activation=ACTIVATION_TO_HF[activation],
+        epsilon=norm.epsilon,
+        bias=attention.last.bias is not None,
+        ffn_bias=ffn.last.bias is not None,
     )
 
 
 def require_plain_heads(sizes: TransformerSizes, dim: int) -> None:
-    """Heads that all hold keys and values, and share the width among them."""
-    require(sizes.groups == sizes.heads, f"its {sizes.heads} heads share {sizes.groups} groups of keys")
+    """Requires that every head has its own keys and values, of size dim / heads."""
     require(
-        sizes.key * sizes.heads == dim == sizes.value * sizes.heads,
-        f"its heads have keys of {sizes.key} and values of {sizes.value}",
+        sizes.kv_heads == sizes.heads,
+        f"its {sizes.heads} heads share {sizes.kv_heads} heads of keys and values",
+    )
+    require(
+        sizes.key_dim * sizes.heads == dim == sizes.value_dim * sizes.heads,
+        f"its heads have keys of {sizes.key_dim} and values of {sizes.value_dim}",
     )
 
 
-def plain_embedding(model: nn.Module, kinds: Iterable[type] = (parts.Embedding,)) -> None:
-    require(type(model.embedding) in tuple(kinds), f"its embedding is {type(model.embedding).__name__}")
-    require(getattr(model, "back", None) is None, "its stack has another width than its embedding")
+def require_plain_embedding(
+    embedding: nn.Module, out_proj: nn.Module | None, cls: type[E], scaled: bool = False
+) -> E:
+    """The embedding, if it is of class `cls` and the stack has its width."""
+    require(type(embedding) is cls, f"its embedding is {type(embedding).__name__}")
+    table = require_type(embedding, cls, "embedding")
+    require(out_proj is None, "its stack has another width than its embedding")
+    require(scaled or table.factor == 1, "its embedding is scaled")
+    return table
 
 
-def plain_output(model: nn.Module, bias: bool, tied: bool | None = None) -> bool:
-    """Whether the output is the embedding's own table."""
-    output = model.output
-    require(type(output) is parts.Output, f"its output is {type(output).__name__}")
-    require(bias or output.bias is None, "its output has a bias")
-    shared = output.table is model.embedding.table
-    require(tied is None or shared == tied, f"its output is {'' if shared else 'not '}tied to the embedding")
-    return shared
+def is_tied(
+    output: nn.Module, embedding: parts.Embedding, allow_bias: bool, expected: bool | None = None
+) -> bool:
+    """Whether the output layer uses the embedding's table; raises Unsupported if that is not as `expected`."""
+    output = require_type(output, parts.Output, "output")
+    require(allow_bias or output.bias is None, "its output has a bias")
+    tied = output.table is embedding.table
+    require(
+        expected is None or tied == expected, f"its output is {'' if tied else 'not '}tied to the embedding"
+    )
+    return tied

@@ -1,4 +1,4 @@
-"""GPT-2: learned positions, norms before the parts, a tied output. Its matrices lie transposed."""
+"""GPT-2: learned positions, norms before the sublayers, a tied output. Its linear weights are stored transposed."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from seqloom.config import Tree
 from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
     Family,
-    plain_embedding,
-    plain_output,
+    blocks_of,
+    is_tied,
     require,
+    require_plain_embedding,
     require_plain_heads,
+    require_type,
     transformer_sizes,
 )
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.layouts.mapping import WeightMapping, same, weight_and_bias
 
 
-def tree(said: HFConfig, names: set[str]) -> Tree:
+def model_tree(hf_config: HFConfig, names: set[str]) -> Tree:
+    """The model section of a config for a GPT-2 with this config.json."""
     for name, allowed in (
         ("scale_attn_weights", True),
         ("scale_attn_by_inverse_layer_idx", False),
@@ -30,18 +33,18 @@ def tree(said: HFConfig, names: set[str]) -> Tree:
         ("add_cross_attention", False),
         ("is_causal", True),
     ):
-        said.only(name, allowed)
-    dim = said.count("n_embd", 768)
+        hf_config.require_value(name, allowed)
+    dim = hf_config.count("n_embd", 768)
     return config_tree(
         dim,
-        said.count("n_layer", 12),
-        said.count("n_head", 12),
-        said.count("n_positions", 1024),
-        said.count("n_inner", 4 * dim),
-        said.word("activation_function", "gelu_new", ACTIVATION_FROM_HF),
-        said.number("layer_norm_epsilon", 1e-5),
-        said.flag("tie_word_embeddings", True),
-        said.number("resid_pdrop", 0.1),
+        layers=hf_config.count("n_layer", 12),
+        heads=hf_config.count("n_head", 12),
+        length=hf_config.count("n_positions", 1024),
+        ffn_dim=hf_config.count("n_inner", 4 * dim),
+        activation=hf_config.choice("activation_function", "gelu_new", ACTIVATION_FROM_HF),
+        epsilon=hf_config.number("layer_norm_epsilon", 1e-5),
+        tied=hf_config.flag("tie_word_embeddings", True),
+        dropout=hf_config.number("resid_pdrop", 0.1),
     )
 
 
@@ -50,15 +53,15 @@ def config_tree(
     layers: int,
     heads: int,
     length: int,
-    inner: int,
+    ffn_dim: int,
     activation: str,
     epsilon: float,
     tied: bool,
     dropout: float,
     bias: bool = True,
 ) -> Tree:
-    """GPT-2 as a config says it."""
-    made: Tree = {
+    """GPT-2 as the model section of a config."""
+    tree: Tree = {
         "type": "LanguageModel",
         "dim": dim,
         "stack": {
@@ -67,69 +70,81 @@ def config_tree(
             "heads": heads,
             "position": {"type": "Learned", "length": length},
             "norm": {"type": "LayerNorm", "epsilon": epsilon},
-            "feedforward": {"type": "FeedForward", "dim": inner, "activation": activation, "bias": bias},
+            "feedforward": {"type": "FeedForward", "dim": ffn_dim, "activation": activation, "bias": bias},
             "bias": bias,
             "dropout": dropout,
         },
     }
-    return made if tied else {**made, "tied": False, "output": {"type": "Output", "bias": False}}
+    return tree if tied else {**tree, "tied": False, "output": {"type": "Output", "bias": False}}
 
 
-def entries(model: nn.Module, prefix: str, transposed: bool = True) -> list[WeightMapping]:
-    way = "transposed" if transposed else "same"
-    found = [
+def mappings(model: nn.Module, prefix: str, transposed: bool = True) -> list[WeightMapping]:
+    """The table of weights; nanoGPT stores linear weights as we do, not `transposed`."""
+    model = require_type(model, models.LanguageModel, "class")
+    table = [
         same("embedding.table", f"{prefix}wte.weight"),
         same("stack.position.table", f"{prefix}wpe.weight"),
     ]
-    for number in range(len(model.stack.blocks)):
-        ours, theirs = f"stack.blocks.{number}", f"{prefix}h.{number}"
-        found += weight_and_bias(f"{ours}.attention_norm", f"{theirs}.ln_1", True) + weight_and_bias(
-            f"{ours}.feedforward_norm", f"{theirs}.ln_2", True
-        )
-        for one, other in (
+    for layer in range(len(blocks_of(model.stack))):
+        name = f"stack.blocks.{layer}"
+        hf_name = f"{prefix}h.{layer}"
+        table += weight_and_bias(f"{name}.attention_norm", f"{hf_name}.ln_1", True)
+        table += weight_and_bias(f"{name}.feedforward_norm", f"{hf_name}.ln_2", True)
+        for linear, hf_linear in (
             ("attention.project", "attn.c_attn"),
             ("attention.last", "attn.c_proj"),
             ("feedforward.first", "mlp.c_fc"),
             ("feedforward.last", "mlp.c_proj"),
         ):
-            weight, bias = weight_and_bias(f"{ours}.{one}", f"{theirs}.{other}")
-            found += [weight._replace(way=way), bias]
-    found += weight_and_bias("stack.norm", f"{prefix}ln_f", True)
-    return (
-        found
-        if model.output.table is model.embedding.table
-        else [*found, same("output.table", "lm_head.weight")]
-    )
+            weight, bias = weight_and_bias(f"{name}.{linear}", f"{hf_name}.{hf_linear}")
+            table += [weight._replace(layout="transposed" if transposed else "same"), bias]
+    table += weight_and_bias("stack.norm", f"{prefix}ln_f", True)
+    if not is_tied(model.output, model.embedding, allow_bias=True):
+        table.append(same("output.table", "lm_head.weight"))
+    return table
 
 
-def settings(model: nn.Module) -> dict[str, Any]:
+def hf_config(model: nn.Module) -> dict[str, Any]:
+    """The config.json of a model; raises Unsupported if it is not a GPT-2."""
     require(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
-    plain_embedding(model)
-    require(model.embedding.factor == 1, "its embedding is scaled")
-    sizes = transformer_sizes(model.stack, "pre", True, parts.LayerNorm, parts.FeedForward)
-    require_plain_heads(sizes, model.stack.dim)
+    model = require_type(model, models.LanguageModel, "class")
+    embedding = require_plain_embedding(model.embedding, model.back, parts.Embedding)
+    stack = require_type(model.stack, parts.Transformer, "stack")
+    sizes = transformer_sizes(stack, "pre", True, parts.LayerNorm, parts.FeedForward)
+    require_plain_heads(sizes, stack.dim)
     require(
-        type(model.stack.position) is parts.Learned,
-        f"its positions are {type(model.stack.position).__name__}, not Learned",
+        type(stack.position) is parts.Learned,
+        f"its positions are {type(stack.position).__name__}, not Learned",
     )
-    require(model.stack.entry is None, "its stack has an entry norm")
+    require(stack.entry is None, "its stack has a norm before the first block")
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
-        "vocab_size": len(model.embedding.table),
-        "n_embd": model.stack.dim,
+        "vocab_size": len(embedding.table),
+        "n_embd": stack.dim,
         "n_layer": sizes.layers,
         "n_head": sizes.heads,
-        "n_positions": model.stack.context,
-        "n_inner": sizes.inner,
+        "n_positions": stack.context,
+        "n_inner": sizes.ffn_dim,
         "activation_function": sizes.activation,
         "layer_norm_epsilon": sizes.epsilon,
-        "tie_word_embeddings": plain_output(model, bias=False),
+        "tie_word_embeddings": is_tied(model.output, embedding, allow_bias=False),
     }
 
 
 GPT2 = Family(
-    "gpt2", "transformer.", r"h\.\d+\.attn\.(bias|masked_bias)", {"lm_head.weight": "wte.weight"}, tree, entries, settings,
-    {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "pad_token_id"},
-    aliases={"hidden_size": "n_embd", "max_position_embeddings": "n_positions", "num_attention_heads": "n_head", "num_hidden_layers": "n_layer"},
-)  # fmt: skip
+    model_type="gpt2",
+    prefix="transformer.",
+    ignored=r"h\.\d+\.attn\.(bias|masked_bias)",
+    tied_copies={"lm_head.weight": "wte.weight"},
+    model_tree=model_tree,
+    mappings=mappings,
+    hf_config=hf_config,
+    roles={"bos": "bos_token_id", "eos": "eos_token_id", "pad": "pad_token_id"},
+    aliases={
+        "hidden_size": "n_embd",
+        "max_position_embeddings": "n_positions",
+        "num_attention_heads": "n_head",
+        "num_hidden_layers": "n_layer",
+    },
+)

@@ -1,4 +1,4 @@
-"""Llama: rotary positions, RMS norms, gated feed-forward parts, heads that share keys."""
+"""Llama: rotary positions, RMS norms, gated feed-forward parts, heads that share keys and values."""
 
 from __future__ import annotations
 
@@ -11,28 +11,37 @@ from torch import Tensor, nn
 from seqloom import models
 from seqloom import nn as parts
 from seqloom.config import Tree
-from seqloom.layouts.family import Family, plain_embedding, plain_output, require, transformer_sizes
+from seqloom.layouts.family import (
+    Family,
+    blocks_of,
+    is_tied,
+    require,
+    require_plain_embedding,
+    require_type,
+    transformer_sizes,
+)
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.layouts.mapping import WeightMapping, same, stacked
 
 
-def tree(said: HFConfig, names: set[str]) -> Tree:
-    said.only("is_causal", True)
-    said.word("hidden_act", "silu", {"silu": "swish", "swish": "swish"})
-    dim, heads = said.count("hidden_size", 4096), said.count("num_attention_heads", 32)
-    size = said.count("head_dim", max(1, dim // heads))
+def model_tree(hf_config: HFConfig, names: set[str]) -> Tree:
+    """The model section of a config for a Llama with this config.json."""
+    hf_config.require_value("is_causal", True)
+    hf_config.choice("hidden_act", "silu", {"silu": "swish", "swish": "swish"})
+    dim = hf_config.count("hidden_size", 4096)
+    heads = hf_config.count("num_attention_heads", 32)
     return config_tree(
         dim,
-        said.count("num_hidden_layers", 32),
-        heads,
-        said.count("num_key_value_heads", heads),
-        size,
-        said.count("intermediate_size", 11008),
-        said.number("rms_norm_eps", 1e-6),
-        {"type": "Rotary", "layout": "halves", **rope_options(said)},
-        said.flag("tie_word_embeddings", False),
-        said.flag("attention_bias", False),
-        said.flag("mlp_bias", False),
+        layers=hf_config.count("num_hidden_layers", 32),
+        heads=heads,
+        kv_heads=hf_config.count("num_key_value_heads", heads),
+        head_dim=hf_config.count("head_dim", max(1, dim // heads)),
+        ffn_dim=hf_config.count("intermediate_size", 11008),
+        epsilon=hf_config.number("rms_norm_eps", 1e-6),
+        position={"type": "Rotary", "layout": "halves", **rope_options(hf_config)},
+        tied=hf_config.flag("tie_word_embeddings", False),
+        bias=hf_config.flag("attention_bias", False),
+        ffn_bias=hf_config.flag("mlp_bias", False),
     )
 
 
@@ -40,20 +49,20 @@ def config_tree(
     dim: int,
     layers: int,
     heads: int,
-    groups: int,
-    size: int,
-    inner: int,
+    kv_heads: int,
+    head_dim: int,
+    ffn_dim: int,
     epsilon: float,
     position: Tree,
     tied: bool,
     bias: bool = False,
-    inner_bias: bool = False,
+    ffn_bias: bool = False,
 ) -> Tree:
-    """Llama as a config says it; `size` is that of a head."""
-    attention: Tree = {"type": "SelfAttention", "groups": groups}
-    if size * heads != dim:
-        attention |= {"key": size, "value": size}
-    made: Tree = {
+    """Llama as the model section of a config."""
+    attention: Tree = {"type": "SelfAttention", "groups": kv_heads}
+    if head_dim * heads != dim:
+        attention |= {"key": head_dim, "value": head_dim}
+    tree: Tree = {
         "type": "LanguageModel",
         "dim": dim,
         "stack": {
@@ -62,147 +71,159 @@ def config_tree(
             "heads": heads,
             "position": position,
             "norm": {"type": "RMSNorm", "epsilon": epsilon},
-            "feedforward": {"type": "SwiGLU", "dim": inner, "bias": inner_bias},
+            "feedforward": {"type": "SwiGLU", "dim": ffn_dim, "bias": ffn_bias},
             "attention": attention,
             "bias": bias,
         },
     }
-    return made if tied else {**made, "tied": False, "output": {"type": "Output", "bias": False}}
+    return tree if tied else {**tree, "tied": False, "output": {"type": "Output", "bias": False}}
 
 
-def rope_options(said: HFConfig) -> Tree:
-    """The base of the angles and their stretch, in the older form (rope_theta, rope_scaling), which goes first, or the newer (rope_parameters)."""
-    form = "rope_scaling" if said.values.get("rope_scaling") else "rope_parameters"
-    inside = said.inner(form) or HFConfig({}, said.source)
-    base = inside.number("rope_theta", said.number("rope_theta", 10000.0))
-    kind = inside.values.get("rope_type") or inside.values.get("type") or "default"
-    if kind == "default":
+def rope_options(hf_config: HFConfig) -> Tree:
+    """The base of the rotary angles and their scaling.
+
+    Reads the older keys (rope_theta, rope_scaling), which take precedence, and the newer one (rope_parameters).
+    """
+    key = "rope_scaling" if hf_config.values.get("rope_scaling") else "rope_parameters"
+    rope = hf_config.section(key) or HFConfig({}, hf_config.source)
+    base = rope.number("rope_theta", hf_config.number("rope_theta", 10000.0))
+    rope_type = rope.values.get("rope_type") or rope.values.get("type") or "default"
+    if rope_type == "default":
         return {"base": base}
-    if kind == "linear":
-        return {"base": base, "stretch": {"type": "LinearScaling", "factor": inside.number("factor")}}
-    if kind == "llama3":
-        length = "original_max_position_embeddings"
-        known = said if said.values.get(length) is not None else inside
-        stretch = {
+    if rope_type == "linear":
+        return {"base": base, "stretch": {"type": "LinearScaling", "factor": rope.number("factor")}}
+    if rope_type == "llama3":
+        length_key = "original_max_position_embeddings"
+        holder = hf_config if hf_config.values.get(length_key) is not None else rope
+        scaling = {
             "type": "Llama3Scaling",
-            "factor": inside.number("factor"),
-            "low": inside.number("low_freq_factor"),
-            "high": inside.number("high_freq_factor"),
-            "length": known.count(length, said.count("max_position_embeddings", 2048)),
+            "factor": rope.number("factor"),
+            "low": rope.number("low_freq_factor"),
+            "high": rope.number("high_freq_factor"),
+            "length": holder.count(length_key, hf_config.count("max_position_embeddings", 2048)),
         }
-        return {"base": base, "stretch": stretch}
+        return {"base": base, "stretch": scaling}
     raise ValueError(
-        f"{said.source}: rotary angles of type {str(kind)[:40]!r} cannot be read; only default, linear and llama3"
+        f"{hf_config.source}: rotary angles of type {str(rope_type)[:40]!r} cannot be read; "
+        "only default, linear and llama3"
     )
 
 
-def entries(model: nn.Module, prefix: str) -> list[WeightMapping]:
-    found = [same("embedding.table", f"{prefix}embed_tokens.weight")]
-    for number, block in enumerate(model.stack.blocks):
-        ours, theirs, shape = f"stack.blocks.{number}", f"{prefix}layers.{number}", block.attention.shape
-        bias, inner = block.attention.last.bias is not None, block.feedforward.last.bias is not None
-        two = [f"{theirs}.mlp.{one}_proj" for one in ("gate", "up")]
-        found += [
-            same(f"{ours}.attention_norm.gain", f"{theirs}.input_layernorm.weight"),
-            same(f"{ours}.feedforward_norm.gain", f"{theirs}.post_attention_layernorm.weight"),
-            *stacked(
-                f"{ours}.attention.project",
-                (f"{theirs}.self_attn.{one}_proj" for one in "qkv"),
-                tuple(shape.widths),
-                bias,
-            ),
-            *stacked(f"{ours}.attention.last", [f"{theirs}.self_attn.o_proj"], (), bias),
-            *stacked(f"{ours}.feedforward.first", two, (block.feedforward.last.in_features,) * 2, inner),
-            *stacked(f"{ours}.feedforward.last", [f"{theirs}.mlp.down_proj"], (), inner),
+def mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
+    """The table of weights of a Llama."""
+    model = require_type(model, models.LanguageModel, "class")
+    table = [same("embedding.table", f"{prefix}embed_tokens.weight")]
+    for layer, block in enumerate(blocks_of(model.stack)):
+        name = f"stack.blocks.{layer}"
+        hf_name = f"{prefix}layers.{layer}"
+        bias = block.attention.last.bias is not None
+        ffn_bias = block.feedforward.last.bias is not None
+        ffn_dim = block.feedforward.last.in_features
+        qkv = [f"{hf_name}.self_attn.{projection}_proj" for projection in "qkv"]
+        gate_and_up = [f"{hf_name}.mlp.{projection}_proj" for projection in ("gate", "up")]
+        table += [
+            same(f"{name}.attention_norm.gain", f"{hf_name}.input_layernorm.weight"),
+            same(f"{name}.feedforward_norm.gain", f"{hf_name}.post_attention_layernorm.weight"),
+            *stacked(f"{name}.attention.project", qkv, tuple(block.attention.shape.widths), bias),
+            *stacked(f"{name}.attention.last", [f"{hf_name}.self_attn.o_proj"], (), bias),
+            *stacked(f"{name}.feedforward.first", gate_and_up, (ffn_dim, ffn_dim), ffn_bias),
+            *stacked(f"{name}.feedforward.last", [f"{hf_name}.mlp.down_proj"], (), ffn_bias),
         ]
-    found.append(same("stack.norm.gain", f"{prefix}norm.weight"))
-    return (
-        found
-        if model.output.table is model.embedding.table
-        else [*found, same("output.table", "lm_head.weight")]
-    )
+    table.append(same("stack.norm.gain", f"{prefix}norm.weight"))
+    if not is_tied(model.output, model.embedding, allow_bias=True):
+        table.append(same("output.table", "lm_head.weight"))
+    return table
 
 
-def settings(model: nn.Module) -> dict[str, Any]:
+def hf_config(model: nn.Module) -> dict[str, Any]:
+    """The config.json of a model; raises Unsupported if it is not a Llama."""
     require(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
-    plain_embedding(model)
-    require(model.embedding.factor == 1, "its embedding is scaled")
-    sizes, position = (
-        transformer_sizes(model.stack, "pre", True, parts.RMSNorm, parts.SwiGLU),
-        model.stack.position,
-    )
+    model = require_type(model, models.LanguageModel, "class")
+    embedding = require_plain_embedding(model.embedding, model.back, parts.Embedding)
+    stack = require_type(model.stack, parts.Transformer, "stack")
+    sizes = transformer_sizes(stack, "pre", True, parts.RMSNorm, parts.SwiGLU)
+    position = require_type(stack.position, parts.Rotary, "position scheme")
+    require(position.theta is None, "its rotary positions have one angle for all pairs")
     require(
-        type(position) is parts.Rotary and position.theta is None,
-        f"its positions are {type(position).__name__}, not the usual Rotary",
+        sizes.key_dim == sizes.value_dim,
+        f"its heads have keys of {sizes.key_dim} and values of {sizes.value_dim}",
     )
-    require(sizes.key == sizes.value, f"its heads have keys of {sizes.key} and values of {sizes.value}")
-    require(model.stack.entry is None, "its stack has an entry norm")
+    require(stack.entry is None, "its stack has a norm before the first block")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": position.base}
-    stretch = position.stretch
-    if type(stretch) is parts.LinearScaling:
-        rope |= {"rope_type": "linear", "factor": stretch.factor}
-    elif type(stretch) is parts.Llama3Scaling:
+    scaling = position.stretch
+    if type(scaling) is parts.LinearScaling:
+        rope |= {"rope_type": "linear", "factor": scaling.factor}
+    elif type(scaling) is parts.Llama3Scaling:
         rope |= {
             "rope_type": "llama3",
-            "factor": stretch.factor,
-            "low_freq_factor": stretch.low,
-            "high_freq_factor": stretch.high,
-            "original_max_position_embeddings": stretch.length,
+            "factor": scaling.factor,
+            "low_freq_factor": scaling.low,
+            "high_freq_factor": scaling.high,
+            "original_max_position_embeddings": scaling.length,
         }
     else:
-        require(stretch is None, f"its angles are stretched by {type(stretch).__name__}")
+        require(scaling is None, f"its rotary angles are scaled by {type(scaling).__name__}")
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "vocab_size": len(model.embedding.table),
-        "hidden_size": model.stack.dim,
+        "vocab_size": len(embedding.table),
+        "hidden_size": stack.dim,
         "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,
-        "num_key_value_heads": sizes.groups,
-        "head_dim": sizes.key,
-        "intermediate_size": sizes.inner,
+        "num_key_value_heads": sizes.kv_heads,
+        "head_dim": sizes.key_dim,
+        "intermediate_size": sizes.ffn_dim,
         "hidden_act": "silu",
         "rms_norm_eps": sizes.epsilon,
         "rope_parameters": rope,
         "rope_theta": position.base,
         "attention_bias": sizes.bias,
-        "mlp_bias": sizes.inner_bias,
-        "tie_word_embeddings": plain_output(model, bias=False),
+        "mlp_bias": sizes.ffn_bias,
+        "tie_word_embeddings": is_tied(model.output, embedding, allow_bias=False),
     }
 
 
 def to_half_layout(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights with the pairs of each turning head as two halves: rows 0 2 4 … 1 3 5 … of every query and key. q·k stays the same."""
-    return {**weights, **{name: weights[name][rows] for name, rows in rope_row_order(model, weights)}}
+    """The weights with the rotary pairs of each head as two halves: rows 0 2 4 … 1 3 5 … of every query and key.
+
+    q·k stays the same.
+    """
+    reordered = {name: weights[name][rows] for name, rows in rope_row_order(model, weights)}
+    return {**weights, **reordered}
 
 
 def to_interleaved_layout(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The way back: halves as pairs, where the model has its pairs side by side."""
-    return {
-        **weights,
-        **{name: weights[name][rows.argsort()] for name, rows in rope_row_order(model, weights)},
-    }
+    """The inverse of `to_half_layout`, if the model has the interleaved layout."""
+    reordered = {name: weights[name][rows.argsort()] for name, rows in rope_row_order(model, weights)}
+    return {**weights, **reordered}
 
 
 def rope_row_order(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
-    """Which weights have their rows in pairs, and the order that makes halves of them."""
-    if getattr(model.stack.position, "layout", None) != "interleaved":
+    """The weights with interleaved rotary pairs, each with the row order that turns pairs into halves."""
+    model = require_type(model, models.LanguageModel, "class")
+    stack = require_type(model.stack, parts.Transformer, "stack")
+    if not isinstance(stack.position, parts.Rotary) or stack.position.layout != "interleaved":
         return
-    for number, block in enumerate(model.stack.blocks):
-        (heads, groups, key, _), total = block.attention.shape, block.attention.project.out_features
-        order = torch.cat([torch.arange(0, key, 2), torch.arange(1, key, 2)])
-        rows = torch.cat(
-            [
-                (torch.arange(heads + groups)[:, None] * key + order).flatten(),
-                torch.arange((heads + groups) * key, total),
-            ]
-        )
-        for kind in ("weight", "bias"):
-            if (name := f"stack.blocks.{number}.attention.project.{kind}") in weights:
+    for layer, block in enumerate(blocks_of(stack)):
+        heads, kv_heads, key_dim, _ = block.attention.shape
+        rotated_heads = torch.arange(heads + kv_heads)
+        order = torch.cat([torch.arange(0, key_dim, 2), torch.arange(1, key_dim, 2)])
+        rotated_rows = (rotated_heads[:, None] * key_dim + order).flatten()
+        value_rows = torch.arange(len(rotated_rows), block.attention.project.out_features)
+        rows = torch.cat([rotated_rows, value_rows])
+        for suffix in ("weight", "bias"):
+            name = f"stack.blocks.{layer}.attention.project.{suffix}"
+            if name in weights:
                 yield name, rows
 
 
 LLAMA = Family(
-    "llama", "model.", r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", {"lm_head.weight": "embed_tokens.weight"}, tree, entries, settings,
-    {"bos": "bos_token_id", "eos": "eos_token_id", "pad": "pad_token_id"},
-)  # fmt: skip
+    model_type="llama",
+    prefix="model.",
+    ignored=r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+    tied_copies={"lm_head.weight": "embed_tokens.weight"},
+    model_tree=model_tree,
+    mappings=mappings,
+    hf_config=hf_config,
+    roles={"bos": "bos_token_id", "eos": "eos_token_id", "pad": "pad_token_id"},
+)

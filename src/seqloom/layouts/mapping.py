@@ -1,129 +1,154 @@
-"""Which tensor of a file is which weight of a model, told once and read both ways."""
+"""Tables that map our weight names to the tensors of another library. One table serves reading and writing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 Shapes = Mapping[str, tuple[int, ...]]
+Layout = Literal["same", "transposed", "row"]
 
 
 class WeightMapping(NamedTuple):
-    """Our weight `ours` is their tensors `theirs`, one above the other where there are several, `rows` of each.
+    """Our weight `name` is the tensor `hf_names[0]`, or several tensors concatenated along axis 0, `rows` of each.
 
-    `way` is how theirs lies: as ours, "transposed", or "row" with a one in front. `fill` stands in for what we lack when we write, and,
-    where they are `optional`, for what they lack when we read.
+    `layout` is how the other library stores the tensor: as we do ("same"), "transposed", or as a "row" (1, …).
+    `default` fills the tensor when we write and have no such weight, and, if the tensor is `optional`, fills the
+    weight when we read and the tensor is missing.
     """
 
-    ours: str
-    theirs: tuple[str, ...]
+    name: str
+    hf_names: tuple[str, ...]
     rows: tuple[int, ...] = ()
-    way: str = "same"
-    fill: float | None = None
+    layout: Layout = "same"
+    default: float | None = None
     optional: bool = False
 
-    def wanted(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """The shapes of theirs, from that of ours."""
+    def expected_shapes(self, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """The shapes of the tensors `hf_names` for a weight of the given shape."""
         parts = [(rows, *shape[1:]) for rows in self.rows or shape[:1]]
-        return [{"same": part, "transposed": part[::-1], "row": (1, *part)}[self.way] for part in parts]
+        if self.layout == "transposed":
+            return [part[::-1] for part in parts]
+        if self.layout == "row":
+            return [(1, *part) for part in parts]
+        return parts
+
+    def from_hf(self, tensor: Tensor) -> Tensor:
+        """The tensor in our layout."""
+        if self.layout == "transposed":
+            return tensor.T
+        return tensor[0] if self.layout == "row" else tensor
+
+    def to_hf(self, tensor: Tensor) -> Tensor:
+        """The tensor in the layout of the other library."""
+        if self.layout == "transposed":
+            return tensor.T
+        return tensor[None] if self.layout == "row" else tensor
 
 
-def same(ours: str, theirs: str) -> WeightMapping:
-    return WeightMapping(ours, (theirs,))
+def same(name: str, hf_name: str) -> WeightMapping:
+    """One tensor, stored as ours."""
+    return WeightMapping(name, (hf_name,))
 
 
-def weight_and_bias(ours: str, theirs: str, norm: bool = False) -> list[WeightMapping]:
-    """Weight and bias of a linear map or a norm; the others always have both."""
-    weight = (
-        WeightMapping(f"{ours}.gain", (f"{theirs}.weight",), fill=1.0)
-        if norm
-        else same(f"{ours}.weight", f"{theirs}.weight")
-    )
-    return [weight, WeightMapping(f"{ours}.bias", (f"{theirs}.bias",), fill=0.0)]
+def weight_and_bias(name: str, hf_name: str, norm: bool = False) -> list[WeightMapping]:
+    """Weight and bias of a linear layer or of a norm. The other library always has both."""
+    if norm:
+        weight = WeightMapping(f"{name}.gain", (f"{hf_name}.weight",), default=1.0)
+    else:
+        weight = same(f"{name}.weight", f"{hf_name}.weight")
+    return [weight, WeightMapping(f"{name}.bias", (f"{hf_name}.bias",), default=0.0)]
 
 
 def stacked(
-    ours: str, theirs: Iterable[str], rows: tuple[int, ...], bias: bool = True
+    name: str, hf_names: Iterable[str], rows: tuple[int, ...], bias: bool = True
 ) -> list[WeightMapping]:
-    """Several linear maps of theirs that are one of ours."""
-    theirs = tuple(theirs)
-    kinds = ("weight", "bias") if bias else ("weight",)
-    return [
-        WeightMapping(
-            f"{ours}.{kind}",
-            tuple(f"{one}.{kind}" for one in theirs),
-            rows,
-            fill=0.0 if kind == "bias" else None,
-        )
-        for kind in kinds
-    ]
+    """Several linear layers of the other library that are one linear layer of ours."""
+    hf_names = tuple(hf_names)
+    weights = tuple(f"{hf_name}.weight" for hf_name in hf_names)
+    mappings = [WeightMapping(f"{name}.weight", weights, rows)]
+    if bias:
+        biases = tuple(f"{hf_name}.bias" for hf_name in hf_names)
+        mappings.append(WeightMapping(f"{name}.bias", biases, rows, default=0.0))
+    return mappings
 
 
-def check(entries: Iterable[WeightMapping], ours: Shapes, theirs: Shapes, source: str) -> None:
-    """Every weight of ours has its tensors, every tensor of theirs its weight, and all shapes fit; else a sentence that names the first."""
+def check(mappings: Iterable[WeightMapping], shapes: Shapes, hf_shapes: Shapes, source: str) -> None:
+    """Checks that every weight has its tensors, every tensor its weight, and that all shapes agree.
+
+    Raises a ValueError that names the first weight or tensor that does not fit.
+    """
     used: set[str] = set()
-    entries = list(entries)
-    for missing in sorted(set(ours) - {entry.ours for entry in entries}):
+    mappings = list(mappings)
+    for missing in sorted(set(shapes) - {mapping.name for mapping in mappings}):
         raise ValueError(
-            f"{source}: nothing in the file is the model's {missing}; its config.json describes another model"
+            f"{source}: no tensor in the file holds the model's {missing}; "
+            "its config.json describes another model"
         )
-    for entry in entries:
-        if entry.ours not in ours:
+    for mapping in mappings:
+        if mapping.name not in shapes:
             continue
-        for name, wanted in zip(entry.theirs, entry.wanted(ours[entry.ours]), strict=True):
-            if name not in theirs:
-                if entry.optional:
+        expected = mapping.expected_shapes(shapes[mapping.name])
+        for hf_name, shape in zip(mapping.hf_names, expected, strict=True):
+            if hf_name not in hf_shapes:
+                if mapping.optional:
                     continue
-                raise ValueError(f"{source}: the tensor {name} is missing; get the whole checkpoint again")
-            if theirs[name] != wanted:
+                raise ValueError(f"{source}: the tensor {hf_name} is missing; get the whole checkpoint again")
+            if hf_shapes[hf_name] != shape:
                 raise ValueError(
-                    f"{source}: {name} has shape {theirs[name]} where config.json means {wanted}; the two do not belong together"
+                    f"{source}: {hf_name} has shape {hf_shapes[hf_name]}, but config.json means {shape}; "
+                    "the two do not belong together"
                 )
-            used.add(name)
-    for extra in sorted(set(theirs) - used):
+            used.add(hf_name)
+    for extra in sorted(set(hf_shapes) - used):
         raise ValueError(
-            f"{source}: the tensor {extra} has no place in this kind of model; it is not what its config.json says"
+            f"{source}: the tensor {extra} has no place in this kind of model; "
+            "the weights are not those of its config.json"
         )
 
 
 def read(
-    entries: Iterable[WeightMapping], ours: Shapes, get: Callable[[str], Tensor | None]
+    mappings: Iterable[WeightMapping], shapes: Shapes, get: Callable[[str], Tensor | None]
 ) -> dict[str, Tensor]:
-    """Our weights from their tensors; `get` gives one by name, None where it is not there."""
-    found: dict[str, Tensor] = {}
-    for entry in entries:
-        if entry.ours not in ours:
+    """Our weights from the tensors of the other library; `get` returns a tensor by name, or None."""
+    weights: dict[str, Tensor] = {}
+    for mapping in mappings:
+        if mapping.name not in shapes:
             continue
         parts = []
-        for name, shape in zip(entry.theirs, entry.wanted(ours[entry.ours]), strict=True):
-            tensor = get(name)
-            tensor = torch.full(shape, entry.fill or 0.0) if tensor is None else tensor.to(torch.float32)
+        expected = mapping.expected_shapes(shapes[mapping.name])
+        for hf_name, shape in zip(mapping.hf_names, expected, strict=True):
+            tensor = get(hf_name)
+            if tensor is None:
+                tensor = torch.full(shape, mapping.default or 0.0)
+            else:
+                tensor = tensor.to(torch.float32)
             if not tensor.isfinite().all():
                 raise ValueError(
-                    f"the tensor {name} holds NaN or infinity: its weights have diverged or are damaged; get another checkpoint"
+                    f"the tensor {hf_name} holds NaN or infinity: its weights have diverged or are damaged; "
+                    "get another checkpoint"
                 )
-            parts.append(
-                {"same": lambda t: t, "transposed": lambda t: t.T, "row": lambda t: t[0]}[entry.way](tensor)
-            )
-        found[entry.ours] = (torch.cat(parts) if len(parts) > 1 else parts[0]).contiguous()
-    return found
+            parts.append(mapping.from_hf(tensor))
+        weight = torch.cat(parts) if len(parts) > 1 else parts[0]
+        weights[mapping.name] = weight.contiguous()
+    return weights
 
 
-def write(entries: Iterable[WeightMapping], ours: Mapping[str, Tensor], shapes: Shapes) -> dict[str, Tensor]:
-    """Their tensors from our weights; `shapes` are those of ours that we lack and they need."""
-    made: dict[str, Tensor] = {}
-    for entry in entries:
-        tensor = ours.get(entry.ours)
-        if tensor is None:
-            if entry.fill is None:
-                raise ValueError(f"the run has no {entry.ours}, which such a folder needs")
-            tensor = torch.full(shapes[entry.ours], entry.fill)
-        parts = tensor.split(list(entry.rows)) if entry.rows else [tensor]
-        for name, part in zip(entry.theirs, parts, strict=True):
-            made[name] = {"same": lambda t: t, "transposed": lambda t: t.T, "row": lambda t: t[None]}[
-                entry.way
-            ](part).contiguous()
-    return made
+def write(
+    mappings: Iterable[WeightMapping], weights: Mapping[str, Tensor], missing_shapes: Shapes
+) -> dict[str, Tensor]:
+    """The tensors of the other library from our weights; `missing_shapes` are those of weights we do not have."""
+    tensors: dict[str, Tensor] = {}
+    for mapping in mappings:
+        weight = weights.get(mapping.name)
+        if weight is None:
+            if mapping.default is None:
+                raise ValueError(f"the run has no weight {mapping.name}, which such a folder needs")
+            weight = torch.full(missing_shapes[mapping.name], mapping.default)
+        parts = weight.split(list(mapping.rows)) if mapping.rows else [weight]
+        for hf_name, part in zip(mapping.hf_names, parts, strict=True):
+            tensors[hf_name] = mapping.to_hf(part).contiguous()
+    return tensors

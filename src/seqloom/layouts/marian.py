@@ -1,10 +1,11 @@
-"""Marian: the Transformer of 2017 with norms after the parts, sines before cosines, a bias on the tied output."""
+"""Marian: the Transformer of 2017 with norms after the sublayers, all sines before all cosines, a bias on the tied output."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from seqloom import models
 from seqloom import nn as parts
@@ -13,157 +14,183 @@ from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
     Family,
     TransformerSizes,
-    plain_embedding,
-    plain_output,
+    Unsupported,
+    blocks_of,
+    is_tied,
     require,
+    require_plain_embedding,
     require_plain_heads,
+    require_type,
     transformer_sizes,
 )
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.layouts.mapping import WeightMapping, same, stacked, weight_and_bias
 
-LENGTH = 4096  # positions that their table is made for; ours are computed, for any length
+LENGTH = 4096  # rows of the position table that transformers builds; ours are computed for any length
+SIDES = ("encoder", "decoder")
 
 
-def tree(said: HFConfig, names: set[str]) -> Tree:
+def model_tree(hf_config: HFConfig, names: set[str]) -> Tree:
+    """The model section of a config for a Marian with this config.json."""
     for name, allowed in (
         ("share_encoder_decoder_embeddings", True),
-        ("decoder_vocab_size", said.values.get("vocab_size")),
+        ("decoder_vocab_size", hf_config.values.get("vocab_size")),
         ("normalize_before", False),
         ("normalize_embedding", False),
         ("add_final_layer_norm", False),
         ("static_position_embeddings", True),
         ("is_causal", None),
     ):
-        said.only(name, allowed)
-    activation, dropout = (
-        said.word("activation_function", "gelu", ACTIVATION_FROM_HF),
-        said.number("dropout", 0.1),
-    )
+        hf_config.require_value(name, allowed)
+    activation = hf_config.choice("activation_function", "gelu", ACTIVATION_FROM_HF)
+    dropout = hf_config.number("dropout", 0.1)
 
-    def side(name: str) -> Tree:
+    def transformer(side: str) -> Tree:
+        ffn_dim = hf_config.count(f"{side}_ffn_dim", 4096)
         return {
             "type": "Transformer",
-            "layers": said.count(f"{name}_layers", 12),
-            "heads": said.count(f"{name}_attention_heads", 16),
+            "layers": hf_config.count(f"{side}_layers", 12),
+            "heads": hf_config.count(f"{side}_attention_heads", 16),
             "position": {"type": "Sinusoidal", "layout": "halves"},
             "order": "post",
-            "feedforward": {
-                "type": "FeedForward",
-                "dim": said.count(f"{name}_ffn_dim", 4096),
-                "activation": activation,
-            },
-            "causal": name == "decoder",
+            "feedforward": {"type": "FeedForward", "dim": ffn_dim, "activation": activation},
+            "causal": side == "decoder",
             "dropout": dropout,
         }
 
-    made: Tree = {
+    tree: Tree = {
         "type": "Seq2Seq",
-        "dim": said.count("d_model", 1024),
-        "embedding": {"type": "Embedding", "scale": said.flag("scale_embedding", False)},
-        "encoder": side("encoder"),
-        "decoder": side("decoder"),
+        "dim": hf_config.count("d_model", 1024),
+        "embedding": {"type": "Embedding", "scale": hf_config.flag("scale_embedding", False)},
+        "encoder": transformer("encoder"),
+        "decoder": transformer("decoder"),
         "output": {"type": "Output", "bias": True},
     }
-    return made if said.flag("tie_word_embeddings", True) else {**made, "tied": False}
+    return tree if hf_config.flag("tie_word_embeddings", True) else {**tree, "tied": False}
 
 
-def entries(model: nn.Module, prefix: str) -> list[WeightMapping]:
-    found = [same("embedding.table", f"{prefix}shared.weight")]
-    for side in ("encoder", "decoder"):
-        for number, block in enumerate(getattr(model, side).blocks):
-            ours, theirs, widths = (
-                f"{side}.blocks.{number}",
-                f"{prefix}{side}.layers.{number}",
-                block.attention.shape.widths,
-            )
-            found += [
-                *stacked(
-                    f"{ours}.attention.project",
-                    (f"{theirs}.self_attn.{one}_proj" for one in "qkv"),
-                    tuple(widths),
-                ),
-                *weight_and_bias(f"{ours}.attention.last", f"{theirs}.self_attn.out_proj"),
-                *weight_and_bias(f"{ours}.attention_norm", f"{theirs}.self_attn_layer_norm", True),
-                *weight_and_bias(f"{ours}.feedforward.first", f"{theirs}.fc1"),
-                *weight_and_bias(f"{ours}.feedforward.last", f"{theirs}.fc2"),
-                *weight_and_bias(f"{ours}.feedforward_norm", f"{theirs}.final_layer_norm", True),
+def stack_of(model: models.Seq2Seq, side: str) -> parts.Transformer:
+    """The encoder or the decoder."""
+    return require_type(model.encoder if side == "encoder" else model.decoder, parts.Transformer, side)
+
+
+def mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
+    """The table of weights of a Marian."""
+    model = require_type(model, models.Seq2Seq, "class")
+    table = [same("embedding.table", f"{prefix}shared.weight")]
+    for side in SIDES:
+        for layer, block in enumerate(blocks_of(stack_of(model, side))):
+            name = f"{side}.blocks.{layer}"
+            hf_name = f"{prefix}{side}.layers.{layer}"
+            qkv = [f"{hf_name}.self_attn.{projection}_proj" for projection in "qkv"]
+            table += [
+                *stacked(f"{name}.attention.project", qkv, tuple(block.attention.shape.widths)),
+                *weight_and_bias(f"{name}.attention.last", f"{hf_name}.self_attn.out_proj"),
+                *weight_and_bias(f"{name}.attention_norm", f"{hf_name}.self_attn_layer_norm", True),
+                *weight_and_bias(f"{name}.feedforward.first", f"{hf_name}.fc1"),
+                *weight_and_bias(f"{name}.feedforward.last", f"{hf_name}.fc2"),
+                *weight_and_bias(f"{name}.feedforward_norm", f"{hf_name}.final_layer_norm", True),
             ]
             if block.cross is not None:
-                found += [
-                    *weight_and_bias(f"{ours}.cross.query", f"{theirs}.encoder_attn.q_proj"),
-                    *stacked(
-                        f"{ours}.cross.project",
-                        (f"{theirs}.encoder_attn.{one}_proj" for one in "kv"),
-                        tuple(block.cross.shape.widths[1:]),
-                    ),
-                    *weight_and_bias(f"{ours}.cross.last", f"{theirs}.encoder_attn.out_proj"),
-                    *weight_and_bias(f"{ours}.cross_norm", f"{theirs}.encoder_attn_layer_norm", True),
+                kv = [f"{hf_name}.encoder_attn.{projection}_proj" for projection in "kv"]
+                table += [
+                    *weight_and_bias(f"{name}.cross.query", f"{hf_name}.encoder_attn.q_proj"),
+                    *stacked(f"{name}.cross.project", kv, tuple(block.cross.shape.widths[1:])),
+                    *weight_and_bias(f"{name}.cross.last", f"{hf_name}.encoder_attn.out_proj"),
+                    *weight_and_bias(f"{name}.cross_norm", f"{hf_name}.encoder_attn_layer_norm", True),
                 ]
-    found.append(WeightMapping("output.bias", ("final_logits_bias",), way="row", fill=0.0, optional=True))
-    return (
-        found
-        if model.output.table is model.embedding.table
-        else [*found, same("output.table", "lm_head.weight")]
+    table.append(
+        WeightMapping("output.bias", ("final_logits_bias",), layout="row", default=0.0, optional=True)
     )
+    if not is_tied(model.output, model.embedding, allow_bias=True):
+        table.append(same("output.table", "lm_head.weight"))
+    return table
 
 
-def settings(model: nn.Module) -> dict[str, Any]:
+def hf_config(model: nn.Module) -> dict[str, Any]:
+    """The config.json of a model; raises Unsupported if it is not a Marian."""
     require(type(model) is models.Seq2Seq, f"it is a {type(model).__name__}")
-    plain_embedding(model)
-    require(model.source_embedding is model.embedding, "source and target have tables of their own")
+    model = require_type(model, models.Seq2Seq, "class")
+    embedding = require_plain_embedding(model.embedding, model.back, parts.Embedding, scaled=True)
+    require(model.source_embedding is embedding, "source and target have separate embeddings")
     sizes: dict[str, TransformerSizes] = {}
-    for side, causal in (("encoder", False), ("decoder", True)):
-        stack = getattr(model, side)
-        sizes[side] = transformer_sizes(stack, "post", causal, parts.LayerNorm, parts.FeedForward)
-        require_plain_heads(sizes[side], stack.dim)
-        place = stack.position
-        require(
-            type(place) is parts.Sinusoidal
-            and place.layout == "halves"
-            and place.base == 10000
-            and place.first == 0,
-            f"its {side}'s positions are {type(place).__name__}, and not Sinusoidal in halves",
-        )
-        require(stack.entry is None, "its stack has an entry norm")
-        require(sizes[side].epsilon == 1e-5, f"its norms have an epsilon of {sizes[side].epsilon}, not 1e-05")
-    cross = model.decoder.blocks[0].cross
-    kinds = type(cross), type(cross.score), type(cross.weights)
-    require(kinds == (parts.CrossAttention, parts.ScaledDot, parts.Softmax), "its cross-attention is another")
+    for side in SIDES:
+        stack = stack_of(model, side)
+        size = transformer_sizes(stack, "post", side == "decoder", parts.LayerNorm, parts.FeedForward)
+        require_plain_heads(size, stack.dim)
+        position = stack.position
+        if not (
+            type(position) is parts.Sinusoidal
+            and position.layout == "halves"
+            and position.base == 10000
+            and position.first == 0
+        ):
+            raise Unsupported(
+                f"the positions of its {side} are {type(position).__name__}, not Sinusoidal with layout: halves"
+            )
+        require(stack.entry is None, "its stack has a norm before the first block")
+        require(size.epsilon == 1e-5, f"its norms have an epsilon of {size.epsilon}, not 1e-05")
+        sizes[side] = size
+    cross = require_type(
+        blocks_of(stack_of(model, "decoder"))[0].cross, parts.CrossAttention, "cross-attention"
+    )
+    require(
+        type(cross.score) is parts.ScaledDot and type(cross.weights) is parts.Softmax,
+        "its cross-attention is not scaled dot-product attention",
+    )
     require(
         cross.shape.groups == cross.shape.queries and cross.shape.key == cross.shape.value,
-        "its cross-attention has groups or keys of its own",
+        "its cross-attention has shared keys or another key size",
     )
     require(
         sizes["encoder"].activation == sizes["decoder"].activation,
-        "encoder and decoder have different functions",
+        "its encoder and decoder have different activations",
     )
-    made: dict[str, Any] = {
+    config: dict[str, Any] = {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
-        "vocab_size": len(model.embedding.table),
-        "decoder_vocab_size": len(model.embedding.table),
+        "vocab_size": len(embedding.table),
+        "decoder_vocab_size": len(embedding.table),
         "d_model": model.decoder.dim,
         "activation_function": sizes["encoder"].activation,
-        "scale_embedding": model.embedding.factor != 1,
+        "scale_embedding": embedding.factor != 1,
         "share_encoder_decoder_embeddings": True,
         "max_position_embeddings": LENGTH,
-        "tie_word_embeddings": plain_output(model, bias=True),
+        "tie_word_embeddings": is_tied(model.output, embedding, allow_bias=True),
     }
     for side, size in sizes.items():
-        made |= {
+        config |= {
             f"{side}_layers": size.layers,
             f"{side}_attention_heads": size.heads,
-            f"{side}_ffn_dim": size.inner,
+            f"{side}_ffn_dim": size.ffn_dim,
         }
-    return made
+    return config
+
+
+def position_rows(side: str, model: nn.Module, rows: int) -> Tensor:
+    """The first `rows` of the sinusoidal table, which a file may store."""
+    stack = stack_of(require_type(model, models.Seq2Seq, "class"), side)
+    return require_type(stack.position, parts.Sinusoidal, "position scheme").code(slice(0, rows))
 
 
 MARIAN = Family(
-    "marian", "model.", "",
-    {name: "shared.weight" for name in ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight")},
-    tree, entries, settings, {"bos": "decoder_start_token_id", "eos": "eos_token_id", "pad": "pad_token_id"}, ("eos",),
-    {"hidden_size": "d_model", "num_attention_heads": "encoder_attention_heads", "num_hidden_layers": "encoder_layers"},
-    {f"{side}.embed_positions.weight": lambda model, rows, side=side: getattr(model, side).position.code(slice(0, rows))
-     for side in ("encoder", "decoder")},
-)  # fmt: skip
+    model_type="marian",
+    prefix="model.",
+    ignored="",
+    tied_copies={
+        "encoder.embed_tokens.weight": "shared.weight",
+        "decoder.embed_tokens.weight": "shared.weight",
+        "lm_head.weight": "shared.weight",
+    },
+    model_tree=model_tree,
+    mappings=mappings,
+    hf_config=hf_config,
+    roles={"bos": "decoder_start_token_id", "eos": "eos_token_id", "pad": "pad_token_id"},
+    special_frame=("eos",),
+    aliases={
+        "hidden_size": "d_model",
+        "num_attention_heads": "encoder_attention_heads",
+        "num_hidden_layers": "encoder_layers",
+    },
+    computed={f"{side}.embed_positions.weight": partial(position_rows, side) for side in SIDES},
+)

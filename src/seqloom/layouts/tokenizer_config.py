@@ -1,4 +1,4 @@
-"""Tokenizers as others expect them: what they put around a text, and which of their tokens are special, in a file of its own."""
+"""Tokenizers as `transformers` expects them: the family's template around a text, and tokenizer_config.json."""
 
 from __future__ import annotations
 
@@ -7,58 +7,63 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from seqloom.text.special_tokens import SpecialTokens, special_tokens, with_template
+from seqloom.text.special_tokens import BOS, EOS, SpecialTokens, special_tokens, with_template
 
 
-def template_json(learnt: Tokenizer, kind: str) -> dict[str, Any]:
-    """The JSON of a tokenizer, with the family's template where it is one of ours; an imported one has its own."""
-    one, parts = special_tokens(learnt), json.loads(learnt.to_str())
-    if one == SpecialTokens() and kind in ("bert", "distilbert"):
-        return with_template(parts, [one.bos], [one.eos])
-    if one == SpecialTokens() and kind == "marian":
-        return with_template(parts, [], [one.eos])
-    return parts
+def template_json(tokenizer: Tokenizer, model_type: str) -> dict[str, Any]:
+    """The JSON of a tokenizer, with the family's template if it is one of ours; an imported one keeps its own."""
+    tokenizer_json = json.loads(tokenizer.to_str())
+    if special_tokens(tokenizer) != SpecialTokens():
+        return tokenizer_json
+    if model_type in ("bert", "distilbert"):
+        return with_template(tokenizer_json, [BOS], [EOS])
+    if model_type == "marian":
+        return with_template(tokenizer_json, [], [EOS])
+    return tokenizer_json
 
 
 def tokenizer_files(
-    learnt: Tokenizer, kind: str, context: int | None
+    tokenizer: Tokenizer, model_type: str, context: int | None
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """tokenizer.json and tokenizer_config.json as texts by name, and the ids that config.json says; null where there is none, not a class's own."""
-    one = special_tokens(learnt)
-    named: dict[str, Any] = {
+    """The text of tokenizer.json and tokenizer_config.json by file name, and the token ids for config.json.
+
+    An id that the tokenizer does not have is null there, since `transformers` would use its class's default.
+    """
+    specials = special_tokens(tokenizer)
+    config: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
     }
     for role, index in (
-        ("pad", one.pad),
-        ("unk", one.unk),
-        ("bos", one.bos),
-        ("eos", one.eos if one.stop_ids else None),
-        ("mask", one.mask),
+        ("pad", specials.pad),
+        ("unk", specials.unk),
+        ("bos", specials.bos),
+        ("eos", specials.eos if specials.stop_ids else None),
+        ("mask", specials.mask),
     ):
-        if index is not None and not (kind == "marian" and role == "bos"):
-            named[f"{role}_token"] = learnt.id_to_token(index)
-    if kind in ("bert", "distilbert"):
-        named |= {"cls_token": named["bos_token"], "sep_token": named["eos_token"]}
+        if index is not None and not (model_type == "marian" and role == "bos"):
+            config[f"{role}_token"] = tokenizer.id_to_token(index)
+    if model_type in ("bert", "distilbert"):
+        config |= {"cls_token": config["bos_token"], "sep_token": config["eos_token"]}
     if context is not None:
-        named["model_max_length"] = context
-    stops = list(one.stop_ids)
+        config["model_max_length"] = context
+    stops = list(specials.stop_ids)
     ids: dict[str, Any] = {
         "eos_token_id": stops[0] if len(stops) == 1 else stops or None,
-        "pad_token_id": one.pad,
+        "pad_token_id": specials.pad,
     }
-    if kind == "marian":
+    if model_type == "marian":
         ids |= {
-            "decoder_start_token_id": one.bos,
-            "forced_eos_token_id": one.eos,
-            "pad_token_id": one.bos if one.pad is None else one.pad,
+            "decoder_start_token_id": specials.bos,
+            "forced_eos_token_id": specials.eos,
+            "pad_token_id": specials.bos if specials.pad is None else specials.pad,
         }
-    elif kind not in ("bert", "distilbert"):
-        ids["bos_token_id"] = one.bos
+    elif model_type not in ("bert", "distilbert"):
+        ids["bos_token_id"] = specials.bos
     else:
         ids.pop("eos_token_id")
-    texts = {"tokenizer.json": template_json(learnt, kind), "tokenizer_config.json": named}
-    return {
-        name: json.dumps(value, ensure_ascii=False, indent=1 if value is named else None)
-        for name, value in texts.items()
-    }, ids
+    texts = {
+        "tokenizer.json": json.dumps(template_json(tokenizer, model_type), ensure_ascii=False),
+        "tokenizer_config.json": json.dumps(config, ensure_ascii=False, indent=1),
+    }
+    return texts, ids
