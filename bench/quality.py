@@ -225,7 +225,7 @@ def nli(place: Path, out: Path, minutes: float) -> None:
     """SICK: entailment, and how related two sentences are; read as one, or each by itself."""
     print(LABELS)
     train, dev, test = pairs(place)
-    for name, changes in {"nli": [], "nli-compared": ["model.pair=Compared"]}.items():
+    for name, changes in {"nli": [], "nli-compared": ["model.pair=BiEncoder"]}.items():
         run = fitted(
             out / name, "nli", *SICK, f"train.minutes={minutes}", *changes, data=[train], valid=[dev]
         )
@@ -251,7 +251,7 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
     if not base.exists():
         seqloom.bring(os.environ["SEQLOOM_MINILM"], base)
     print(LABELS)
-    slow = ["train.optimizer.lr=1e-4", "layer_decay=0.9", "train.average_checkpoints=3", "model.dropout=0.1", "model.unknown=0", "data.batch_tokens=1024",
+    slow = ["train.optimizer.lr=1e-4", "layer_decay=0.9", "train.average_checkpoints=3", "model.dropout=0.1", "model.word_dropout=0", "data.batch_tokens=1024",
             "objective.smoothing=0.1", "train.eval_every=150", f"train.minutes={minutes}"]  # fmt: skip
     for name, preset, changes, files in (
         ("minilm-sst2", "classifier", [], movies(place, out)),

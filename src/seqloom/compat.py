@@ -15,13 +15,16 @@ TYPE_ALIASES: dict[str, dict[str, str]] = {
         "AdaptiveOutput": "AdaptiveSoftmax",
         "AttendPool": "AttentionPool",
         "Banded": "Llama3Scaling",
+        "Compared": "BiEncoder",
         "Independent": "SoftmaxHead",
         "Interpolated": "LinearScaling",
+        "Joined": "CrossEncoder",
         "LayerMix": "ScalarMix",
         "LetterConvolution": "CharCNN",
         "LetterRNN": "CharRNN",
         "Pooling": "GlobalAttention",
         "Segmented": "SegmentEmbedding",
+        "Spans": "ExtractiveQA",
         "Spelling": "CharEmbedding",
         "ThoughtRNN": "RNNDecoder",
         "Transform": "HeadTransform",
@@ -42,6 +45,10 @@ OPTION_ALIASES: dict[str, dict[str, str]] = {
         "average": "average_checkpoints",
     },
     "AdamW": {"rate": "lr", "decay": "weight_decay"},
+    "Classifier": {"unknown": "word_dropout"},
+    "ExtractiveQA": {"unknown": "word_dropout"},
+    "Regressor": {"unknown": "word_dropout"},
+    "Tagger": {"spelling": "chars", "unknown": "word_dropout"},
     "SGD": {"rate": "lr", "decay": "weight_decay"},
     "Pairs": {"tokens": "batch_tokens", "longest": "max_length", "pool": "shuffle_pool"},
     "Tagged": {"tokens": "batch_tokens", "longest": "max_length", "pool": "shuffle_pool"},
@@ -54,6 +61,9 @@ OPTION_ALIASES: dict[str, dict[str, str]] = {
 }
 WEIGHT_RENAMES: list[tuple[str, str]] = [
     # (pattern of an old name, present name), tried alone and together on names that the model does not have
+    (r"^back\.", "out_proj."),
+    (r"^follows\.", "nsp_head."),
+    (r"^spelling\.", "chars."),
 ]
 JSON_KEYS: dict[str, dict[str, str]] = {
     # file name: {old key: present key}

@@ -146,7 +146,7 @@ def evaluate(
     store = build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)
     if prediction.task_of(run.model):
         return evaluate_labels(run, store).numbers
-    if not hasattr(run.model, "output"):
+    if not run.model.predicts_tokens:
         raise ValueError(
             f"{run.folder}: an {type(run.model).__name__} has no output to measure; embed texts with it, or train a task from it"
         )

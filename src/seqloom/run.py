@@ -74,7 +74,9 @@ SECTIONS: dict[str, config.Names] = {
     "objective": {name: getattr(objectives, name) for name in objectives.__all__},
 }
 MODELS = [
-    part for name, part in SECTIONS["model"].items() if hasattr(part, "continues")
+    part
+    for name, part in SECTIONS["model"].items()
+    if issubclass(part, models.Model) and part is not models.Model
 ]  # parts that a whole model can be
 PRESETS = Path(__file__).parent / "presets"
 
@@ -233,8 +235,7 @@ class Config:
         names = [name for name in ("vocabulary", "source_vocabulary") if name in wanted and name not in said]
         sizes = {name: said.get("vocabulary", vocabulary) for name in names}
         model = self.parts["model"](**sizes, **({"labels": len(labels)} if "labels" in wanted else {}))
-        if hasattr(model, "named"):
-            model.named(labels)
+        model.set_labels(labels)
         return model
 
 

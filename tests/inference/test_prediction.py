@@ -382,7 +382,7 @@ def test_a_cut_run_ends_with_the_same_bits(name, corpora, tmp_path, monkeypatch)
         "train.steps=12",
         "train.eval_every=4",
         "train.save_every=3",
-        "model.unknown=0.1",
+        "model.word_dropout=0.1",
         "model.dropout=0.1",
     ]
     seqloom.fit(name, *options, data=[corpora[name][0]], out=tmp_path / "whole", quiet=True)

@@ -110,7 +110,9 @@ def test_a_classifier_over_an_imported_encoder_hides_words_as_its_tokenizer_does
     assert run.specials.unk == words["[UNK]"] != 1
     table = tmp_path / "moods.tsv"
     table.write_text("the old king\tgood\na young queen\tbad\n" * 20)
-    ready = prepare(from_run(Config.of("classifier", ["model.unknown=0.9"], [str(table)]), tmp_path / "run"))
+    ready = prepare(
+        from_run(Config.of("classifier", ["model.word_dropout=0.9"], [str(table)]), tmp_path / "run")
+    )
     seen = []
     ready.model.embedding.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     ready.model.train()(torch.full((4, 50), words["king"]))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.models import Classifier, Compared, Joined, Regressor, Spans, Tagger
+from seqloom.models import BiEncoder, Classifier, CrossEncoder, ExtractiveQA, Regressor, Tagger
 from seqloom.models.encoder import WindowedEncoder
 from seqloom.nn import (
     CRF,
@@ -60,7 +60,7 @@ def test_a_tagger_is_its_equation(name):
     found = model.scores(ids, torch.ones_like(ids, dtype=torch.bool), begins, letters, torch.arange(5)[None])
     x = []
     for word, count in enumerate(counts):
-        spelt = model.spelling(letters[None, word : word + 1], torch.ones(1, 1, 5, dtype=torch.bool))[0, 0]
+        spelt = model.chars(letters[None, word : word + 1], torch.ones(1, 1, 5, dtype=torch.bool))[0, 0]
         x += [
             torch.cat([model.embedding.table[ids[0, begins[0, word] + piece]], spelt])
             for piece in range(count)
@@ -166,7 +166,7 @@ def side(length: int, real: int, seed: int = 0):
 
 
 @pytest.mark.parametrize("kind", [Classifier, Regressor])
-@pytest.mark.parametrize("pair", [None, Joined, Compared])
+@pytest.mark.parametrize("pair", [None, CrossEncoder, BiEncoder])
 @pytest.mark.parametrize("name", ["rnn", "transformer"])
 def test_one_text_or_two_are_the_equation_and_padding_is_nothing(kind, pair, name):
     torch.manual_seed(1)
@@ -181,7 +181,7 @@ def test_one_text_or_two_are_the_equation_and_padding_is_nothing(kind, pair, nam
 
     if pair is None:
         v = vector(a)
-    elif pair is Compared:
+    elif pair is BiEncoder:
         u, w = vector(a), vector(b)
         v = torch.cat([u, w, (u - w).abs(), u * w])
     else:
@@ -199,7 +199,7 @@ def test_one_text_or_two_are_the_equation_and_padding_is_nothing(kind, pair, nam
 
 
 def test_one_text_where_two_are_meant_is_said():
-    model = Classifier(50, 2, 8, STACKS["rnn"], pair=Joined)
+    model = Classifier(50, 2, 8, STACKS["rnn"], pair=CrossEncoder)
     with pytest.raises(ValueError, match="the model reads pairs"):
         model.scores(side(4, 4))
     with pytest.raises(ValueError, match=r"set model\.pair"):
@@ -210,7 +210,7 @@ def test_one_text_where_two_are_meant_is_said():
 def test_spans_score_the_passage_and_no_answer(name):
     """Scores at the question's last token and at each token of the passage, whatever the padding."""
     torch.manual_seed(0)
-    model = Spans(50, 8, STACKS[name]).eval()
+    model = ExtractiveQA(50, 8, STACKS[name]).eval()
     question, passage = side(6, 4), side(9, 5, 1)
     found, real = model.scores(question, passage)
     q, p = question[0][question[1]], passage[0][passage[1]]
@@ -227,7 +227,7 @@ def test_spans_score_the_passage_and_no_answer(name):
 
 def test_unknown_words_come_only_while_training():
     torch.manual_seed(0)
-    model = Classifier(50, 2, 8, STACKS["rnn"], pool=AttentionPool, unknown=0.5)
+    model = Classifier(50, 2, 8, STACKS["rnn"], pool=AttentionPool, word_dropout=0.5)
     ids = torch.full((1, 2000), 7)
     share = (model.train().embed(ids, None) == model.embedding.table[1]).all(-1).float().mean()
     assert 0.45 < share < 0.55 and (model.eval().embed(ids, None) == model.embedding.table[7]).all()
@@ -247,7 +247,7 @@ def test_encoder_weights_have_one_name_across_models():
         Tagger(50, 3, 8, stack),
         Classifier(50, 3, 8, stack),
         Regressor(50, 8, stack),
-        Spans(50, 8, stack),
+        ExtractiveQA(50, 8, stack),
         MaskedLM(50, 8, stack),
     ):
         assert own <= {name for name, _ in model.named_parameters()}

@@ -91,7 +91,7 @@ def put(path: Path, text: str) -> str:
 
 
 OPTIONS = {
-    "tagger": [*SMALL, *STACK, "model.spelling.dim=8", "data.batch_tokens=200"],
+    "tagger": [*SMALL, *STACK, "model.chars.dim=8", "data.batch_tokens=200"],
     "classifier": [*SMALL, *STACK, "data.batch_tokens=400"],
     "nli": [*SMALL, *STACK, "data.batch_tokens=400"],
     "similarity": [*SMALL, *STACK, "data.batch_tokens=400"],

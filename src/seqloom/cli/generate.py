@@ -136,7 +136,7 @@ def generate(
         raise ValueError("--logprobs needs --beam 1: a beam scores whole texts")
     need_text(stops, "--stop")
     loaded = open_run(run, threads, quantize)
-    if loaded.model.continues is None:
+    if not loaded.model.generates:
         raise ValueError(
             f"{run}: a {type(loaded.model).__name__} writes no text; let it answer: seqloom predict {run} FILE"
         )

@@ -63,11 +63,7 @@ def features_with_mean_attention(
     model: Any, ids: Tensor, state: State, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor, State]:
     """Features, α (B, T, S) averaged over heads, and the state."""
-    h, weights, state = (
-        model.features_with_attention(ids, state, mask)
-        if hasattr(model, "features_with_attention")
-        else (None, None, None)
-    )
+    h, weights, state = model.features_with_attention(ids, state, mask)
     if weights is None:
         raise ValueError(
             "the model has no attention over its source to read: use one that attends, such as rnnsearch, gnmt or transformer"

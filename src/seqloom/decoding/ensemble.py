@@ -18,13 +18,15 @@ class Ensemble:
     what all members' output layers read, side by side, and the state is the tuple of theirs. Members share one vocabulary.
     """
 
+    generates = predicts_tokens = True
+
     def __init__(self, members: Sequence[Any]):
         if not members:
             raise ValueError("an ensemble without members: give at least one model")
         self.members = list(members)
         self.context = min((one.context for one in members if one.context is not None), default=None)
-        self.continues = getattr(members[0], "continues", True)
-        if any(getattr(one, "continues", True) != self.continues for one in members):
+        self.continues = members[0].continues
+        if any(one.continues != self.continues for one in members):
             raise ValueError("an ensemble of language models and translators: give models of one task")
         self.widths: list[int] = []
 

@@ -111,5 +111,5 @@ def flops(model: nn.Module, parts: dict[str, nn.Module], vocabulary: int, length
     ids = torch.arange(length, device=next(model.parameters()).device).remainder(vocabulary)[None]
     model.eval()
     with torch.no_grad(), plain(), FlopsByPart(parts) as counted:
-        model(ids, model.start(ids) if hasattr(model, "source_context") else None)
+        model(ids, model.start(ids) if model.task == "translation" else None)
     return counted.flops

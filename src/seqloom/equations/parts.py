@@ -155,9 +155,7 @@ def build_and_count(
     said: costs.ConstructorArgs = {}
     with costs.record_constructor_args(said), torch.device(device):
         model = recipe.model(vocabulary)
-    width = min(
-        width, *(limit for limit in (model.context, getattr(model, "source_context", None), width) if limit)
-    )
+    width = min(width, *(limit for limit in (model.context, model.source_context, width) if limit))
     found = costs.explained_parts(model)
     return model, found, said, costs.flops(model, found, vocabulary, width), width
 

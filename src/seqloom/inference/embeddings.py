@@ -33,7 +33,7 @@ def embed(
 
     A text longer than `length` tokens is cut, and the token that closes it kept. Texts of like length go together, as many as fit `tokens`.
     """
-    if not hasattr(run.model, "features") or hasattr(run.model, "decoder"):
+    if not run.model.embeds_text:
         raise ValueError(
             f"{run.folder}: a {type(run.model).__name__} gives no vector for a text; use an encoder, such as MiniLM"
         )

@@ -87,7 +87,7 @@ def generate(
     makes what was said less likely; a text ends before the first of the strings `stop`; neither is for beams. The same `seed`
     gives a text the same samples, alone or beside any others.
     """
-    if not hasattr(run.model, "prepare_prompt"):
+    if not run.model.generates:
         raise ValueError(
             f"{run.folder}: a {type(run.model).__name__} writes no text; use a language model or a translator"
         )

@@ -17,7 +17,7 @@ from torch import nn
 from seqloom.inference import classification, question_answering, regression, tagging
 from seqloom.measure import Number
 from seqloom.measure.classification import Confusion
-from seqloom.models import Classifier, MaskedLM, Regressor, Spans, Tagger
+from seqloom.models import Classifier, ExtractiveQA, MaskedLM, Regressor, Tagger
 from seqloom.run import Run
 from seqloom.text.fields import RecordSchema
 from seqloom.text.store import Store, in_memory_store
@@ -26,7 +26,7 @@ TASKS: dict[type[nn.Module], ModuleType] = {
     Tagger: tagging,
     Classifier: classification,
     Regressor: regression,
-    Spans: question_answering,
+    ExtractiveQA: question_answering,
 }
 CHUNK, MAX_RECORDS = 1 << 19, 2048  # characters and records that are in memory at a time
 
@@ -109,7 +109,7 @@ def next_chunk(records: Iterator[tuple[str, Sequence]]) -> Iterator[tuple[str, S
 
 def has_known_token(run: Run, store: Store) -> bool:
     """Whether the tokenizer knows something of the records, or words are also read by their letters."""
-    if getattr(run.model, "spelling", None) is not None or run.specials.unk is None:
+    if run.model.reads_characters or run.specials.unk is None:
         return True
     fields = [field for name in ("text", "passage", "pieces") for field in store.columns(name)]
     return any(

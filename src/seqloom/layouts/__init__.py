@@ -180,7 +180,7 @@ def check_equal(name: str, original: str, copy: Tensor, first: Tensor, tolerance
 def flip_nsp_classes(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Swaps the two classes of next-sentence prediction: "is next" is class 0 in `transformers` and 1 here."""
     return {
-        name: tensor.flip(0) if name in ("follows.weight", "follows.bias") else tensor
+        name: tensor.flip(0) if name in ("nsp_head.weight", "nsp_head.bias") else tensor
         for name, tensor in weights.items()
     }
 

@@ -138,7 +138,7 @@ def bert_mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
             same("output.bias", "cls.predictions.bias"),
         ]
         if model.pooler is not None:
-            table += weight_and_bias("follows", "cls.seq_relationship")
+            table += weight_and_bias("nsp_head", "cls.seq_relationship")
     return table
 
 
@@ -153,7 +153,7 @@ class EncoderSizes(NamedTuple):
 
 def encoder_sizes(model: models.Encoder, embedding_cls: type[parts.Embedding]) -> EncoderSizes:
     """The sizes of an encoder that BERT or DistilBERT can hold; raises Unsupported with the first difference."""
-    out_proj = model.back if isinstance(model, models.MaskedLM) else None
+    out_proj = model.out_proj if isinstance(model, models.MaskedLM) else None
     embedding = require_plain_embedding(model.embedding, out_proj, embedding_cls)
     stack = require_type(model.stack, parts.Transformer, "stack")
     sizes = transformer_sizes(stack, "post", False, parts.LayerNorm, parts.FeedForward)

@@ -139,7 +139,7 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
     """The config.json of a model; raises Unsupported if it is not a Llama."""
     require(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
     model = require_type(model, models.LanguageModel, "class")
-    embedding = require_plain_embedding(model.embedding, model.back, parts.Embedding)
+    embedding = require_plain_embedding(model.embedding, model.out_proj, parts.Embedding)
     stack = require_type(model.stack, parts.Transformer, "stack")
     sizes = transformer_sizes(stack, "pre", True, parts.RMSNorm, parts.SwiGLU)
     position = require_type(stack.position, parts.Rotary, "position scheme")

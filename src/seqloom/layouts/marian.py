@@ -111,7 +111,7 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
     """The config.json of a model; raises Unsupported if it is not a Marian."""
     require(type(model) is models.Seq2Seq, f"it is a {type(model).__name__}")
     model = require_type(model, models.Seq2Seq, "class")
-    embedding = require_plain_embedding(model.embedding, model.back, parts.Embedding, scaled=True)
+    embedding = require_plain_embedding(model.embedding, model.out_proj, parts.Embedding, scaled=True)
     require(model.source_embedding is embedding, "source and target have separate embeddings")
     sizes: dict[str, TransformerSizes] = {}
     for side in SIDES:

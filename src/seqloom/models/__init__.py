@@ -1,25 +1,27 @@
 """Arrangements of parts: ids to logits."""
 
+from seqloom.models.base import Model
 from seqloom.models.bidirectional import BiLanguageModel
-from seqloom.models.classifier import Classifier, Compared, Joined, Regressor
+from seqloom.models.classifier import BiEncoder, Classifier, CrossEncoder, Regressor
 from seqloom.models.encoder import Encoder, Pooler
 from seqloom.models.language_model import LanguageModel
 from seqloom.models.masked_lm import MaskedLM
-from seqloom.models.question_answering import Spans
+from seqloom.models.question_answering import ExtractiveQA
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.models.tagger import Tagger
 
 __all__ = [
+    "BiEncoder",
     "BiLanguageModel",
     "Classifier",
-    "Compared",
+    "CrossEncoder",
     "Encoder",
-    "Joined",
+    "ExtractiveQA",
     "LanguageModel",
     "MaskedLM",
+    "Model",
     "Pooler",
     "Regressor",
     "Seq2Seq",
-    "Spans",
     "Tagger",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from seqloom.models.base import Model
 from seqloom.nn.deep_rnn import SeparateBiRNN
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding
@@ -12,14 +13,15 @@ from seqloom.nn.output import Output
 from seqloom.nn.state import State
 
 
-class BiLanguageModel(nn.Module):
+class BiLanguageModel(Model):
     """P→(wₜ | w₁ … wₜ₋₁) = softmax(output(h→ₜ₋₁)),   P←(wₜ | wₜ₊₁ … w_T) = softmax(output(h←ₜ₊₁))   [I10]
 
-    ELMo. Its use is `vectors`: every layer of both directions, mixed; a model for another task learns the mixture, which stays as it starts
-    here. Left to right it is a language model like any other, and writes so.
+    ELMo. Other models use its `vectors`: a mixture of every layer of both directions, whose weights they learn; here they stay at their initial
+    values. Its left-to-right half is an ordinary language model, which also generates text.
     """
 
-    continues = True
+    task = "language modelling"
+    generates = continues = predicts_tokens = embeds_text = True
 
     def __init__(
         self,
@@ -40,23 +42,22 @@ class BiLanguageModel(nn.Module):
         self.dropout = Dropout(dropout)
 
     def start(self, batch: int) -> State:
-        """The state of the direction that reads ahead, before the first token."""
+        """The state of the left-to-right direction before the first token."""
         return self.stack.start(batch)[0]
 
     def prepare_prompt(
-        self, ids: Tensor, mask: Tensor | None, first: int
+        self, ids: Tensor, mask: Tensor | None, first_id: int
     ) -> tuple[Tensor, State, Tensor | None]:
-        """What generation begins with: the ids to read, the state before them, their mask."""
         return ids, None, mask
 
     def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        """(B, T) → what the output layer reads to say what comes next, (B, T, D), and the state."""
+        """(B, T) → what the output layer reads to predict the next token, (B, T, D), and the state."""
         x = self.dropout(self.embedding(ids))
         levels, state = self.stack.walk(self.stack.ahead, x, state or self.start(len(ids)), mask)
         return self.dropout(levels[-1]), state
 
-    def before(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, T) → what the output layer reads to say what comes before each token, (B, T, D)."""
+    def backward_features(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, T) → what the output layer reads to predict the token before each position, (B, T, D)."""
         x = self.dropout(self.embedding(ids))
         levels, _ = self.stack.walk(self.stack.back, x, self.stack.start(len(ids))[1], mask)
         return self.dropout(levels[-1])

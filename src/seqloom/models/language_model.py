@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from seqloom.models.base import Model
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, Layer, require
@@ -12,10 +13,12 @@ from seqloom.nn.output import Output, OutputLayer
 from seqloom.nn.state import State
 
 
-class LanguageModel(nn.Module):
-    """logitsₜ = output(stack(embed(w₁ … wₜ)))   [E2, E5]. A stack of another width than the embedding's is projected back to it."""
+class LanguageModel(Model):
+    """logitsₜ = output(stack(embed(w₁ … wₜ)))   [E2, E5]. If the width of the stack differs from the
+    embedding's, `out_proj` maps it back."""
 
-    continues = True  # generation goes on from its input
+    task = "language modelling"
+    generates = continues = predicts_tokens = embeds_text = True
 
     def __init__(
         self,
@@ -31,12 +34,12 @@ class LanguageModel(nn.Module):
         self.embedding = embedding(vocabulary, dim)
         require(
             not self.embedding.whole,
-            "a model that writes token by token needs an embedding of single tokens, not SegmentEmbedding",
+            "a model that generates token by token needs an embedding of single tokens, not SegmentEmbedding",
         )
         self.stack = stack(dim)
         require(self.stack.causal, "a language model needs a causal stack: one that reads left to right")
         self.context = self.stack.context
-        self.back = Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
+        self.out_proj = Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
         self.output = output(dim if tied else self.stack.dim, vocabulary, self.embedding if tied else None)
         self.dropout = Dropout(dropout)
 
@@ -45,15 +48,13 @@ class LanguageModel(nn.Module):
         return self.stack.start(batch)
 
     def prepare_prompt(
-        self, ids: Tensor, mask: Tensor | None, first: int
+        self, ids: Tensor, mask: Tensor | None, first_id: int
     ) -> tuple[Tensor, State, Tensor | None]:
-        """What generation begins with: the ids to read, the state before them, their mask."""
         return ids, None, mask
 
     def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        """(B, T) → what the output layer reads, (B, T, D), and the state."""
         h, state = self.stack(self.dropout(self.embedding(ids)), state, mask)
-        return self.dropout(h if self.back is None else self.back(h)), state
+        return self.dropout(h if self.out_proj is None else self.out_proj(h)), state
 
     def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → logits (B, T, V) and the state."""

@@ -1,4 +1,4 @@
-"""Encoders: a vector for each token that has seen the whole text, and the masked language model over it: P(wₜ | all the others)."""
+"""The masked language model over an encoder: P(wₜ | all the other tokens)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ from seqloom.nn.state import State
 
 
 class MaskedLM(Encoder):
-    """logitsₜ = output(stack(embed(w₁ … w_T)))ₜ, learnt at hidden positions   [I1, T15]. The output is BERT's: h' = norm(gelu(W h + b)), then
-    E h' + b with E the embedding's own table where `tied`. A stack of another width than the embedding's is projected back to it.
+    """logitsₜ = output(stack(embed(w₁ … w_T)))ₜ, trained at masked positions   [I1, T15]
 
-    With a `pooler`, `follows` tells from its vector whether a second segment goes on from the first: logits of no and yes.
+    The output layer is BERT's: h' = norm(gelu(W h + b)), then E h' + b, where E is the embedding's own table if `tied`. If the width of the stack
+    differs from the embedding's, `out_proj` maps it back. With a `pooler`, `nsp_head` predicts from its vector whether the second segment
+    follows the first: logits of no and yes.
     """
+
+    task = "masked language modelling"
+    predicts_tokens = True
 
     def __init__(
         self,
@@ -32,16 +36,20 @@ class MaskedLM(Encoder):
         pooler: Factory[Pooler] | None = None,
     ):
         super().__init__(vocabulary, dim, stack, embedding, dropout)
-        self.back = nn.Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
+        self.out_proj = nn.Linear(self.stack.dim, dim) if tied and self.stack.dim != dim else None
         self.dim = dim if tied else self.stack.dim
         self.pooler = None if pooler is None else pooler(self.dim)
-        self.follows = None if pooler is None else nn.Linear(self.dim, 2)
+        self.nsp_head = None if pooler is None else nn.Linear(self.dim, 2)
         self.output = output(self.dim, vocabulary, self.embedding if tied else None)
 
     def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        """(B, T) → what the output layer reads, (B, T, D), and the state."""
         h, state = super().features(ids, state, mask)
-        return self.dropout(h if self.back is None else self.back(h)), state
+        return self.dropout(h if self.out_proj is None else self.out_proj(h)), state
+
+    def next_segment_logits(self, h: Tensor) -> Tensor:
+        if self.pooler is None or self.nsp_head is None:
+            raise ValueError("data.pairs needs a model with a next-sentence head: set model.pooler=Pooler")
+        return self.nsp_head(self.pooler(h))
 
     def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → logits (B, T, V) and the state."""

@@ -1,10 +1,11 @@
-"""Sequence to sequence: P(y | x) = Π P(yₜ | y₍<t₎, x), with any encoder and any decoder that can look at a memory."""
+"""Sequence to sequence: P(y | x) = Π P(yₜ | y₍<t₎, x), with any encoder and any decoder that reads a memory."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from seqloom.models.base import Model
 from seqloom.nn.collect import capture_attention, concat_heads
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding
@@ -14,14 +15,15 @@ from seqloom.nn.output import Output
 from seqloom.nn.state import State
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Model):
     """m = encoder(embed(x));   logitsₜ = output(decoder(embed(y₁ … yₜ), m))   [E6, F1, F11]
 
-    `start` reads the source; from then on it is a language model whose state holds the memory. `shared` gives source and target one
-    table, which needs one vocabulary.
+    `start` reads the source; from then on the model is a language model whose state holds the memory. `shared` gives source and target
+    one embedding table, which needs one vocabulary.
     """
 
-    continues = False  # generation answers its input
+    task = "translation"
+    generates = predicts_tokens = True
 
     def __init__(
         self,
@@ -44,43 +46,41 @@ class Seq2Seq(nn.Module):
         self.embedding = embedding(vocabulary, dim)
         require(
             not self.embedding.whole,
-            "a model that writes token by token needs an embedding of single tokens, not SegmentEmbedding",
+            "a model that generates token by token needs an embedding of single tokens, not SegmentEmbedding",
         )
         self.source_embedding = self.embedding if shared else embedding(source_vocabulary, dim)
         self.encoder = encoder(dim)
         self.decoder = decoder(dim, memory=self.encoder.dim)
         require(self.decoder.causal, "a decoder needs a causal layer: one that reads left to right")
         self.context, self.source_context = self.decoder.context, self.encoder.context
-        self.back = Linear(self.decoder.dim, dim) if tied and self.decoder.dim != dim else None
+        self.out_proj = Linear(self.decoder.dim, dim) if tied and self.decoder.dim != dim else None
         self.output = output(dim if tied else self.decoder.dim, vocabulary, self.embedding if tied else None)
         self.dropout = Dropout(dropout)
 
     def start(self, source: Tensor, mask: Tensor | None = None) -> State:
-        """The state before the first target token, once the source (B, S) is read."""
+        """The state before the first target token, after the source (B, S) is read."""
         values, _ = self.encoder(self.dropout(self.source_embedding(source)), None, mask)
         return self.decoder.start(len(source), Memory(values, mask))
 
     def prepare_prompt(
-        self, ids: Tensor, mask: Tensor | None, first: int
+        self, ids: Tensor, mask: Tensor | None, first_id: int
     ) -> tuple[Tensor, State, Tensor | None]:
-        """What generation begins with: the token `first`, and the state once the source `ids` are read."""
-        return torch.full((len(ids), 1), first, device=ids.device), self.start(ids, mask), None
+        """Generation begins with the token `first_id`, after the source `ids` are read."""
+        return torch.full((len(ids), 1), first_id, device=ids.device), self.start(ids, mask), None
 
-    def features(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        """(B, T) → what the output layer reads, (B, T, D), and the state."""
+    def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         h, state = self.decoder(self.dropout(self.embedding(ids)), state, mask)
-        return self.dropout(h if self.back is None else self.back(h)), state
+        return self.dropout(h if self.out_proj is None else self.out_proj(h)), state
 
     def features_with_attention(
-        self, ids: Tensor, state: State, mask: Tensor | None = None
+        self, ids: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, State]:
-        """As `features`, and the weights over the source of every head of every layer that looks at it, (B, heads, T, S) [F14]; None where
-        none does."""
-        with capture_attention() as notes:
+        """The weights are those of every head of every layer that attends to the source [F14]; None if no layer does."""
+        with capture_attention() as recorded:
             h, state = self.features(ids, state, mask)
-        return h, concat_heads(notes, ids.shape[1]), state
+        return h, concat_heads(recorded, ids.shape[1]), state
 
-    def forward(self, ids: Tensor, state: State, mask: Tensor | None = None) -> tuple[Tensor, State]:
+    def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → logits (B, T, V) and the state."""
         h, state = self.features(ids, state, mask)
         return self.output(h), state

@@ -14,7 +14,7 @@ from seqloom.objectives.likelihood import FeatureModel, Result, token_loss
 class BackwardModel(FeatureModel, Protocol):
     """A model that also reads a text from right to left."""
 
-    def before(self, ids: Tensor) -> Tensor: ...
+    def backward_features(self, ids: Tensor) -> Tensor: ...
 
 
 def bidirectional(model: BackwardModel, batch: TokenBatch, state: State = None) -> Result:
@@ -26,7 +26,7 @@ def bidirectional(model: BackwardModel, batch: TokenBatch, state: State = None) 
     h, state = model.features(batch.ids, state)
     forward_loss, forward_numbers = token_loss(model, h, batch.targets, batch.mask, 0.0)
     backward_loss, backward_numbers = token_loss(
-        model, model.before(batch.targets), batch.ids, batch.mask, 0.0
+        model, model.backward_features(batch.targets), batch.ids, batch.mask, 0.0
     )
     nats = (forward_numbers["nats"] + backward_numbers["nats"]) / 2
     return (forward_loss + backward_loss) / 2, {"nats": nats}, state

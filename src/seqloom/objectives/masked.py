@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor
 
 from seqloom.batches.masked import MaskedBatch
 from seqloom.nn.state import State
@@ -18,15 +18,15 @@ from seqloom.objectives.likelihood import (
 )
 
 
-@runtime_checkable
-class NextSentenceModel(Protocol):
-    """A model with a head that predicts whether the second segment continues the first."""
+class NextSentenceModel(FeatureModel, Protocol):
+    """A model that may also predict whether the second segment continues the first."""
 
-    pooler: nn.Module | None
-    follows: nn.Module | None
+    def next_segment_logits(self, h: Tensor) -> Tensor: ...
 
 
-def masked(model: FeatureModel, batch: MaskedBatch, state: State = None, nsp_weight: float = 1.0) -> Result:
+def masked(
+    model: NextSentenceModel, batch: MaskedBatch, state: State = None, nsp_weight: float = 1.0
+) -> Result:
     """ℓ = Σ over selected t of -ln P(wₜ | the masked text)   [I1, X17],   for pairs  + nsp_weight · n · mean -ln P(is_next),
     where n is the number of selected tokens: the sum of the two means that BERT minimises.
 
@@ -40,9 +40,7 @@ def masked(model: FeatureModel, batch: MaskedBatch, state: State = None, nsp_wei
         predicted = model.output(h[batch.mask]).argmax(-1)
         numbers["correct"] = int((predicted == batch.targets[batch.mask]).sum())
     if batch.is_next is not None:
-        if not isinstance(model, NextSentenceModel) or model.pooler is None or model.follows is None:
-            raise ValueError("data.pairs needs a model with a next-sentence head: set model.pooler=Pooler")
-        logits = model.follows(model.pooler(h))  # (B, 2)
+        logits = model.next_segment_logits(h)  # (B, 2)
         loss = loss + nsp_weight * batch.num_targets * F.cross_entropy(logits.float(), batch.is_next)
         numbers["nsp_correct"] = int((logits.argmax(-1) == batch.is_next).sum())
         numbers["pairs"] = len(logits)

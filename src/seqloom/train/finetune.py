@@ -31,7 +31,7 @@ from seqloom.text import tokenizer_file
 
 SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
 HEAD_OPTIONS = ("type", "dropout", "output", "tied", "pooler")  # what another task has of its own
-INPUT_OPTIONS = ("spelling",)  # what a stack that was taken over has never read
+INPUT_OPTIONS = ("chars",)  # what a stack that was taken over has never read
 
 
 class InitReport(NamedTuple):

@@ -70,8 +70,7 @@ def prepare(recipe: Config, saved: Path | None = None, quiet: bool = True) -> Pr
     )
     train, valid = recipe.stores(learnt, None if quiet else TokenizeProgress(), known)
     model = recipe.model(learnt.get_vocab_size(), known)
-    if hasattr(model, "unk"):
-        model.unk = train.specials.unk
+    model.set_unk_id(train.specials.unk)
     if not saved or not any(
         (saved.parent / "checkpoints").glob("step-*")
     ):  # which hold the table as it was learnt on
