@@ -53,7 +53,7 @@ def test_no_direction_sees_what_it_must_say(model: BiLanguageModel) -> None:
     changed = text.clone()
     changed[0, 3] = (text[0, 3] + 1) % V
     ahead, back = (
-        (f(changed) != f(text)).any(-1)[0] for f in (lambda ids: model.features(ids)[0], model.before)
+        (f(changed) != f(text)).any(-1)[0] for f in (lambda ids: model.features(ids)[0], model.backward_features)
     )
     assert ahead.tolist() == [False] * 3 + [True] * 4 and back.tolist() == [True] * 4 + [False] * 3
 

@@ -200,7 +200,7 @@ def test_one_text_or_two_are_the_equation_and_padding_is_nothing(kind, pair, nam
 
 def test_one_text_where_two_are_meant_is_said():
     model = Classifier(50, 2, 8, STACKS["rnn"], pair=CrossEncoder)
-    with pytest.raises(ValueError, match="the model reads pairs"):
+    with pytest.raises(ValueError, match="the model takes pairs"):
         model.scores(side(4, 4))
     with pytest.raises(ValueError, match=r"set model\.pair"):
         Classifier(50, 2, 8, STACKS["rnn"]).scores(side(4, 4), side(4, 4))
