@@ -43,7 +43,7 @@ def test_pairs_add_the_mean_of_their_loss(model: MaskedLM) -> None:
     alone, _, _ = masked(model, MaskedBatch(IDS, WAS, PICKED))
     follows = torch.tensor([1, 0])
     both, numbers, _ = masked(model, MaskedBatch(IDS, WAS, PICKED, follows), nsp_weight=0.5)
-    told = model.follows(model.pooler(model.features(IDS)[0])).log_softmax(-1)
+    told = model.nsp_head(model.pooler(model.features(IDS)[0])).log_softmax(-1)
     expected = alone - 0.5 * 3 * (told[0, 1] + told[1, 0]) / 2
     assert both.item() == pytest.approx(expected.item(), rel=1e-5)
     assert numbers["pairs"] == 2 and numbers["nsp_correct"] == int(told[0, 1] > told[0, 0]) + int(
