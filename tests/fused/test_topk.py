@@ -29,10 +29,12 @@ def test_the_best_are_those_of_a_sort(threads, rows, vocabulary, count):
     for grad in (False, True):  # compiled, and torch's
         with torch.set_grad_enabled(grad):
             found = topk_log_probs(logits.clone(), count, ban)
-        torch.testing.assert_close(found.log_p.double(), wanted[:, :count], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found.log_probs.double(), wanted[:, :count], rtol=1e-5, atol=1e-5)
         real = wanted[:, :count] > -torch.inf
         assert torch.equal(found.tokens[real], order[:, :count][real])
-        torch.testing.assert_close(found.total.double(), logits.double().logsumexp(-1), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            found.logsumexp.double(), logits.double().logsumexp(-1), rtol=1e-5, atol=1e-5
+        )
 
 
 def test_equals_come_in_order_and_extremes_stay_finite():
@@ -40,10 +42,13 @@ def test_equals_come_in_order_and_extremes_stay_finite():
         found = topk_log_probs(torch.zeros(2, 300), 5)
         assert found.tokens.tolist() == [[0, 1, 2, 3, 4]] * 2
         found = topk_log_probs(torch.tensor([[1e30, -1e30, 0.0], [-1e30, -1e30, -1e30]]), 2)
-        assert found.log_p[0].tolist() == [0.0, pytest.approx(-1e30)] and found.tokens[0].tolist() == [0, 2]
-        assert found.log_p[1, 0].item() == pytest.approx(-1.0986, abs=1e-3) or found.total[1] == -1e30
+        assert found.log_probs[0].tolist() == [0.0, pytest.approx(-1e30)] and found.tokens[0].tolist() == [
+            0,
+            2,
+        ]
+        assert found.log_probs[1, 0].item() == pytest.approx(-1.0986, abs=1e-3) or found.logsumexp[1] == -1e30
         found = topk_log_probs(torch.full((1, 4), -torch.inf).index_fill(1, torch.tensor([2]), 1.0), 3)
-        assert found.tokens[0, 0] == 2 and found.log_p[0].tolist() == [0.0, -torch.inf, -torch.inf]
+        assert found.tokens[0, 0] == 2 and found.log_probs[0].tolist() == [0.0, -torch.inf, -torch.inf]
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
@@ -53,4 +58,4 @@ def test_a_damaged_row_says_so(value, place):
     logits[1, place] = value
     with torch.no_grad():
         found = topk_log_probs(logits, 2)
-    assert found.total.isfinite().tolist() == [True, False, True]
+    assert found.logsumexp.isfinite().tolist() == [True, False, True]

@@ -156,15 +156,15 @@ def test_a_window_costs_what_it_holds(monkeypatch):
     """Each chunk meets the keys that its queries can see and no others: work is linear in the length."""
     monkeypatch.setattr(visibility, "CHUNK", 4)
     view = SelfAttention(4, 1, window=3).sight(torch.randn(1, 10, 4)).view
-    assert isinstance(view, BandedAttention) and view.bounds(10, 10) == [
+    assert isinstance(view, BandedAttention) and view.chunks(10, 10) == [
         (0, 4, 0, 4),
         (4, 8, 2, 8),
         (8, 10, 6, 10),
     ]
     both = SelfAttention(4, 1, window=3, causal=False).sight(torch.randn(1, 10, 4)).view
-    assert both.bounds(10, 10) == [(0, 4, 0, 6), (4, 8, 2, 10), (8, 10, 6, 10)]
+    assert both.chunks(10, 10) == [(0, 4, 0, 6), (4, 8, 2, 10), (8, 10, 6, 10)]
     whole = SelfAttention(4, 1, position=ALiBi(4)).sight(torch.randn(1, 10, 4)).view
-    assert whole.bounds(10, 10) == [(0, 4, 0, 4), (4, 8, 0, 8), (8, 10, 0, 10)]
+    assert whole.chunks(10, 10) == [(0, 4, 0, 4), (4, 8, 0, 8), (8, 10, 0, 10)]
 
 
 def test_a_window_as_long_as_the_text_hides_nothing():

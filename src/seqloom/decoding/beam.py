@@ -108,7 +108,7 @@ def beam_search(
             logits, count, ban
         )  # the best of each row are all that can be among the best of its sentence
         values, places = _topk(
-            _spread(each.log_p + live[alive][:, None], alive, -torch.inf), count
+            _spread(each.log_probs + live[alive][:, None], alive, -torch.inf), count
         )  # (N, C) of (N, W · C)
         parents, tokens = places // each.tokens.shape[1], _spread(each.tokens, alive, 0).gather(1, places)
         totals = (

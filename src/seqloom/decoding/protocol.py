@@ -131,5 +131,5 @@ def top_log_probs(logits: Tensor, count: int, ban: Sequence[int] = ()) -> TopK:
     """log p of the best tokens that are not banned, as `whole` has it, in one pass: (B, count or V), best first."""
     check_banned(ban, logits.shape[1])
     found = topk_log_probs(logits, count, ban)
-    require_finite(found.total - found.total)  # infinity too
+    require_finite(found.logsumexp - found.logsumexp)  # infinity too
     return found

@@ -4,13 +4,14 @@ they take the plain loop of attentive.py."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqloom.fused.dispatch import load_kernels
+from seqloom.fused.dispatch import load_kernels, supports
 from seqloom.fused.recurrence import (
     CellKernel,
     FusedCell,
@@ -28,24 +29,40 @@ from seqloom.fused.recurrence import (
 NO_DROPOUT = RecurrentDropout()
 
 
-class AttentionInputs(NamedTuple):
-    """What one attention over a fixed memory reads at every step."""
+class AttentionMemory(NamedTuple):
+    """The memory that every step attends to."""
 
-    keys: Tensor  # (B, S, K)
+    keys: Tensor  # (B, S, A)
     values: Tensor  # (B, S, M)
-    visible: Tensor  # (B, S), boolean
-    query: Tensor  # (K, D): the query projection, multiplied with the score's own matrix where it has one
+    visible: Tensor | None  # (B, S), boolean; None where all positions are visible
+
+
+class AttentionProjections(NamedTuple):
+    """The weights of the attention of one step."""
+
+    query: Tensor  # (A, D): the query projection, multiplied by the score's own matrix if it has one
     context: Tensor  # (W, M): from the context to the cell's gates
-    vector: Tensor  # (K,) of the additive score; empty for scores that are products
+    vector: Tensor  # (A,) of the additive score; empty for scores that are dot products
     scale: float
 
 
 def attentive_recurrence(
-    cell: FusedCell, x: Tensor, attention: AttentionInputs, state: tuple, mask: Tensor | None
-) -> tuple[Tensor, Tensor, tuple]:
-    """All steps: h (B, T, D), contexts (B, T, M) and the state after; padding, on the right, leaves the state and reads 0."""
+    cell: FusedCell,
+    x: Tensor,
+    memory: AttentionMemory,
+    projections: Callable[[], AttentionProjections],
+    state: tuple,
+    mask: Tensor | None,
+) -> tuple[Tensor, Tensor, tuple] | None:
+    """All steps: h (B, T, D), contexts (B, T, M) and the final state. Padding is on the right: it leaves the state unchanged and outputs 0.
+
+    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step; `projections` is then not called."""
+    keys, values, visible = memory
+    if x.shape[1] < 2 or cell.kernel is None or not supports(x, keys, values, *state, *cell.parameters()):
+        return None
     (batch, length, _), kind = x.shape, type(state)
-    keys, values, visible, query, context, vector, scale = attention
+    visible = torch.ones(keys.shape[:2], dtype=torch.bool) if visible is None else visible
+    query, context, vector, scale = projections()
     live, order = [batch] * length, None
     if mask is not None:
         lengths = mask.sum(1)
@@ -104,7 +121,7 @@ class AttentiveRecurrence(torch.autograd.Function):
             entry[0] = start
         gates, side = (
             buffer(share, live, length, batch, width),
-            buffer(share, live, kernel.sides, length, batch, dim),
+            buffer(share, live, kernel.num_saved, length, batch, dim),
         )
         asked, found, weights = (
             buffer(share, live, length, batch, size)
@@ -160,7 +177,7 @@ class AttentiveRecurrence(torch.autograd.Function):
         ) = ctx.saved_tensors
         kernel, live = ctx.kernel, ctx.live
         dx = buffer(gates, live, *gates.shape)
-        dr = buffer(gates, live, *gates.shape) if kernel.apart else dx
+        dr = buffer(gates, live, *gates.shape) if kernel.separate_recurrent_grad else dx
         d, dfound = torch.stack(dstate), dfound.clone(memory_format=torch.contiguous_format)
         parted = partition_rows(live, len(keys), hidden)
         dasked, dkeys, dvectors = (

@@ -1,19 +1,46 @@
-"""Paths of labels: how a score for each token and label becomes a distribution over whole sequences of labels. A tagger takes either part.
+"""Fast form of `CRF` in `nn/crf.py`: ln Z with its gradient, marginals and Viterbi as compiled loops (`kernels/crf.py`).
 
-Both read `scores` (B, T, K), `tags` (B, T) and `mask` (B, T); padding may stand anywhere and hold anything. Left out: higher orders, and
-segments as units (semi-Markov), which no lecture has.
+All take `scores` (B, T, K) with each row's real tokens first, `lengths` (B,), and `transitions` = (A (K, K), start (K,), end (K,)). The
+loops compute in float64. For float32 and float64 on the CPU; otherwise each function returns None.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqloom.fused.dispatch import load_kernels
+from seqloom.fused.dispatch import load_kernels, supports
+
+Transitions = tuple[Tensor, Tensor, Tensor]
+"""A[j, k] from label j to k (K, K); the score of each label at the start and at the end (K,)."""
+
+
+def log_partition(scores: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor | None:
+    """ln Z = ln Σ_y exp(s(y)) of each row, (B,), differentiable in scores and transitions."""
+    if not supports(scores, *transitions):
+        return None
+    return LogPartition.apply(scores, lengths, *transitions)
+
+
+def marginals(scores: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor | None:
+    """P(yₜ = k), the gradient of ln Z with respect to the scores: (B, T, K), 0 at padding."""
+    if not supports(scores, *transitions):
+        return None
+    dscores = ForwardScores.create(scores, lengths, *transitions).backward(torch.ones(len(scores)))[0]
+    return dscores.to(scores.dtype)
+
+
+def viterbi(scores: Tensor, lengths: Tensor, transitions: Transitions) -> Tensor | None:
+    """The best labels of each row, (B, T), 0 at padding."""
+    if not supports(scores, *transitions):
+        return None
+    tags = torch.zeros(scores.shape[:2], dtype=torch.long)
+    load_kernels("crf").viterbi(*to_float64(scores), lengths.numpy(), *to_float64(*transitions), tags.numpy())
+    return tags
 
 
 def to_float64(*tensors: Tensor) -> list[np.ndarray]:
@@ -21,43 +48,49 @@ def to_float64(*tensors: Tensor) -> list[np.ndarray]:
 
 
 class ForwardScores(NamedTuple):
-    """All paths, summed by the compiled loops: what was given, α (B, T, K) and ln Z (B,)."""
+    """The forward pass: its inputs, α (B, T, K) and ln Z (B,)."""
 
     scores: np.ndarray
     lengths: np.ndarray
-    steps: np.ndarray
-    last: np.ndarray
-    sums: np.ndarray
-    totals: np.ndarray
+    transitions: np.ndarray
+    end: np.ndarray
+    alpha: np.ndarray
+    log_z: np.ndarray
 
     @classmethod
-    def of(cls, scores: Tensor, lengths: Tensor, steps: Tensor, first: Tensor, last: Tensor) -> ForwardScores:
-        given, count, (steps, first, last) = (
-            *to_float64(scores),
-            lengths.numpy(),
-            to_float64(steps, first, last),
+    def create(
+        cls, scores: Tensor, lengths: Tensor, transitions: Tensor, start: Tensor, end: Tensor
+    ) -> ForwardScores:
+        scores_, transitions_, start_, end_ = to_float64(scores, transitions, start, end)
+        result = cls(
+            scores_, lengths.numpy(), transitions_, end_, np.empty_like(scores_), np.empty(len(scores_))
         )
-        found = cls(given, count, steps, last, np.empty_like(given), np.empty(len(given)))
-        load_kernels("crf").crf_forward(given, count, steps, first, last, found.sums, found.totals)
-        return found
+        load_kernels("crf").crf_forward(
+            scores_, result.lengths, transitions_, start_, end_, result.alpha, result.log_z
+        )
+        return result
 
-    def gradients(self, weights: Tensor) -> list[Tensor]:
-        """Those of Σ weights · ln Z, with respect to scores, steps, first and last."""
-        found = [np.zeros_like(like) for like in (self.scores, self.steps, self.last, self.last)]
-        load_kernels("crf").crf_backward(*self, *to_float64(weights), *found)
-        return [torch.from_numpy(one) for one in found]
+    def backward(self, grad_output: Tensor) -> list[Tensor]:
+        """The gradients of Σ grad_output · ln Z with respect to scores, transitions, start and end."""
+        gradients = [np.zeros_like(array) for array in (self.scores, self.transitions, self.end, self.end)]
+        load_kernels("crf").crf_backward(*self, *to_float64(grad_output), *gradients)
+        return [torch.from_numpy(gradient) for gradient in gradients]
 
 
 class LogPartition(torch.autograd.Function):
     """ln Z = ln Σ_y exp(s(y)) of each row."""
 
     @staticmethod
-    def forward(ctx, scores: Tensor, lengths: Tensor, steps: Tensor, first: Tensor, last: Tensor) -> Tensor:
-        ctx.lattice, ctx.dtype = ForwardScores.of(scores, lengths, steps, first, last), scores.dtype
-        return torch.from_numpy(ctx.lattice.totals).to(scores.dtype)
+    def forward(
+        ctx: Any, scores: Tensor, lengths: Tensor, transitions: Tensor, start: Tensor, end: Tensor
+    ) -> Tensor:
+        ctx.forward_scores = ForwardScores.create(scores, lengths, transitions, start, end)
+        ctx.dtype = scores.dtype
+        return torch.from_numpy(ctx.forward_scores.log_z).to(scores.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, weights: Tensor) -> tuple[Tensor | None, ...]:
-        scores, steps, first, last = (one.to(ctx.dtype) for one in ctx.lattice.gradients(weights))
-        return scores, None, steps, first, last
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        gradients = ctx.forward_scores.backward(grad_output)
+        scores, transitions, start, end = (gradient.to(ctx.dtype) for gradient in gradients)
+        return scores, None, transitions, start, end

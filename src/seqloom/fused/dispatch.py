@@ -1,7 +1,7 @@
 """When the fast form of a part may run: the switch to plain forms, the checks of dtype and device, the loading of compiled kernels.
 
-Every fast form asks here, and nobody else chooses. Without a working numba the compiled kernels are unavailable: `load_kernels` is never
-called, every part computes its plain form, and one warning says so.
+Every module of `fused/` asks here before it loads a kernel. Without a working numba no kernel is loaded: every part computes its plain
+form, and one warning says so.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def load_kernels(name: str) -> ModuleType:
 
 
 def supports(*tensors: Tensor) -> bool:
-    """Whether compiled kernels can compute with these: all float32 or all float64, on the CPU, without autocast."""
+    """Whether compiled kernels may compute with these: fast forms enabled, all float32 or all float64, on the CPU, without autocast."""
+    if not fused_enabled():
+        return False
     types = {(tensor.device.type, tensor.dtype) for tensor in tensors}
     return (
         types in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
@@ -58,7 +60,7 @@ def supports(*tensors: Tensor) -> bool:
 
 
 def is_f32_inference(x: Tensor) -> bool:
-    """Whether the decoding kernels can compute with x: float32 on the CPU, no gradient, fast forms enabled."""
+    """Whether the decoding kernels may compute with x: fast forms enabled, float32 on the CPU, no gradient, no autocast."""
     return (
         x.dtype is torch.float32
         and x.device.type == "cpu"
@@ -73,7 +75,7 @@ _zeros = torch.zeros(0)
 
 
 def zero_bias(length: int) -> Tensor:
-    """A shared, read-only tensor of at least `length` zeros, for kernels that always add a bias."""
+    """A shared, read-only tensor of at least `length` float32 zeros, for kernels that always add a bias."""
     global _zeros
     if len(_zeros) < length:
         with torch.inference_mode(False):

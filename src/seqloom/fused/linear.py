@@ -1,4 +1,8 @@
-"""The linear map, quick for many rows and for few."""
+"""Fast forms of `nn/linear.py` and of `nn/quantize.py`: y = W x + b for few rows, in float32 and with int8 weights.
+
+For few rows the time goes into reading W, and torch's product is tuned for many. The kernels are in `kernels/small_gemm.py`. Both run
+without gradients only.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.fused.dispatch import is_f32_inference, load_kernels, zero_bias
+from seqloom.fused.dispatch import fused_enabled, is_f32_inference, kernels_available, load_kernels, zero_bias
 
-SMALL_GEMM_ROWS = 320  # rows up to which the compiled product is quicker than torch's
+SMALL_GEMM_ROWS = 320  # up to this many rows the compiled product is faster than torch's
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """y = W x + b: (…, D) → (…, D')"""
+    """y = W x + b: (…, D) → (…, D'), by torch's product where the compiled one does not apply."""
     columns, size = weight.shape
     rows = x.numel() // size if size else 0
     if not (
@@ -23,11 +27,56 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         and weight.is_contiguous()
     ):
         return F.linear(x, weight, bias)
-    host, kernels = load_kernels("host"), load_kernels("small_gemm")
-    x, y = x.contiguous(), x.new_empty(*x.shape[:-1], columns)
-    more = zero_bias(columns) if bias is None else bias
-    work, shape = host.c_address(kernels.f32_worker), (rows, columns, size)
+    host = load_kernels("host")
+    kernels = load_kernels("small_gemm")
+    x = x.contiguous()
+    y = x.new_empty(*x.shape[:-1], columns)
+    addend = zero_bias(columns) if bias is None else bias
     kernels.gemm_f32(
-        work, *shape, x.data_ptr(), weight.data_ptr(), more.data_ptr(), y.data_ptr(), host.num_threads()
+        host.c_address(kernels.f32_worker),
+        rows,
+        columns,
+        size,
+        x.data_ptr(),
+        weight.data_ptr(),
+        addend.data_ptr(),
+        y.data_ptr(),
+        host.num_threads(),
+    )
+    return y
+
+
+def linear_int8(x: Tensor, columns: int, panels: Tensor, scales: Tensor, bias: Tensor) -> Tensor | None:
+    """y = Ŵ x̂ + b for the first `columns` outputs, W in int8 panels (N/16, D/2, 16, 2): (…, D) → (…, columns).
+
+    `scales` and `bias` are padded to a multiple of 16. None where a gradient is needed, x is not float32 on the CPU, or fast forms are off.
+    """
+    size = 2 * panels.shape[1]
+    rows = x.numel() // size
+    needs_gradient = torch.is_grad_enabled() and x.requires_grad
+    if (
+        needs_gradient
+        or rows == 0
+        or x.dtype is not torch.float32
+        or x.device.type != "cpu"
+        or not fused_enabled()
+        or not kernels_available()
+    ):
+        return None
+    host = load_kernels("host")
+    kernels = load_kernels("small_gemm")
+    x = x.contiguous()
+    y = x.new_empty(*x.shape[:-1], columns)
+    kernels.gemm_int8(
+        host.c_address(kernels.int8_worker),
+        rows,
+        columns,
+        size,
+        x.data_ptr(),
+        panels.data_ptr(),
+        bias.data_ptr(),
+        y.data_ptr(),
+        scales.data_ptr(),
+        host.num_threads(),
     )
     return y

@@ -9,6 +9,7 @@ second derivative, which needs `plain()`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from seqloom.fused.dispatch import load_kernels
+from seqloom.fused.dispatch import load_kernels, supports
 
 MIN_ROWS_PER_THREAD, CACHED_WEIGHT_BYTES = (
     4,
@@ -30,21 +31,23 @@ class CellKernel:
     """Which kernels make a cell's step, and what they need. Columns count blocks of D."""
 
     name: str
-    form: int = 0
-    sides: int = 0  # arrays (T, B, D) besides the gates
-    apart: bool = False  # the recurrent product's gradient is not that of the inputs' share
-    late: int | None = None  # the block whose product reads r ⊙ h
-    gates: tuple[int, ...] = ()  # blocks of the gates around the step, from the inside
+    variant: int = 0
+    num_saved: int = 0  # arrays (T, B, D) besides the gates
+    separate_recurrent_grad: bool = False  # the recurrent product's gradient is not that of the inputs' share
+    reset_block: int | None = None  # the block whose product reads r ⊙ h
+    outer_gates: tuple[int, ...] = ()  # blocks of the gates around the step, from the inside
 
-    def around(self, block: int) -> CellKernel:
+    def with_gate(self, block: int) -> CellKernel:
         """The kernel of the same step as candidate of a gate."""
-        return replace(self, sides=self.sides + 1, gates=(*self.gates, block))
+        return replace(self, num_saved=self.num_saved + 1, outer_gates=(*self.outer_gates, block))
 
 
 class FusedCell(Protocol):
     """What the fused recurrence reads of a cell: its kernel, its recurrent weights and the projection of its inputs."""
 
-    kernel: CellKernel
+    kernel: CellKernel | None
+
+    def parameters(self) -> Iterator[Tensor]: ...
 
     def inputs(self, x: Tensor) -> Tensor: ...
 
@@ -69,32 +72,38 @@ def partition_rows(live: list[int], batch: int, weights: Tensor) -> tuple[np.nda
 
 
 class RecurrentDropout:
-    """What training does to the recurrence: `drop` (B, D) multiplies h where products read it, `zone` is the share of the old state that
-    stays, a number or (S, T, B, D)."""
+    """Dropout of the recurrence: `h_mask` (B, D) multiplies h where the products read it; `zoneout` is the fraction of the old state that is
+    kept, a number or a tensor (S, T, B, D)."""
 
-    def __init__(self, drop: Tensor | None = None, zone: Tensor | float = 0.0):
-        self.drop, self.zone, self.zoned = drop, zone, isinstance(zone, Tensor) or zone > 0
+    def __init__(self, h_mask: Tensor | None = None, zoneout: Tensor | float = 0.0):
+        self.h_mask = h_mask
+        self.zoneout = zoneout
+        self.has_zoneout = isinstance(zoneout, Tensor) or zoneout > 0
 
     def __bool__(self) -> bool:
-        return self.drop is not None or self.zoned
+        return self.h_mask is not None or self.has_zoneout
 
-    def rows(self, order: Tensor) -> RecurrentDropout:
-        drop = None if self.drop is None else self.drop[order]
-        return RecurrentDropout(drop, self.zone[:, :, order] if isinstance(self.zone, Tensor) else self.zone)
+    def select(self, rows: Tensor) -> RecurrentDropout:
+        """The dropout of these rows of the batch."""
+        h_mask = None if self.h_mask is None else self.h_mask[rows]
+        zoneout = self.zoneout[:, :, rows] if isinstance(self.zoneout, Tensor) else self.zoneout
+        return RecurrentDropout(h_mask, zoneout)
 
-    def zone_at(self, t: int, states: Tensor) -> Tensor:
-        """For states (S, rows, D)."""
-        return (
-            self.zone[:, t, : states.shape[1]]
-            if isinstance(self.zone, Tensor)
-            else torch.full_like(states, self.zone)
-        )
+    def zoneout_at(self, t: int, states: Tensor) -> Tensor:
+        """The fraction at step t for states (S, rows, D)."""
+        if isinstance(self.zoneout, Tensor):
+            return self.zoneout[:, t, : states.shape[1]]
+        return torch.full_like(states, self.zoneout)
 
 
 def recurrence(
     cell: FusedCell, x: Tensor, state: tuple, mask: Tensor | None, noise: RecurrentDropout
-) -> tuple[Tensor, tuple]:
-    """The whole of time for a cell with a kernel; padding, on the right, leaves the state and reads 0."""
+) -> tuple[Tensor, tuple] | None:
+    """The outputs (B, T, D) of all steps and the final state. Padding is on the right: it leaves the state unchanged and outputs 0.
+
+    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step, which gains nothing."""
+    if x.shape[1] < 2 or cell.kernel is None or not supports(x, *cell.parameters(), *state):
+        return None
     (batch, length, _), kind = x.shape, type(state)
     live, order = [batch] * length, None
     if mask is not None:
@@ -102,7 +111,7 @@ def recurrence(
         live = (lengths[:, None] > torch.arange(length)).sum(0).tolist()
         if (lengths[1:] > lengths[:-1]).any():
             order = lengths.argsort(descending=True)
-            x, noise = x.index_select(0, order), noise.rows(order)
+            x, noise = x.index_select(0, order), noise.select(order)
             state = tuple(entry.index_select(0, order) for entry in state)
     hidden, bias = cell.recurrent()
     share = cell.inputs(x.transpose(0, 1)).contiguous()  # (T, B, W)
@@ -138,7 +147,9 @@ def recurrent_weight_grad(
     """The gradient of the recurrent matrix, one product over all steps for the blocks that read h and one for the block that reads r ⊙ h."""
     flat, result, dim = dr.flatten(0, 1), torch.empty_like(hidden), hidden.shape[1]
     first, last = (
-        (len(hidden), len(hidden)) if kernel.late is None else (kernel.late * dim, (kernel.late + 1) * dim)
+        (len(hidden), len(hidden))
+        if kernel.reset_block is None
+        else (kernel.reset_block * dim, (kernel.reset_block + 1) * dim)
     )
     for span, read in (
         (slice(0, first), seen),
@@ -152,11 +163,11 @@ def recurrent_weight_grad(
 
 def cell_args(kernel: CellKernel, live: list[int], hidden: Tensor) -> tuple:
     """What both directions of time are told about the cell: which kernel in which form, the late block, the gates around, the rows."""
-    around = np.array([block * hidden.shape[1] for block in kernel.gates], np.int64)
+    around = np.array([block * hidden.shape[1] for block in kernel.outer_gates], np.int64)
     return (
         load_kernels("recurrence").CELLS.index(kernel.name),
-        kernel.form,
-        -1 if kernel.late is None else kernel.late,
+        kernel.variant,
+        -1 if kernel.reset_block is None else kernel.reset_block,
         around,
         np.array(live, np.int64),
     )
@@ -164,10 +175,10 @@ def cell_args(kernel: CellKernel, live: list[int], hidden: Tensor) -> tuple:
 
 def dropout_args(noise: RecurrentDropout, like: Tensor) -> tuple[np.ndarray, np.ndarray, float]:
     """Dropout's factors, zoneout's shares and its rate, as arrays; without elements where there is none."""
-    drop = like.new_empty(0, 0) if noise.drop is None else noise.drop.to(like.dtype).contiguous()
-    zoned = isinstance(noise.zone, Tensor)
-    zone = noise.zone.to(like.dtype).contiguous() if zoned else like.new_empty(0, 0, 0, 0)
-    return drop.numpy(), zone.numpy(), 0.0 if zoned else float(noise.zone)
+    drop = like.new_empty(0, 0) if noise.h_mask is None else noise.h_mask.to(like.dtype).contiguous()
+    zoned = isinstance(noise.zoneout, Tensor)
+    zone = noise.zoneout.to(like.dtype).contiguous() if zoned else like.new_empty(0, 0, 0, 0)
+    return drop.numpy(), zone.numpy(), 0.0 if zoned else float(noise.zoneout)
 
 
 def to_numpy(*tensors: Tensor) -> list[np.ndarray]:
@@ -196,9 +207,9 @@ def recurrence_forward(
         entry[0] = start
     gates, side = (
         buffer(share, live, slots, batch, width),
-        buffer(share, live, kernel.sides, slots, batch, dim),
+        buffer(share, live, kernel.num_saved, slots, batch, dim),
     )
-    seen = past[0, :length] if noise.drop is None else buffer(share, live, slots, batch, dim)
+    seen = past[0, :length] if noise.h_mask is None else buffer(share, live, slots, batch, dim)
     filled = [tensor.numpy() for tensor in (gates, past, side)]
     read = to_numpy(share, zero_bias(hidden) if bias is None else bias, hidden)
     parted = partition_rows(live, batch, hidden)
@@ -240,7 +251,7 @@ class Recurrence(torch.autograd.Function):
         hidden, bias, past, gates, side, seen = ctx.saved_tensors
         kernel, live = ctx.kernel, ctx.live
         dx = buffer(gates, live, *gates.shape)
-        dr = buffer(gates, live, *gates.shape) if kernel.apart else dx
+        dr = buffer(gates, live, *gates.shape) if kernel.separate_recurrent_grad else dx
         d = torch.stack(dstate)  # (S, B, D)
         read = to_numpy(gates, past, side, zero_bias(hidden) if bias is None else bias, hidden.T, seen)
         written = [tensor.numpy() for tensor in (d, dx, dr)]

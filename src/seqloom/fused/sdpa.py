@@ -1,20 +1,23 @@
-"""Attention itself: score, weigh, average. Three views compute the same: `Dense` literally, `Fused` through torch's kernel, `Band` in pieces
-where what a query sees depends on distance alone. Weights are made only in the first, so that nobody else pays for them."""
+"""Fast forms of `DenseAttention` in `nn/attend.py`: attention through torch's kernel, in one call or in chunks.
+
+`SDPAttention` passes one mask to torch's kernel; `BandedAttention` splits the queries into chunks where what a query sees depends on
+distance alone. Neither computes the weights, which only the plain form returns.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 SingleQueryMask = tuple[Tensor | None, int, int]
-"""For one query: a mask of four axes, boolean for all heads or added to the scores, and the range [first, end) of keys that it may reach."""
+"""For a single query: a mask of four axes, boolean for all heads or added to the scores, and the range [first, end) of keys it may see."""
 
 
 class ScaledScore(Protocol):
-    """A score that torch's kernel computes: scale · project_query(q) · k."""
+    """A score of the form scale · project_query(q) · k, which torch's kernel computes; `scale` is None for other scores."""
 
     scale: float | None
 
@@ -22,114 +25,126 @@ class ScaledScore(Protocol):
 
 
 class SDPAttention(NamedTuple):
-    """torch's kernel, with one mask, boolean or to be added. `blind` marks queries that see nothing."""
+    """torch's kernel with one mask, boolean or added to the scores. `empty_rows` marks queries that see no key; they give 0."""
 
     mask: Tensor | None
     causal: bool
-    blind: Tensor | None
+    empty_rows: Tensor | None
 
     @classmethod
-    def of(cls, visible: Tensor | None, bias: Tensor | None, causal: bool) -> SDPAttention:
-        blind = None if visible is None else ~visible.any(-1, keepdim=True)
-        return cls(combine_masks(visible, bias), causal, blind)
+    def create(cls, visible: Tensor | None, bias: Tensor | None, causal: bool) -> SDPAttention:
+        empty_rows = None if visible is None else ~visible.any(-1, keepdim=True)
+        return cls(combine_masks(visible, bias), causal, empty_rows)
 
-    def one(self, keys: int) -> SingleQueryMask | None:
-        plain = self.mask is None or (
-            self.mask.dim() == 4 and (self.mask.dtype is torch.float32 or self.mask.shape[1] == 1)
-        )
-        return (self.mask, 0, keys) if plain else None
+    def single_query(self, keys: int) -> SingleQueryMask | None:
+        """The mask for one query over `keys` keys; None where the decode kernel cannot read it."""
+        mask = self.mask
+        if mask is None or (mask.dim() == 4 and (mask.dtype is torch.float32 or mask.shape[1] == 1)):
+            return mask, 0, keys
+        return None
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, score: ScaledScore, weights: object
     ) -> tuple[Tensor, None]:
         y = sdpa(score.query(q), k, v, self.mask, self.causal, score.scale)
-        return y if self.blind is None else y.masked_fill(self.blind, 0), None
+        return y if self.empty_rows is None else y.masked_fill(self.empty_rows, 0), None
 
 
 def combine_masks(visible: Tensor | None, bias: Tensor | None) -> Tensor | None:
-    """One mask that says both. The kernel is fast with four axes and slow with three."""
-    mask = bias if visible is None else visible if bias is None else bias.masked_fill(~visible, float("-inf"))
+    """One mask for both. torch's kernel is fast with four axes and slow with three."""
+    if visible is None:
+        mask = bias
+    elif bias is None:
+        mask = visible
+    else:
+        mask = bias.masked_fill(~visible, float("-inf"))
     return mask[None] if mask is not None and mask.dim() == 3 else mask
 
 
-def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float) -> Tensor:
-    size = v.shape[-1]
-    if (
-        q.shape[-1] != size and q.shape[2] > 1
-    ):  # only equal sizes have a fast kernel, and zeros change no product; one query needs none
-        wide = max(q.shape[-1], size)
-        q, k, v = (x if x.shape[-1] == wide else F.pad(x, (0, wide - x.shape[-1])) for x in (q, k, v))
+def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
+    """torch's scaled dot-product attention. Pads keys or values with zeros to equal widths, which its fast kernel needs."""
+    value_dim = v.shape[-1]
+    if q.shape[-1] != value_dim and q.shape[2] > 1:  # a single query does not use the fast kernel
+        width = max(q.shape[-1], value_dim)
+        q, k, v = (x if x.shape[-1] == width else F.pad(x, (0, width - x.shape[-1])) for x in (q, k, v))
     if mask is not None and mask.is_floating_point():
         mask = mask.to(q.dtype)
     y = F.scaled_dot_product_attention(
         q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
     )
-    return y if y.shape[-1] == size else y[..., :size]
+    return y if y.shape[-1] == value_dim else y[..., :value_dim]
 
 
 class BandedAttention(NamedTuple):
-    """Queries in chunks, each with the keys it may reach and a slice of one table: what stands at (row, left - distance) holds for all.
+    """Queries in chunks, each with the keys it may see and a slice of one table, whose entry depends on the distance alone.
 
-    So a causal chunk leaves later keys out and a window is linear in T, and no (H, T, S) is ever made.
+    A causal chunk leaves later keys out, a window costs time linear in T, and no (H, T, S) tensor is made. The mask of query a + i of a chunk
+    at key j is table[…, i, left - past - a + j].
     """
 
-    table: Tensor | None  # (1, H or 1, chunk, left + right), -inf at what is not visible
+    table: Tensor | None  # (1, H or 1, chunk, left + right), -inf where a key is not visible
     left: int
     chunk: int
     past: int
-    reach: tuple[int | None, int | None]  # how many keys before and after a query; None is all
+    window: tuple[int | None, int | None]  # how many keys before and after a query are visible; None for all
 
-    def bounds(self, queries: int, keys: int) -> list[tuple[int, int, int, int]]:
+    def chunks(self, queries: int, keys: int) -> list[tuple[int, int, int, int]]:
         """For each chunk its queries [a, b) and its keys [low, high)."""
-        before, after = self.reach
-        found = []
+        before, after = self.window
+        result = []
         for a in range(0, queries, self.chunk):
             b = min(a + self.chunk, queries)
             low = 0 if before is None else max(0, self.past + a - before)
-            found.append((a, b, low, keys if after is None else min(keys, self.past + b + after)))
-        return found
+            high = keys if after is None else min(keys, self.past + b + after)
+            result.append((a, b, low, high))
+        return result
 
-    def one(self, keys: int) -> SingleQueryMask | None:
-        _, _, low, high = self.bounds(1, keys)[0]
+    def single_query(self, keys: int) -> SingleQueryMask | None:
+        """The mask for one query over `keys` keys."""
+        _, _, low, high = self.chunks(1, keys)[0]
         shift = self.left - self.past
-        return None if self.table is None else self.table[:, :, :1, low + shift : high + shift], low, high
+        mask = None if self.table is None else self.table[:, :, :1, low + shift : high + shift]
+        return mask, low, high
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, score: ScaledScore, weights: object
     ) -> tuple[Tensor, None]:
-        q, bounds = score.query(q), self.bounds(q.shape[2], k.shape[2])
-        spans = [(low, high) for _, _, low, high in bounds]
-        pieces = []
+        q = score.query(q)
+        chunks = self.chunks(q.shape[2], k.shape[2])
+        spans = [(low, high) for _, _, low, high in chunks]
+        outputs = []
         for (a, b, low, high), keys, values in zip(
-            bounds, slice_keys(k, spans), slice_keys(v, spans), strict=True
+            chunks, slice_keys(k, spans), slice_keys(v, spans), strict=True
         ):
             shift = self.left - self.past - a
             mask = None if self.table is None else self.table[:, :, : b - a, low + shift : high + shift]
-            pieces.append(
-                sdpa(q[:, :, a:b], keys, values, mask, False, score.scale).transpose(1, 2)
-            )  # (B, chunk, H, K')
-        return (pieces[0] if len(pieces) == 1 else torch.cat(pieces, 1)).transpose(1, 2), None
+            y = sdpa(q[:, :, a:b], keys, values, mask, False, score.scale)
+            outputs.append(y.transpose(1, 2))  # (B, chunk, H, K')
+        y = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
+        return y.transpose(1, 2), None
 
 
 def slice_keys(x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
     """x[:, :, low:high] for each span."""
-    return (x[:, :, slice(*spans[0])],) if len(spans) == 1 else SliceKeys.apply(x, spans)
+    if len(spans) == 1:
+        return (x[:, :, slice(*spans[0])],)
+    return SliceKeys.apply(x, spans)
 
 
 class SliceKeys(torch.autograd.Function):
-    """Overlapping slices whose gradients are added up in one place, where torch would make one whole tensor for each slice."""
+    """Overlapping slices whose gradients are added into one tensor; torch would make a full-size tensor for each slice."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
-        ctx.shape, ctx.spans = x.shape, spans
+    def forward(ctx: Any, x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
+        ctx.shape = x.shape
+        ctx.spans = spans
         return tuple(x[:, :, low:high] for low, high in spans)
 
     @staticmethod
-    def backward(ctx, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         batch, heads, length, size = ctx.shape
-        whole = (
-            gradients[0].new_zeros(batch, length, heads, size).transpose(1, 2)
-        )  # as the kernel lays it out
+        # the memory layout of torch's kernel: (B, S, H, K)
+        total = gradients[0].new_zeros(batch, length, heads, size).transpose(1, 2)
         for (low, high), gradient in zip(ctx.spans, gradients, strict=True):
-            whole[:, :, low:high] += gradient
-        return whole, None
+            total[:, :, low:high] += gradient
+        return total, None

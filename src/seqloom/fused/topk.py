@@ -1,4 +1,7 @@
-"""The best few tokens of each row, with their log-probabilities."""
+"""The k most likely tokens of each row of logits with their log-probabilities, for `decoding/`: compiled and plain form in one function.
+
+The kernel (`kernels/topk.py`) is used for float32 on the CPU without gradients and k up to `MAX_K`; otherwise torch sorts.
+"""
 
 from __future__ import annotations
 
@@ -10,45 +13,52 @@ from torch import Tensor
 
 from seqloom.fused.dispatch import is_f32_inference, load_kernels
 
-MAX_K = 64  # up to which the compiled search is quicker than sorting
+MAX_K = 64  # up to this k the compiled search is faster than sorting
 
 
 class TopK(NamedTuple):
-    """ln p of the best `count` tokens of each row, best first, their ids, and what ln p is short of the logits."""
+    """ln p of the k most likely tokens of each row, most likely first, their ids, and the row's logsumexp."""
 
-    log_p: Tensor  # (B, C)
-    tokens: Tensor  # (B, C)
-    total: Tensor  # (B,) ln Σ exp logits
+    log_probs: Tensor  # (B, k)
+    tokens: Tensor  # (B, k)
+    logsumexp: Tensor  # (B,) ln Σ exp logits
 
 
-def topk_log_probs(logits: Tensor, count: int, ban: Sequence[int] = ()) -> TopK:
-    """ln pᵢ = xᵢ - ln Σⱼ exp xⱼ for the `count` largest, without the banned, whose mass stays in the sum. (B, V) → (B, count or V)
+def topk_log_probs(logits: Tensor, count: int, banned: Sequence[int] = ()) -> TopK:
+    """ln pᵢ = xᵢ - ln Σⱼ exp xⱼ for the `count` largest allowed tokens; the banned ones stay in the sum. (B, V) → (B, min(count, V))
 
-    Where fewer than `count` may come out, the rest have -inf. NaN in a row makes its total NaN.
+    Where fewer than `count` tokens are allowed, the rest have -inf. NaN in a row makes its logsumexp NaN.
     """
     rows, vocabulary = logits.shape
     count = min(count, vocabulary)
     if not (is_f32_inference(logits) and rows and count <= MAX_K and logits.is_contiguous()):
-        total = logits.logsumexp(-1)
-        free = logits - total[:, None]
-        if len(ban):
-            free[:, list(ban)] = -torch.inf
-        if count == 1:  # the first of equals
-            tokens = free.argmax(-1, keepdim=True)
-            return TopK(free.gather(-1, tokens), tokens, total)
-        return TopK(*free.topk(count, -1), total)
-    log_p, tokens, total = (
-        logits.new_empty(rows, count),
-        torch.empty(rows, count, dtype=torch.int64),
-        logits.new_empty(rows),
+        return _plain_topk(logits, count, banned)
+    log_probs = logits.new_empty(rows, count)
+    tokens = torch.empty(rows, count, dtype=torch.int64)
+    logsumexp = logits.new_empty(rows)
+    banned_ids = torch.tensor([*banned, -1])
+    host = load_kernels("host")
+    kernels = load_kernels("topk")
+    arguments = (
+        logits.data_ptr(),
+        vocabulary,
+        count,
+        banned_ids.data_ptr(),
+        len(banned_ids),
+        log_probs.data_ptr(),
+        tokens.data_ptr(),
+        logsumexp.data_ptr(),
     )
-    banned = torch.tensor([*ban, -1])
-    host, kernels = load_kernels("host"), load_kernels("topk")
-    kernels.topk(
-        host.c_address(kernels.topk_worker), rows,
-        (
-            logits.data_ptr(), vocabulary, count, banned.data_ptr(), len(banned), log_p.data_ptr(), tokens.data_ptr(), total.data_ptr(),
-        ),
-        host.num_threads(),
-    )  # fmt: skip
-    return TopK(log_p, tokens, total)
+    kernels.topk(host.c_address(kernels.topk_worker), rows, arguments, host.num_threads())
+    return TopK(log_probs, tokens, logsumexp)
+
+
+def _plain_topk(logits: Tensor, count: int, banned: Sequence[int]) -> TopK:
+    logsumexp = logits.logsumexp(-1)
+    allowed = logits - logsumexp[:, None]
+    if len(banned):
+        allowed[:, list(banned)] = -torch.inf
+    if count == 1:  # argmax takes the first of equal logits
+        tokens = allowed.argmax(-1, keepdim=True)
+        return TopK(allowed.gather(-1, tokens), tokens, logsumexp)
+    return TopK(*allowed.topk(count, -1), logsumexp)

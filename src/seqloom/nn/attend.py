@@ -40,7 +40,7 @@ def attend(
     if causal and not (known and visible is None and bias is None):
         order = masks.causal(q.shape[2], k.shape[2], q.device)
         visible, causal = order if visible is None else visible & order, False
-    view = SDPAttention.of(visible, bias, causal) if known else DenseAttention(visible, bias)
+    view = SDPAttention.create(visible, bias, causal) if known else DenseAttention(visible, bias)
     y, alpha = view.attend(q, k, v, score, weights)
     record_weights(alpha)
     return y, alpha
@@ -57,7 +57,7 @@ class DenseAttention(NamedTuple):
     visible: Tensor | None
     bias: Tensor | None
 
-    def one(self, keys: int) -> SingleQueryMask | None:
+    def single_query(self, keys: int) -> SingleQueryMask | None:
         return None
 
     def attend(

@@ -110,7 +110,7 @@ class Vanilla(LinearCell):
         super().__init__(size, dim, 1, bias)
         require(activation in ("tanh", "sigmoid"), f"activation must be tanh or sigmoid, not {activation!r}")
         self.activation = activation
-        self.kernel = CellKernel("vanilla", form=("tanh", "sigmoid").index(activation))
+        self.kernel = CellKernel("vanilla", variant=("tanh", "sigmoid").index(activation))
 
     def gates(self, share: Tensor, state: HiddenState, seen: Tensor) -> dict[str, Tensor]:
         a = share + seen @ self.hidden.T
@@ -131,7 +131,7 @@ class LSTM(LinearCell):
         super().__init__(size, dim, 4, bias)
         require(output in ("tanh", "linear"), f"output must be tanh or linear, not {output!r}")
         self.output = output
-        self.kernel = CellKernel("lstm", form=("tanh", "linear").index(output))
+        self.kernel = CellKernel("lstm", variant=("tanh", "linear").index(output))
 
     def start(self, batch: int) -> LSTMState:
         zeros = self.hidden.new_zeros(batch, self.dim)
@@ -192,9 +192,9 @@ class GRU(LinearCell):
         )
         outside = reset == "outside"
         self.kernel = (
-            CellKernel("gru_outside", sides=1, apart=True)
+            CellKernel("gru_outside", num_saved=1, separate_recurrent_grad=True)
             if outside
-            else CellKernel("gru_inside", sides=1, late=2)
+            else CellKernel("gru_inside", num_saved=1, reset_block=2)
         )
 
     def gates(self, share: Tensor, state: HiddenState, seen: Tensor) -> dict[str, Tensor]:
@@ -230,7 +230,7 @@ class Gated(Cell):
         self.candidate, self.gate = candidate(size, dim), LinearCell(size, dim, 1, bias)
         self.dim, self.width = dim, self.candidate.width + dim
         if self.candidate.kernel is not None:
-            self.kernel = self.candidate.kernel.around(self.candidate.width // dim)
+            self.kernel = self.candidate.kernel.with_gate(self.candidate.width // dim)
 
     def start(self, batch: int) -> State:
         return self.candidate.start(batch)

@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.fused.crf import ForwardScores, LogPartition, to_float64
-from seqloom.fused.dispatch import fused_enabled, load_kernels, supports
+from seqloom.fused import crf as fused
 from seqloom.nn import mask as masks
 from seqloom.nn.layer import require
 from seqloom.nn.mask import gather_steps, left_align
@@ -111,9 +110,8 @@ class CRF(TagHead):
         if not scores.shape[1]:
             return scores.new_zeros(len(scores))
         steps, first, last = scored = self.scored()
-        if fused_enabled() and supports(scores, *scored):
-            total = LogPartition.apply(scores, masks.lengths(mask), *scored)
-        else:
+        total = fused.log_partition(scores, masks.lengths(mask), scored)
+        if total is None:
             total = (forward_scores(scores, mask, steps, first)[-1] + last).logsumexp(1)
         end = tags.gather(1, (masks.lengths(mask) - 1).clamp(min=0)[:, None])[:, 0]
         own = scores.gather(2, tags[..., None])[..., 0].masked_fill(~mask, 0).sum(1)
@@ -131,12 +129,8 @@ class CRF(TagHead):
         if not scores.shape[1]:
             return torch.zeros_like(scores)
         steps, first, last = scored = self.scored()
-        if fused_enabled() and supports(scores, *scored):
-            found = (
-                ForwardScores.of(scores, masks.lengths(mask), *scored)
-                .gradients(torch.ones(len(scores)))[0]
-                .to(scores.dtype)
-            )
+        found = fused.marginals(scores, masks.lengths(mask), scored)
+        if found is not None:
             return gather_steps(found, back)
         after = [last.expand(len(scores), -1)]  # β, from right to left
         for score, here in zip(scores.unbind(1)[:0:-1], mask.unbind(1)[:0:-1], strict=True):
@@ -184,11 +178,9 @@ def viterbi(scores: Tensor, mask: Tensor | None, scored: TransitionScores) -> Te
     tags = torch.zeros(scores.shape[:2], dtype=torch.long, device=scores.device)
     if not scores.shape[1]:
         return tags
-    if fused_enabled() and supports(scores, *scored):
-        load_kernels("crf").viterbi(
-            *to_float64(scores), masks.lengths(mask).numpy(), *to_float64(*scored), tags.numpy()
-        )
-        return gather_steps(tags[..., None], back)[..., 0]
+    found = fused.viterbi(scores, masks.lengths(mask), scored)
+    if found is not None:
+        return gather_steps(found[..., None], back)[..., 0]
     steps, first, last = scored
     into, best, came = steps.T.contiguous(), first + scores[:, 0], []
     stay = torch.arange(len(first), device=scores.device)

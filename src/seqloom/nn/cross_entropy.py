@@ -5,19 +5,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from seqloom.fused.cross_entropy import CrossEntropy
-from seqloom.fused.dispatch import fused_enabled, supports
+from seqloom.fused import cross_entropy as fused
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w   [E3], and the part without ε: (…, V), (…) → (…), (…).
 
     The second takes no gradient where ε is above 0."""
-    if fused_enabled() and supports(logits) and logits.shape[-1] > 0:
-        losses, nats = CrossEntropy.apply(
-            logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), smoothing
-        )
-        return losses.view(targets.shape), (nats if smoothing else losses).view(targets.shape)
+    result = fused.cross_entropy(logits, targets, smoothing)
+    if result is not None:
+        return result
     log_p = logits.log_softmax(-1)
     nats = -log_p.gather(-1, targets[..., None])[..., 0]
     return (

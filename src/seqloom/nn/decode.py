@@ -163,7 +163,9 @@ def decode_step(
 ) -> tuple[Tensor, tuple[State, ...]] | None:
     """What the blocks give for x (B, 1, D), and their states after; None where the program does not cover them."""
     rows, first = len(x), state[0][0]
-    seen = sight.view.one(first.length + 1) if rows and first.length and is_f32_inference(x) else None
+    seen = (
+        sight.view.single_query(first.length + 1) if rows and first.length and is_f32_inference(x) else None
+    )
     if seen is None or not readable_in_place(first.room_keys):
         return None
     program = first.plan

@@ -11,11 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom.fused.decode_attention import (
-    decode_attention,
-    readable_in_place,
-    supports_decode,
-)
+from seqloom.fused.decode_attention import decode_attention, readable_in_place
 from seqloom.nn.attend import AttentionPlan
 from seqloom.nn.score import AttentionWeights, Score
 from seqloom.nn.state import RowSelection, map_state
@@ -90,11 +86,11 @@ class KVCache:
         self, view: AttentionPlan, q: Tensor, score: Score, weights: AttentionWeights
     ) -> tuple[Tensor, Tensor | None]:
         """What the queries (B, H, T, K) see through the view: (B, H, T, K'), and the weights where the view makes them."""
-        seen = view.one(self.length) if q.shape[2] == 1 else None
-        if seen is not None and supports_decode(q, self.room_keys, self.room_values):
-            return decode_attention(
-                score.query(q), self.room_keys, self.room_values, score.scale, *seen, self.table, False
-            ), None
+        seen = view.single_query(self.length) if q.shape[2] == 1 else None
+        if seen is not None:
+            y = decode_attention(q, self.room_keys, self.room_values, score, seen, self.table, False)
+            if y is not None:
+                return y, None
         return view.attend(q, self.keys, self.values, score, weights)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> KVCache:
@@ -170,24 +166,11 @@ class CrossKV:
         self, q: Tensor, score: Score, weights: AttentionWeights, attend: Callable
     ) -> tuple[Tensor, Tensor | None]:
         """What the queries (B, H, T, K) see; `attend` is the general way."""
-        if (
-            score.scale is not None
-            and weights.fused
-            and q.shape[2] == 1
-            and supports_decode(q, self.room_keys, self.room_values)
-        ):
-            length = self.room_keys.shape[2]
-            return decode_attention(
-                score.query(q),
-                self.room_keys,
-                self.room_values,
-                score.scale,
-                self.room_visible,
-                0,
-                length,
-                self.places(),
-                True,
-            ), None
+        if weights.fused and q.shape[2] == 1:
+            seen = self.room_visible, 0, self.room_keys.shape[2]
+            y = decode_attention(q, self.room_keys, self.room_values, score, seen, self.places(), True)
+            if y is not None:
+                return y, None
         return attend(q, self.keys, self.values, score, self.visible, weights=weights)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> CrossKV:

@@ -13,8 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.fused.dispatch import fused_enabled
-from seqloom.fused.rotary import apply_rotary, rotary_table
+from seqloom.fused.rotary import RotaryTable, rotary, rotary_table
 from seqloom.nn import mask as masks
 from seqloom.nn.layer import Factory, require
 from seqloom.nn.memo import Memo, next_power_of_two
@@ -195,14 +194,16 @@ class Rotary(Position):
 
     def rotate(self, x: Tensor, places: Positions) -> Tensor:
         size, length, halves = x.shape[-1], next_power_of_two(last_position(places)), self.layout == "halves"
-        if fused_enabled() and x.dtype in (torch.float32, torch.float64):
-            tables = self.kept(
-                (length, size, x.dtype, x.device),
-                lambda: rotary_table(
-                    self.angles(torch.arange(length, device=x.device), size), x.dtype, halves
-                ),
-            )
-            return apply_rotary(x, tuple(table[places] for table in tables))
+
+        def table() -> RotaryTable:
+            return rotary_table(self.angles(torch.arange(length, device=x.device), size), x.dtype, halves)
+
+        def rows() -> RotaryTable:
+            return tuple(part[places] for part in self.kept((length, size, x.dtype, x.device), table))
+
+        y = rotary(x, rows)
+        if y is not None:
+            return y
         angle = self.angles(torch.arange(length, device=x.device)[places], size).unsqueeze(
             -2
         )  # (T, 1, K/2) or (B, T, 1, K/2)

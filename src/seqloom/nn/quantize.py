@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.fused.dispatch import fused_enabled, kernels_available, load_kernels
+from seqloom.fused.linear import linear_int8
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import require
 from seqloom.nn.linear import Linear
@@ -76,34 +76,13 @@ class Int8Linear(nn.Module):
         return torch.where(factor < 3e38, (x * factor).round() * (top / most), 0 * x)
 
     def forward(self, x: Tensor) -> Tensor:
-        columns, size = self.out_features, self.in_features
-        rows = x.numel() // size
-        learns = torch.is_grad_enabled() and x.requires_grad
-        if learns or not (
-            rows
-            and x.dtype is torch.float32
-            and x.device.type == "cpu"
-            and fused_enabled()
-            and kernels_available()
-        ):
-            bias = None if self.bias is None else self.bias[:columns].to(x.dtype)
-            return F.linear(self.rounded(x), self.weight.to(x.dtype), bias)
-        host, kernels = load_kernels("host"), load_kernels("small_gemm")
-        x, y = x.contiguous(), x.new_empty(*x.shape[:-1], columns)
-        bias, work = self.nothing if self.bias is None else self.bias, host.c_address(kernels.int8_worker)
-        kernels.gemm_int8(
-            work,
-            rows,
-            columns,
-            size,
-            x.data_ptr(),
-            self.panels.data_ptr(),
-            bias.data_ptr(),
-            y.data_ptr(),
-            self.scales.data_ptr(),
-            host.num_threads(),
-        )
-        return y
+        columns = self.out_features
+        padded_bias = self.nothing if self.bias is None else self.bias
+        y = linear_int8(x, columns, self.panels, self.scales, padded_bias)
+        if y is not None:
+            return y
+        bias = None if self.bias is None else self.bias[:columns].to(x.dtype)
+        return F.linear(self.rounded(x), self.weight.to(x.dtype), bias)
 
 
 class Int8Output(OutputLayer):

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.fused.dispatch import fused_enabled, supports
+from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.recurrence import RecurrentDropout, recurrence
 from seqloom.nn import mask as masks
 from seqloom.nn.cells import LSTM, Cell
@@ -53,13 +53,14 @@ class UnrolledCell(nn.Module):
             x = x.gather(1, order[..., None].expand_as(x))
             mask = None if mask is None else mask.gather(1, order)
         noise, gates = self.noise(x, state), {}
-        quick = (
-            fused_enabled() and not looking and x.shape[1] > 1
-        )  # one step has nothing to fuse, and no time to get ready
-        if quick and self.cell.sweep and not noise:
-            y, state = self.cell.sweep(x, state, mask)
-        elif quick and self.cell.kernel and supports(x, *self.cell.parameters(), *state):
-            y, state = recurrence(self.cell, x, state, mask, noise)
+        fused = None
+        if not looking:
+            if fused_enabled() and x.shape[1] > 1 and self.cell.sweep and not noise:
+                fused = self.cell.sweep(x, state, mask)
+            else:
+                fused = recurrence(self.cell, x, state, mask, noise)
+        if fused is not None:
+            y, state = fused
         else:
             y, gates, state = self.unroll(x, state, mask, noise, looking)
         if order is not None:
@@ -72,7 +73,7 @@ class UnrolledCell(nn.Module):
 
     def noise(self, x: Tensor, state: State) -> RecurrentDropout:
         if not self.training:
-            return RecurrentDropout(zone=self.zoneout)
+            return RecurrentDropout(zoneout=self.zoneout)
         zone: Tensor | float = 0.0
         if self.zoneout:
             zone = (torch.rand(len(state), x.shape[1], *state[0].shape, device=x.device) < self.zoneout).to(
@@ -86,16 +87,18 @@ class UnrolledCell(nn.Module):
         """The plain loop: at padding the state stays and the output is 0."""
         outputs, values = [], []
         for t, share in enumerate(self.cell.inputs(x).unbind(1)):
-            if looking or noise.drop is not None:
+            if looking or noise.h_mask is not None:
                 values.append(
-                    self.cell.gates(share, state, state[0] if noise.drop is None else state[0] * noise.drop)
+                    self.cell.gates(
+                        share, state, state[0] if noise.h_mask is None else state[0] * noise.h_mask
+                    )
                 )
                 after = self.cell.update(values[-1], state)
             else:
                 after = self.cell.step(share, state)
-            if noise.zoned:
+            if noise.has_zoneout:
                 old, new = torch.stack(tuple(state)), torch.stack(tuple(after))  # (S, B, D)
-                zone = noise.zone_at(t, old)
+                zone = noise.zoneout_at(t, old)
                 after = type(state)(*(zone * old + (1 - zone) * new))
             outputs.append(after[0] if mask is None else after[0] * mask[:, t, None])
             state = after if mask is None else where_real(mask[:, t], after, state)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from seqloom.fused.attentive_recurrence import AttentionInputs, attentive_recurrence
-from seqloom.fused.dispatch import fused_enabled, supports
+from seqloom.fused.attentive_recurrence import (
+    AttentionMemory,
+    AttentionProjections,
+    attentive_recurrence,
+)
 from seqloom.nn import mask as masks
 from seqloom.nn.attend import attend
 from seqloom.nn.cells import LSTM, Cell
@@ -175,15 +179,14 @@ class AttentiveRNN(Layer):
 
     def previous(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
         states, (first, *others) = state.cells, self.cells
-        if (
-            fused_enabled()
-            and x.shape[1] > 1
-            and not others
-            and supports_fused(self.attention, first, x, state.memory, states[0], mask)
-        ):
-            inputs = attention_inputs(self.attention, self.context_share.weight, state.memory)
-            h, c, after = attentive_recurrence(first, x, inputs, states[0], mask)
-            return h, c, None, (after,)
+        if not others and supports_fused(self.attention) and (mask is None or masks.right_padded(mask)):
+            visible = None if state.memory.visible is None else state.memory.visible[:, 0, 0]
+            memory = AttentionMemory(state.memory.keys[:, 0], state.memory.values[:, 0], visible)
+            projections = partial(attention_projections, self.attention, self.context_share.weight)
+            fused = attentive_recurrence(first, x, memory, projections, states[0], mask)
+            if fused is not None:
+                h, c, after = fused
+                return h, c, None, (after,)
         outputs, contexts, weights = [], [], []
         for t, share in enumerate(first.inputs(x).unbind(1)):
             c, weight = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
@@ -214,35 +217,21 @@ class AttentiveRNN(Layer):
         return x, tuple(after)
 
 
-def attention_inputs(
-    attention: GlobalAttention, context: Tensor, memory: GlobalAttentionState
-) -> AttentionInputs:
-    """The tensors of the attention that the fused loop reads."""
-    keys, score = memory.keys[:, 0], attention.score
-    visible = (
-        torch.ones(keys.shape[:2], dtype=torch.bool) if memory.visible is None else memory.visible[:, 0, 0]
-    )
-    query = score.query(attention.query.weight.T).T  # the score's own matrix and the projection in one
-    vector = score.vector if isinstance(score, Additive) else keys.new_empty(0)
-    return AttentionInputs(keys, memory.values[:, 0], visible, query, context, vector, score.scale or 0.0)
+def attention_projections(attention: GlobalAttention, context: Tensor) -> AttentionProjections:
+    """The weights of the attention that the fused loop reads."""
+    score = attention.score
+    # the score's own matrix and the query projection in one
+    query = score.query(attention.query.weight.T).T
+    vector = score.vector if isinstance(score, Additive) else context.new_empty(0)
+    return AttentionProjections(query, context, vector, score.scale or 0.0)
 
 
-def supports_fused(
-    attention: GlobalAttention,
-    cell: Cell,
-    x: Tensor,
-    memory: GlobalAttentionState,
-    state: tuple,
-    mask: Tensor | None,
-) -> bool:
-    """Whether the loop has this attention, this cell and these tensors."""
+def supports_fused(attention: GlobalAttention) -> bool:
+    """Whether the fused loop computes this score and these weights."""
     return (
-        cell.kernel is not None
-        and type(attention.score) in (Additive, Dot, ScaledDot, Bilinear)
+        type(attention.score) in (Additive, Dot, ScaledDot, Bilinear)
         and type(attention.weights) is Softmax
         and isinstance(attention.query, torch.nn.Linear)
-        and supports(x, memory.keys, memory.values, *state, *cell.parameters())
-        and (mask is None or masks.right_padded(mask))
     )
 
 

@@ -70,7 +70,9 @@ class VisibilityRule(NamedTuple):
         bias = self.position.bias(queries, keys)
         bias = None if bias is None else bias.to(x.dtype)
         return Visibility(
-            known, places, SDPAttention.of(visible, bias, False) if fused else DenseAttention(visible, bias)
+            known,
+            places,
+            SDPAttention.create(visible, bias, False) if fused else DenseAttention(visible, bias),
         )
 
     def near(self, queries: Tensor, keys: Tensor) -> Tensor:
