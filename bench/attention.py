@@ -75,7 +75,7 @@ class Peer(nn.Module):
 
     def __init__(self, part: SelfAttention, length: int):
         super().__init__()
-        self.project, self.last = part.project, part.last
+        self.project, self.last = part.qkv_proj, part.out_proj
         self.later = torch.ones(length, length, dtype=torch.bool).triu(1)
 
     def heads(self, x: Tensor) -> list[Tensor]:
@@ -133,9 +133,9 @@ class Torchs(Peer):
         super().__init__(part, length)
         self.inner, self.weights = nn.MultiheadAttention(DIM, HEADS, batch_first=True), weights
         with torch.no_grad():
-            self.inner.in_proj_weight.copy_(part.project.weight)
-            self.inner.in_proj_bias.copy_(part.project.bias)
-            self.inner.out_proj.load_state_dict(part.last.state_dict())
+            self.inner.in_proj_weight.copy_(part.qkv_proj.weight)
+            self.inner.in_proj_bias.copy_(part.qkv_proj.bias)
+            self.inner.out_proj.load_state_dict(part.out_proj.state_dict())
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.weights:

@@ -280,11 +280,11 @@ def our_order(model: LanguageModel) -> list[Tensor]:
     for b in stack.blocks:
         parts = [
             b.attention_norm,
-            b.attention.project,
-            b.attention.last,
+            b.attention.qkv_proj,
+            b.attention.out_proj,
             b.feedforward_norm,
-            b.feedforward.first,
-            b.feedforward.last,
+            b.feedforward.in_proj,
+            b.feedforward.out_proj,
         ]
         own += [weight for part in parts for weight in part.parameters()]
     return [*ends, stack.position.table, *own, *stack.norm.parameters()]

@@ -87,7 +87,7 @@ def test_llama_has_the_sizes_of_its_weights(size: str) -> None:
     stack = tree["stack"]
     theirs = transformers.LlamaConfig(
         vocab_size=vocabulary, hidden_size=tree["dim"], intermediate_size=stack["feedforward"]["dim"], num_hidden_layers=stack["layers"],
-        num_attention_heads=stack["heads"], num_key_value_heads=stack["attention"].get("groups", stack["heads"]),
+        num_attention_heads=stack["heads"], num_key_value_heads=stack["attention"].get("kv_heads", stack["heads"]),
     )  # fmt: skip
     with torch.device("meta"):
         assert sum(p.numel() for p in transformers.LlamaForCausalLM(theirs).parameters()) == LLAMA[size]

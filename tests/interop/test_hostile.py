@@ -241,7 +241,10 @@ def test_no_weights_at_all(copy, tmp_path, capfd):
         ({"weight_map": {"a": ["b"]}}, "no weight_map"),
         ({"weight_map": {}}, "no weight_map"),
         ({"weight_map": None}, "no weight_map"),
-        ({"weight_map": {"a": "part.safetensors"}}, "it says that a is in part.safetensors, but it is not there"),
+        (
+            {"weight_map": {"a": "part.safetensors"}},
+            "it says that a is in part.safetensors, but it is not there",
+        ),
     ],
 )
 def test_a_crafted_index(copy, tmp_path, capfd, index, sentence):

@@ -32,7 +32,7 @@ MASKED = [
 ]
 NORM, PLACES = (
     "{type: LayerNorm, epsilon: 1.0e-12}",
-    ("model.stack.norm", "model.stack.entry", "model.output.head.norm"),
+    ("model.stack.norm", "model.stack.input_norm", "model.output.head.norm"),
 )
 CASES = {
     "gpt2": ("gpt", SMALL),
@@ -40,7 +40,7 @@ CASES = {
     "llama of pairs": ("gpt", [*SMALL, *TURNING]),
     "llama of halves, fewer keys, not tied": (
         "gpt",
-        [*SMALL, *TURNING, "model.stack.position={type: Rotary, layout: halves}", "model.stack.attention={type: SelfAttention, groups: 1}",
+        [*SMALL, *TURNING, "model.stack.position={type: Rotary, layout: halves}", "model.stack.attention={type: SelfAttention, kv_heads: 1}",
          "model.tied=false", "model.output={type: Output, bias: false}"],
     ),
     "bert": ("bert", [*SMALL, *MASKED, "data.pairs=false", "model.pooler=null"]),

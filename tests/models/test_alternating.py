@@ -34,7 +34,7 @@ from seqloom.run import Config, load
 from seqloom.train.loop import TrainLoop, read_metrics
 
 WORDS, DIM = 11, 12
-experts = partial(Experts, experts=3, top=2, expert=partial(FeedForward, dim=10))
+experts = partial(Experts, experts=3, top_k=2, expert=partial(FeedForward, dim=10))
 block = partial(Transformer, layers=1, heads=2)
 LAYERS = [
     RNN,
@@ -187,7 +187,7 @@ model:
         layers: 1
         heads: 2
         position: {type: Rotary}
-        feedforward: {type: Experts, experts: 4, top: 2, capacity: 1.5, noisy: true, expert: {type: FeedForward, dim: 16}}
+        feedforward: {type: Experts, experts: 4, top_k: 2, capacity: 1.5, noisy: true, expert: {type: FeedForward, dim: 16}}
 objective: {type: next_token}
 train: {steps: 40, eval_every: 20, save_every: 9, log_every: 1, optimizer: {type: AdamW, lr: 0.01}}
 """
@@ -209,7 +209,12 @@ def test_a_config_builds_the_chain(recipe: Path):
         "Transformer",
     ]
     mixture = stack.layers[3].blocks[0].feedforward
-    assert (len(mixture.experts), mixture.top, mixture.capacity, mixture.experts[0].first.out_features) == (
+    assert (
+        len(mixture.experts),
+        mixture.top_k,
+        mixture.capacity,
+        mixture.experts[0].in_proj.out_features,
+    ) == (
         4,
         2,
         1.5,
@@ -247,7 +252,7 @@ def test_a_config_builds_translators(recipe: Path):
     tree["model"] = {"type": "Seq2Seq", "dim": 8, "encoder": mixing, "decoder": decoder}
     recipe.write_text(yaml.safe_dump(tree), "utf-8")
     model = Config.of(str(recipe)).model(20)
-    assert model.source_context == 6 and model.encoder.blocks[0].tokens.first.weight.shape == (3, 6)
+    assert model.source_context == 6 and model.encoder.blocks[0].tokens.in_proj.weight.shape == (3, 6)
     assert [layer.blocks[0].convolution.size for layer in model.decoder.layers] == [4, 8]
     assert model(torch.zeros(1, 3, dtype=torch.long), model.start(torch.ones(1, 5, dtype=torch.long)))[
         0

@@ -40,9 +40,9 @@ def test_the_loss_is_that_of_two_language_models(model: BiLanguageModel) -> None
     text = torch.randint(V, (B, T + 1))
     mask = torch.ones(B, T, dtype=torch.bool)
     loss, numbers, _ = bidirectional(model, TokenBatch(text[:, :-1], text[:, 1:], mask))
-    ahead, _, _ = next_token(single(model, "ahead"), TokenBatch(text[:, :-1], text[:, 1:], mask))
+    ahead, _, _ = next_token(single(model, "forward_layers"), TokenBatch(text[:, :-1], text[:, 1:], mask))
     turned = text.flip(1)
-    back, _, _ = next_token(single(model, "back"), TokenBatch(turned[:, :-1], turned[:, 1:], mask))
+    back, _, _ = next_token(single(model, "backward_layers"), TokenBatch(turned[:, :-1], turned[:, 1:], mask))
     assert loss.item() == pytest.approx((ahead + back).item() / 2, rel=1e-5)
     assert numbers["nats"] == pytest.approx(loss.item(), rel=1e-6)
 
@@ -53,7 +53,8 @@ def test_no_direction_sees_what_it_must_say(model: BiLanguageModel) -> None:
     changed = text.clone()
     changed[0, 3] = (text[0, 3] + 1) % V
     ahead, back = (
-        (f(changed) != f(text)).any(-1)[0] for f in (lambda ids: model.features(ids)[0], model.backward_features)
+        (f(changed) != f(text)).any(-1)[0]
+        for f in (lambda ids: model.features(ids)[0], model.backward_features)
     )
     assert ahead.tolist() == [False] * 3 + [True] * 4 and back.tolist() == [True] * 4 + [False] * 3
 

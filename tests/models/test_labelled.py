@@ -35,7 +35,9 @@ STACKS = {
 
 def tagger(stack, head=SoftmaxHead, spelling=True) -> Tagger:
     torch.manual_seed(0)
-    return Tagger(50, 4, 8, stack, head, partial(CharEmbedding, dim=4, size=3) if spelling else None).eval()
+    return Tagger(
+        50, 4, 8, stack, head, partial(CharEmbedding, dim=4, char_dim=3) if spelling else None
+    ).eval()
 
 
 def sentence(words: int, seed: int = 0):

@@ -37,7 +37,9 @@ WRONG = {
         "size 6 cannot be divided into 0 heads",
     ),
     "concatenated size not divisible": (
-        lambda: LanguageModel(9, 6, partial(small, position=partial(Concatenated, width=3, code=Learned))),
+        lambda: LanguageModel(
+            9, 6, partial(small, position=partial(Concatenated, width=3, encoding=Learned))
+        ),
         "size 9 cannot be divided into 2 heads",
     ),
     "attention alone": (lambda: SelfAttention(5, 2), "size 5 cannot be divided into 2 heads"),
@@ -91,7 +93,7 @@ WRONG = {
         "learned positions need a length of at least 1, not 0",
     ),
     "nothing to concatenate": (
-        lambda: Concatenated(4, code=ALiBi),
+        lambda: Concatenated(4, encoding=ALiBi),
         "ALiBi has no vector to concatenate: use Sinusoidal or Learned",
     ),
     "dropout of everything": (

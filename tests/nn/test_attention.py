@@ -71,19 +71,19 @@ def test_a_transformer_can_be_llama():
     theirs = shaken(LlamaModel(sizes)).double().eval()
     ours = Transformer(
         16, 2, 4, partial(Rotary, layout="halves"), RMSNorm, feedforward=partial(SwiGLU, dim=24), bias=False,
-        attention=partial(SelfAttention, groups=2),
+        attention=partial(SelfAttention, kv_heads=2),
     )  # fmt: skip
     with torch.no_grad():
         for here, there in zip(ours.blocks, theirs.layers, strict=True):
             attention = there.self_attn
-            here.attention.project.weight.copy_(
+            here.attention.qkv_proj.weight.copy_(
                 torch.cat([attention.q_proj.weight, attention.k_proj.weight, attention.v_proj.weight])
             )
-            here.attention.last.weight.copy_(attention.o_proj.weight)
-            here.feedforward.first.weight.copy_(
+            here.attention.out_proj.weight.copy_(attention.o_proj.weight)
+            here.feedforward.in_proj.weight.copy_(
                 torch.cat([there.mlp.gate_proj.weight, there.mlp.up_proj.weight])
             )
-            here.feedforward.last.weight.copy_(there.mlp.down_proj.weight)
+            here.feedforward.out_proj.weight.copy_(there.mlp.down_proj.weight)
             here.attention_norm.gain.copy_(there.input_layernorm.weight)
             here.feedforward_norm.gain.copy_(there.post_attention_layernorm.weight)
         ours.norm.gain.copy_(theirs.norm.weight)
@@ -102,16 +102,16 @@ def test_a_transformer_can_be_llama():
 def test_shared_heads_are_equal_heads():
     """Grouped heads are ordinary ones whose keys and values are the same within a group; multi-query is one group."""
     for groups in (1, 2):
-        few, many = shaken(SelfAttention(8, 4, groups=groups)), SelfAttention(8, 4)
+        few, many = shaken(SelfAttention(8, 4, kv_heads=groups)), SelfAttention(8, 4)
         with torch.no_grad():
             for name in ("weight", "bias"):
-                q, k, v = getattr(few.project, name).split([8, 2 * groups, 2 * groups])
+                q, k, v = getattr(few.qkv_proj, name).split([8, 2 * groups, 2 * groups])
                 spread = [
                     part.unflatten(0, (groups, 2)).repeat_interleave(4 // groups, 0).flatten(0, 1)
                     for part in (k, v)
                 ]
-                getattr(many.project, name).copy_(torch.cat([q, *spread]))
-            many.last.load_state_dict(few.last.state_dict())
+                getattr(many.qkv_proj, name).copy_(torch.cat([q, *spread]))
+            many.out_proj.load_state_dict(few.out_proj.state_dict())
         x = torch.randn(2, 5, 8)
         same(few(x)[0], many(x)[0])
 
@@ -131,7 +131,7 @@ OPTIONS = [
 def test_chunks_change_nothing(monkeypatch, position, window, causal: bool):
     """Queries in chunks of three, with the keys each may reach, give the outputs and gradients of the whole table; so do pieces of a text."""
     monkeypatch.setattr(visibility, "CHUNK", 3)
-    part = shaken(SelfAttention(8, 4, position=position(8, 4), causal=causal, window=window, groups=2))
+    part = shaken(SelfAttention(8, 4, position=position(8, 4), causal=causal, window=window, kv_heads=2))
     x = torch.randn(2, 11, 8, requires_grad=True)
     mask = torch.arange(11) < torch.tensor([[11], [7]])
     found = []
@@ -253,7 +253,7 @@ def test_f3_the_bottleneck():
     long, short = torch.randn(1, 40, 3), torch.randn(1, 5, 3)
     long[:, -1] = short[:, -1]
     x = torch.randn(1, 4, 6)
-    through_one, attending = shaken(RNNDecoder(6, 3)), shaken(AttentiveRNN(6, 3, read="last"))
+    through_one, attending = shaken(RNNDecoder(6, 3)), shaken(AttentiveRNN(6, 3, init_from="last"))
     first, second = (
         through_one(x, through_one.start(1, Memory(source, None)))[0] for source in (long, short)
     )
@@ -268,7 +268,7 @@ def test_f1_and_f2_the_encoders_last_state_is_the_decoders_first():
     for direction, read in (("forward", "last"), ("backward", "first")):
         encoder = shaken(RNN(4, 5, direction=direction))
         values, final = encoder(source, None, mask)
-        begun = RNNDecoder(4, 5, read=read).start(3, Memory(values, mask))
+        begun = RNNDecoder(4, 5, init_from=read).start(3, Memory(values, mask))
         same(begun[0].h, final[0][0].h)
 
 
@@ -276,8 +276,8 @@ def test_f14_weights_read_as_an_alignment():
     """With keys that answer to one word each, the largest weight of a written word points at the word it translates."""
     part, order = CrossAttention(6, 6, 1, bias=False), [2, 0, 1, 5, 3, 4]
     with torch.no_grad():
-        part.query.weight.copy_(20 * torch.eye(6))
-        part.project.weight.copy_(torch.eye(6).repeat(2, 1))
+        part.q_proj.weight.copy_(20 * torch.eye(6))
+        part.kv_proj.weight.copy_(torch.eye(6).repeat(2, 1))
     with plain():
         _, weights, _ = part.look(torch.eye(6)[None, order], part.start(1, Memory(torch.eye(6)[None], None)))
     assert weights[0, 0].argmax(-1).tolist() == order
@@ -298,8 +298,8 @@ def test_f15_cost():
 
 def test_g6_keys_smaller_than_the_model():
     """A key of 2 for a model of 8 with 2 heads: fewer weights, values of full size, and scores over √2."""
-    part = SelfAttention(8, 2, key=2)
-    assert part.project.weight.shape == (2 * 2 + 2 * 2 + 8, 8) and part.score.scale == pytest.approx(2**-0.5)
+    part = SelfAttention(8, 2, key_dim=2)
+    assert part.qkv_proj.weight.shape == (2 * 2 + 2 * 2 + 8, 8) and part.score.scale == pytest.approx(2**-0.5)
     assert part(torch.randn(1, 3, 8))[1].keys.shape == (1, 2, 3, 2)
 
 
@@ -337,14 +337,16 @@ def test_a_config_reaches_every_option():
         "layers": 1,
         "heads": 4,
         "position": {"type": "Rotary", "layout": "halves", "theta": 0.5},
-        "attention": {"type": "SelfAttention", "groups": 2, "key": 6, "window": 3, "weights": "Raw"},
-        "cross": {"type": "CrossAttention", "key": 3, "weights": "Softmax"},
+        "attention": {"type": "SelfAttention", "kv_heads": 2, "key_dim": 6, "window": 3, "weights": "Raw"},
+        "cross": {"type": "CrossAttention", "key_dim": 3, "weights": "Softmax"},
         "score": "Bilinear",
     }
     part = config.build(tree, names, "stack")(8, memory=5)
     attention = part.blocks[0].attention
     assert (
-        attention.shape == (4, 2, 6, 2) and attention.rule.window == 3 and part.blocks[0].cross.shape.key == 3
+        attention.shape == (4, 2, 6, 2)
+        and attention.rule.window == 3
+        and part.blocks[0].cross.shape.key_dim == 3
     )
     assert type(attention.weights) is Raw and type(attention.score) is Bilinear and part.position.theta == 0.5
 
@@ -361,15 +363,15 @@ def test_bilinear_without_w_is_dot():
     "make, sentence",
     [
         (lambda: SelfAttention(8, 3), "cannot be divided into 3 heads"),
-        (lambda: SelfAttention(8, 4, groups=3), "4 heads cannot share 3 groups"),
-        (lambda: SelfAttention(8, 4, groups=0), "4 heads cannot share 0 groups"),
-        (lambda: SelfAttention(8, 4, key=0), "a key needs at least one number"),
+        (lambda: SelfAttention(8, 4, kv_heads=3), "4 heads cannot share 3 key"),
+        (lambda: SelfAttention(8, 4, kv_heads=0), "4 heads cannot share 0 key"),
+        (lambda: SelfAttention(8, 4, key_dim=0), "key_dim must be at least 1"),
         (lambda: SelfAttention(8, 4, window=0), "a window holds at least the position itself"),
         (lambda: Transformer(6, 1, 2, position=Rotary), "even head size, not 3"),
-        (lambda: SelfAttention(8, 2, position=Rotary(8, 2), key=3), "even head size, not 3"),
+        (lambda: SelfAttention(8, 2, position=Rotary(8, 2), key_dim=3), "even head size, not 3"),
         (lambda: ALiBi(8, 2, slope=-1.0), "slope of ALiBi must be above 0"),
         (lambda: GlobalAttention(3, 4, project=False), "make them equal"),
-        (lambda: RNNDecoder(4, 3, read="middle"), "read must be last, first or mean"),
+        (lambda: RNNDecoder(4, 3, init_from="middle"), "init_from must be last, first or mean"),
         (lambda: RNNDecoder(4, 3).start(1), "start it with the encoder's outputs"),
         (lambda: AttentiveRNN(4, 3, query="next"), "query must be previous, current or word"),
         (lambda: FeedForward(4, activation="squash"), "activation must be"),

@@ -24,7 +24,7 @@ every = pytest.mark.parametrize("letters", READERS, ids=str)
 
 def made(letters) -> CharEmbedding:
     torch.manual_seed(2)
-    part = CharEmbedding(9, 8, size=3, letters=letters)
+    part = CharEmbedding(9, 8, char_dim=3, encoder=letters)
     for weight in part.parameters():
         torch.nn.init.normal_(weight)
     return part
@@ -65,11 +65,11 @@ def test_a_word_is_its_characters_read_one_by_one(letters):
     part, (ids, mask) = made(letters), batch()
     found = part(ids, mask)
     assert found.shape == (2, 4, 8)
-    literal = recurred if isinstance(part.letters, CharRNN) else convolved
+    literal = recurred if isinstance(part.encoder, CharRNN) else convolved
     for b in range(2):
         for t in range(4):
             word = part.embedding(ids[b, t, mask[b, t]])
-            expected = literal(part.letters, word) if len(word) else torch.zeros(8)
+            expected = literal(part.encoder, word) if len(word) else torch.zeros(8)
             torch.testing.assert_close(found[b, t], expected)
 
 
@@ -125,7 +125,7 @@ def test_each_distinct_word_is_read_once():
             return x.new_zeros(len(x), self.dim)
 
     ids, mask = batch()
-    CharEmbedding(9, 4, size=3, letters=Counting)(ids, mask)
+    CharEmbedding(9, 4, char_dim=3, encoder=Counting)(ids, mask)
     assert seen == [5]  # of eight words, two occur twice and two are empty
 
 

@@ -84,15 +84,15 @@ def test_every_block_of_a_convs2s_decoder_looks():
         a, b = (part(x, part.start(1, Memory(values, None)))[0] for values in (source, source + 1))
         return not torch.allclose(a, b)
 
-    kept = [block.back.weight.detach().clone() for block in part.blocks]
+    kept = [block.context_proj.weight.detach().clone() for block in part.blocks]
     for silent in (0, 1):
         with torch.no_grad():
             for number, block in enumerate(part.blocks):
-                block.back.weight.copy_(kept[number] * (number != silent))
+                block.context_proj.weight.copy_(kept[number] * (number != silent))
         assert moves()
     with torch.no_grad():
         for block in part.blocks:
-            block.back.weight.zero_()
+            block.context_proj.weight.zero_()
     assert not moves()
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.fused.dispatch import plain
 from seqloom.nn import CRF, SoftmaxHead
-from seqloom.nn.crf import transitions
+from seqloom.nn.crf import allowed_transitions
 
 LABELS = 3
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
@@ -41,8 +41,8 @@ def score(part: torch.nn.Module, scores: list[list[float]], path: tuple[int, ...
     """s(y), term by term; a SoftmaxHead has only the tokens' own."""
     total = sum(row[k] for row, k in zip(scores, path, strict=True))
     if isinstance(part, CRF) and path:
-        total += part.first[path[0]].item() + part.last[path[-1]].item()
-        total += sum(part.steps[a, b].item() for a, b in itertools.pairwise(path))
+        total += part.start_transitions[path[0]].item() + part.end_transitions[path[-1]].item()
+        total += sum(part.transitions[a, b].item() for a, b in itertools.pairwise(path))
     return total
 
 
@@ -259,14 +259,14 @@ def test_no_words_no_loss(kind: type):
 
 def test_bio_and_its_kin():
     labels = ["O", "B-X", "I-X", "B-Y", "I-Y"]
-    table = transitions(labels)
+    table = allowed_transitions(labels)
     for a, before in enumerate([*labels, "border"]):
         for b, after in enumerate([*labels, "border"]):
             assert bool(table[a, b]) == (
                 not after.startswith("I-") or before in (f"B-{after[2:]}", f"I-{after[2:]}")
             ), (before, after)
     closing = ["O", "B-X", "I-X", "E-X", "S-X", "S-Y"]
-    table = transitions(closing)
+    table = allowed_transitions(closing)
     after = {
         before: {closing[b] if b < 6 else "end" for b in range(7) if table[a, b]}
         for a, before in enumerate([*closing, "begin"])
@@ -281,7 +281,7 @@ def test_bio_and_its_kin():
         "S-Y": fresh,
         "begin": fresh,
     }
-    assert transitions(["NOUN", "VERB", "B", "I"]).all()
+    assert allowed_transitions(["NOUN", "VERB", "B", "I"]).all()
 
 
 @pytest.mark.parametrize(

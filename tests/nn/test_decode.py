@@ -95,8 +95,8 @@ def test_not_a_number_stays_one():
 
 ATTENTION = {
     "plain": {},
-    "groups": {"groups": 2},
-    "multi-query": {"groups": 1, "key": 24},
+    "groups": {"kv_heads": 2},
+    "multi-query": {"kv_heads": 1, "key_dim": 24},
     "window": {"window": 3},
     "alibi": {"position": ALiBi(32, 4)},
     "alibi window": {"position": ALiBi(32, 4), "window": 4},
@@ -163,7 +163,7 @@ def check(part, y, pasts):
 @pytest.mark.parametrize("groups", [4, 2])
 def test_the_beams_of_a_sentence_share_its_memory(threads, groups):
     torch.manual_seed(0)
-    part = CrossAttention(32, 16, 4, groups=groups)
+    part = CrossAttention(32, 16, 4, kv_heads=groups)
     memory = Memory(
         torch.randn(3, 5, 16), torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [0, 0, 0, 0, 0]]).bool()
     )
@@ -240,13 +240,13 @@ STACKS = {
     "tanh": {"feedforward": partial(FeedForward, activation="tanh")},
     "learned": {"position": partial(Learned, length=64)},
     "alibi": {"position": ALiBi},
-    "window and groups": {"attention": partial(SelfAttention, window=5, groups=2)},
+    "window and groups": {"attention": partial(SelfAttention, window=5, kv_heads=2)},
     "memory": {"memory": 24},
-    "memory, post": {"memory": 24, "order": "post", "cross": partial(CrossAttention, groups=2)},
+    "memory, post": {"memory": 24, "order": "post", "cross": partial(CrossAttention, kv_heads=2)},
     "rotary": {"position": Rotary},
     "rotary in halves": {
         "position": partial(Rotary, layout="halves"),
-        "attention": partial(SelfAttention, groups=2),
+        "attention": partial(SelfAttention, kv_heads=2),
     },
     "experts": {"feedforward": partial(Experts, experts=2)},
 }

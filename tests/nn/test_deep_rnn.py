@@ -25,8 +25,8 @@ def test_mixture_is_its_formula():
     mix, levels = ScalarMix(3), [torch.randn(2, 5, SIZE) for _ in range(3)]
     torch.testing.assert_close(mix(levels), sum(levels) / 3)  # at first the mean
     with torch.no_grad():
-        mix.shares.copy_(torch.tensor([0.5, -1.0, 2.0]))
-        mix.gain.fill_(1.7)
+        mix.scalars.copy_(torch.tensor([0.5, -1.0, 2.0]))
+        mix.gamma.fill_(1.7)
     powers = [math.exp(a) for a in (0.5, -1.0, 2.0)]
     torch.testing.assert_close(
         mix(levels), 1.7 * sum(p / sum(powers) * h for p, h in zip(powers, levels, strict=True))

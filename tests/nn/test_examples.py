@@ -78,7 +78,7 @@ def test_x5_positions_tell_the_questions_apart():
 def test_x6():
     """The product of two sinusoidal codes is a sum of cosines of their distance, and of one with itself half its size."""
     position = Sinusoidal(16)
-    codes = position.code(torch.arange(20))
+    codes = position.encoding(torch.arange(20))
     assert float(codes[7] @ codes[3]) == pytest.approx(5.559676804, abs=1e-9)
     for i in range(20):
         for j in range(20):
@@ -135,7 +135,7 @@ def test_x16():
     """The codes count like binary numbers: each pair of waves turns more slowly than the one before, as each bit flips less often."""
     flips = [sum((n >> bit & 1) != (n + 1 >> bit & 1) for n in range(7)) for bit in range(3)]
     assert flips == [7, 3, 1]
-    sines = Sinusoidal(12).code(torch.arange(2000))[:, 0::2]
+    sines = Sinusoidal(12).encoding(torch.arange(2000))[:, 0::2]
     crossings = (sines[1:].sign() != sines[:-1].sign()).sum(0).tolist()
     assert crossings == sorted(crossings, reverse=True) and len(set(crossings)) == 6
 
@@ -194,7 +194,7 @@ def test_x27():
     trees = torch.randn(1, 3, 8)  # I like trees
     placed = Sinusoidal(8).embed(trees, torch.arange(3))
     assert placed.shape == trees.shape
-    torch.testing.assert_close(placed - trees, Sinusoidal(8).code(torch.arange(3))[None])
+    torch.testing.assert_close(placed - trees, Sinusoidal(8).encoding(torch.arange(3))[None])
 
 
 def test_x28():
@@ -225,11 +225,11 @@ def test_x21():
     with (
         torch.no_grad()
     ):  # x = [asks; offers] laid out by head: each head's query reads its asks, its key its offers
-        part.project.weight.zero_()
+        part.qkv_proj.weight.zero_()
         for head in range(2):
             for unit in range(3):
-                part.project.weight[head * 6 + unit, head * 3 + unit] = 6.0
-                part.project.weight[12 + head * 6 + unit, 6 + head * 3 + unit] = 6.0
+                part.qkv_proj.weight[head * 6 + unit, head * 3 + unit] = 6.0
+                part.qkv_proj.weight[12 + head * 6 + unit, 6 + head * 3 + unit] = 6.0
     with plain():
         _, weights, _ = part.look(torch.cat([asks, offers], -1)[None])
     for head, two in ((0, {"flies", "arrow"}), (1, {"time", "arrow"})):

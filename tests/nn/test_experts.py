@@ -25,11 +25,11 @@ def made(training: bool = True, **options) -> Experts:
 
 
 def choices(part: Experts, x: torch.Tensor) -> torch.Tensor:
-    return (x @ part.router.weight.T).argsort(-1, descending=True)[..., : part.top]
+    return (x @ part.router.weight.T).argsort(-1, descending=True)[..., : part.top_k]
 
 
 def test_all_experts_chosen_is_the_dense_mixture():
-    part, x = made(experts=4, top=4), torch.randn(2, 5, SIZE)
+    part, x = made(experts=4, top_k=4), torch.randn(2, 5, SIZE)
     gates = (x @ part.router.weight.T).softmax(-1)
     expected = sum(gates[..., i, None] * expert(x) for i, expert in enumerate(part.experts))
     torch.testing.assert_close(part(x), expected)
@@ -37,7 +37,7 @@ def test_all_experts_chosen_is_the_dense_mixture():
 
 @pytest.mark.parametrize("training", [True, False])
 def test_one_chosen_expert_counts_by_its_probability_among_all(training: bool):
-    part, x = made(training, experts=4, top=1), torch.randn(2, 5, SIZE)
+    part, x = made(training, experts=4, top_k=1), torch.randn(2, 5, SIZE)
     y, chosen, gates = part(x), choices(part, x), (x @ part.router.weight.T).softmax(-1)
     assert len(chosen.unique()) > 1
     for b in range(2):
@@ -48,7 +48,7 @@ def test_one_chosen_expert_counts_by_its_probability_among_all(training: bool):
 
 @pytest.mark.parametrize("top", [1, 2, 3])
 def test_the_router_learns_from_the_task_itself(top: int):
-    part = made(experts=4, top=top, balance=0.0)
+    part = made(experts=4, top_k=top, balance=0.0)
     part(torch.randn(2, 5, SIZE)).square().sum().backward()
     assert float(part.router.weight.grad.abs().max()) > 1e-3
 
@@ -76,7 +76,7 @@ def test_balance_is_one_where_all_are_used_alike_and_n_where_one_has_all():
 
 
 def test_balance_is_its_formula_and_padding_has_no_share():
-    part, x = made(experts=3, top=2, balance=0.7), torch.randn(2, 4, SIZE)
+    part, x = made(experts=3, top_k=2, balance=0.7), torch.randn(2, 4, SIZE)
     mask = torch.tensor([[True, True, False, True], [False, True, True, True]])
     with collect.collect_aux_losses() as losses:
         part(x, mask)
@@ -91,7 +91,7 @@ def test_balance_is_its_formula_and_padding_has_no_share():
 
 
 def test_balance_teaches_the_router_to_use_all():
-    part, x = made(experts=4, top=1, balance=1.0), torch.randn(40, 5, SIZE)
+    part, x = made(experts=4, top_k=1, balance=1.0), torch.randn(40, 5, SIZE)
     with torch.no_grad():
         part.router.weight[0] = 0.1
         part.router.weight[1:] *= 0.01  # nearly all tokens with a positive sum go to the first
@@ -119,7 +119,7 @@ def test_nothing_is_added_in_use_without_balance_or_uncollected():
 
 def test_every_parameter_has_a_gradient_though_its_expert_has_no_token():
     """Several processes must agree on which gradients there are."""
-    part = made(experts=6, top=1)
+    part = made(experts=6, top_k=1)
     part(torch.randn(1, 1, SIZE)).sum().backward()
     assert all(weight.grad is not None for weight in part.experts.parameters())
 
@@ -130,10 +130,10 @@ def test_every_parameter_has_a_gradient_though_its_expert_has_no_token():
 def queued(part: Experts, x: torch.Tensor, room: int) -> torch.Tensor:
     """By hand: all first choices in order, then all second ones; a full expert turns away."""
     scores = x @ part.router.weight.T
-    best, chosen = scores.topk(part.top, -1)
-    gates = best.softmax(-1) if part.top > 1 else scores.softmax(-1).amax(-1, keepdim=True)
+    best, chosen = scores.topk(part.top_k, -1)
+    gates = best.softmax(-1) if part.top_k > 1 else scores.softmax(-1).amax(-1, keepdim=True)
     taken, y = Counter(), torch.zeros_like(x)
-    for rank in range(part.top):
+    for rank in range(part.top_k):
         for t in range(len(x)):
             i = int(chosen[t, rank])
             taken[i] += 1
@@ -146,18 +146,18 @@ def queued(part: Experts, x: torch.Tensor, room: int) -> torch.Tensor:
     "top, capacity, room", [(1, 1.0, 4), (2, 1.0, 8), (2, 0.5, 4), (2, 0.01, 1), (3, 1.3, 16)]
 )
 def test_a_full_expert_turns_away(top: int, capacity: float, room: int):
-    part, x = made(experts=3, top=top, capacity=capacity), torch.randn(12, SIZE)
+    part, x = made(experts=3, top_k=top, capacity=capacity), torch.randn(12, SIZE)
     expected = queued(part, x, room)
     for form in (plain, lambda: torch.enable_grad()):
         with form():
             torch.testing.assert_close(part(x.view(3, 4, SIZE)).view(12, SIZE), expected)
     if room < 12:
-        free = made(experts=3, top=top)(x[None])[0]
+        free = made(experts=3, top_k=top)(x[None])[0]
         assert not torch.allclose(expected, free)
 
 
 def test_padding_takes_no_capacity():
-    part, x = made(experts=3, top=2, capacity=0.5), torch.randn(3, 4, SIZE)
+    part, x = made(experts=3, top_k=2, capacity=0.5), torch.randn(3, 4, SIZE)
     mask = torch.tensor([[1, 0, 1, 1], [0, 0, 1, 1], [1, 1, 1, 0]], dtype=torch.bool)
     y = part(x, mask)
     torch.testing.assert_close(y[mask], queued(part, x[mask], math.ceil(0.5 * 2 * 8 / 3)))
@@ -178,7 +178,7 @@ def test_capacity_and_noise_act_in_training_alone():
 
 def test_noise_is_softplus_wide():
     """Scores of 0 and W_n = 0 leave ε softplus(0) = ε ln 2: two of them differ by √2 ln 2 in the root of the mean square."""
-    part = Experts(SIZE, experts=2, top=2, expert=tiny, noisy=True)
+    part = Experts(SIZE, experts=2, top_k=2, expert=tiny, noisy=True)
     torch.nn.init.zeros_(part.router.weight)
     with torch.no_grad():
         gates, chosen = part.route(torch.randn(20000, SIZE))
@@ -193,15 +193,15 @@ def test_noise_is_softplus_wide():
 
 
 def test_a_transformer_gives_experts_its_first_weights():
-    stack = Transformer(64, layers=8, heads=4, feedforward=partial(Experts, experts=4, top=2))
+    stack = Transformer(64, layers=8, heads=4, feedforward=partial(Experts, experts=4, top_k=2))
     for expert in stack.blocks[3].feedforward.experts.requires_grad_(False):
-        assert float(expert.last.weight.std()) == pytest.approx(0.02 / 4, rel=0.05)
-        assert float(expert.first.weight.std()) == pytest.approx(0.02, rel=0.05)
+        assert float(expert.out_proj.weight.std()) == pytest.approx(0.02 / 4, rel=0.05)
+        assert float(expert.in_proj.weight.std()) == pytest.approx(0.02, rel=0.05)
 
 
 def test_any_forward_can_be_an_expert():
-    inner = partial(Experts, experts=2, top=1, expert=partial(SwiGLU, dim=3))
-    part, x = Experts(SIZE, experts=3, top=2, expert=inner).eval(), torch.randn(2, 5, SIZE)
+    inner = partial(Experts, experts=2, top_k=1, expert=partial(SwiGLU, dim=3))
+    part, x = Experts(SIZE, experts=3, top_k=2, expert=inner).eval(), torch.randn(2, 5, SIZE)
     with plain():
         expected = part(x)
     torch.testing.assert_close(part(x), expected)
@@ -210,8 +210,8 @@ def test_any_forward_can_be_an_expert():
 @pytest.mark.parametrize(
     "options, sentence",
     [
-        ({"experts": 2, "top": 3}, "a token cannot choose 3 of 2 experts"),
-        ({"top": 0}, "a token cannot choose 0 of 8 experts"),
+        ({"experts": 2, "top_k": 3}, "a token cannot choose 3 of 2 experts"),
+        ({"top_k": 0}, "a token cannot choose 0 of 8 experts"),
         ({"capacity": 0.0}, "an expert needs a capacity above 0, not 0.0"),
     ],
 )

@@ -27,7 +27,7 @@ def made(stack: str) -> LanguageModel:
 
 def stirred(model: nn.Module) -> nn.Module:
     for name, weight in model.named_parameters():
-        if weight.requires_grad and name.rpartition(".")[2] in ("first", "last"):
+        if weight.requires_grad and name.rpartition(".")[2] in ("lora_a", "lora_b"):
             nn.init.normal_(weight)
     return model
 
@@ -72,8 +72,8 @@ def test_the_equation():
     base, x = nn.Linear(5, 3), torch.randn(4, 5)
     w, b = base.weight.detach().clone(), base.bias.detach().clone()
     part = LoRA(base, rank=2, alpha=6.0)
-    nn.init.normal_(part.last)
-    expected = torch.stack([w @ row + b + 6.0 / 2 * part.last @ (part.first @ row) for row in x])
+    nn.init.normal_(part.lora_b)
+    expected = torch.stack([w @ row + b + 6.0 / 2 * part.lora_b @ (part.lora_a @ row) for row in x])
     torch.testing.assert_close(part(x), expected)
     torch.testing.assert_close(x @ part.weight.T + part.bias, expected)
     assert (part.in_features, part.out_features) == (5, 3)
@@ -82,15 +82,15 @@ def test_the_equation():
 def test_only_the_adapters_learn():
     model = made("Transformer")
     model.requires_grad_(False)
-    add_lora(model, 2, 4.0, ["stack.blocks.*.attention.project", "stack.blocks.0.feedforward.*"])
+    add_lora(model, 2, 4.0, ["stack.blocks.*.attention.qkv_proj", "stack.blocks.0.feedforward.*"])
     learns = [name for name, weight in model.named_parameters() if weight.requires_grad]
     places = [
-        "blocks.0.attention.project",
-        "blocks.0.feedforward.first",
-        "blocks.0.feedforward.last",
-        "blocks.1.attention.project",
+        "blocks.0.attention.qkv_proj",
+        "blocks.0.feedforward.in_proj",
+        "blocks.0.feedforward.out_proj",
+        "blocks.1.attention.qkv_proj",
     ]
-    assert learns == [f"stack.{place}.{side}" for place in places for side in ("first", "last")]
+    assert learns == [f"stack.{place}.{side}" for place in places for side in ("lora_a", "lora_b")]
     frozen = {name: weight.clone() for name, weight in model.named_parameters() if not weight.requires_grad}
     optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], 0.5)
     ids, losses = torch.randint(9, (4, 6)), []
@@ -144,7 +144,7 @@ def test_a_decoder_whose_loop_is_compiled_reads_the_adapters():
     model = Seq2Seq(9, 9, 4, partial(Transformer, layers=1, heads=2, causal=False), AttentiveRNN).eval()
     source, ids = torch.randint(9, (2, 5)), torch.randint(9, (2, 3))
     before = model(ids, model.start(source))[0]
-    add_lora(model, 1, 2.0, ["encoder.*", "decoder.attention.*", "decoder.context_share"])
+    add_lora(model, 1, 2.0, ["encoder.*", "decoder.attention.*", "decoder.context_proj"])
     torch.testing.assert_close(model(ids, model.start(source))[0], before)
     assert not any(part.training for part in model.modules())
     stirred(model)

@@ -103,9 +103,9 @@ def test_self_attention_is_torchs(causal: bool):
     """Outputs, and the weights of every head in the plain form."""
     ours, theirs = shaken(SelfAttention(8, 2, causal=causal)), nn.MultiheadAttention(8, 2, batch_first=True)
     with torch.no_grad():
-        theirs.in_proj_weight.copy_(ours.project.weight)
-        theirs.in_proj_bias.copy_(ours.project.bias)
-    copied(ours.last, theirs.out_proj)
+        theirs.in_proj_weight.copy_(ours.qkv_proj.weight)
+        theirs.in_proj_bias.copy_(ours.qkv_proj.bias)
+    copied(ours.out_proj, theirs.out_proj)
     x, mask = torch.randn(3, 5, 8), torch.arange(5) < torch.tensor([5, 3, 1])[:, None]
     hidden = ~masks.causal(5, 5) if causal else None
     expected, weights = theirs(x, x, x, key_padding_mask=~mask, attn_mask=hidden, average_attn_weights=False)
@@ -121,11 +121,11 @@ def test_cross_attention_is_torchs():
     ours = shaken(CrossAttention(8, 6, 2))
     theirs = nn.MultiheadAttention(8, 2, kdim=6, vdim=6, batch_first=True)
     with torch.no_grad():
-        theirs.q_proj_weight.copy_(ours.query.weight)
-        theirs.k_proj_weight.copy_(ours.project.weight[:8])
-        theirs.v_proj_weight.copy_(ours.project.weight[8:])
-        theirs.in_proj_bias.copy_(torch.cat([ours.query.bias, ours.project.bias]))
-    copied(ours.last, theirs.out_proj)
+        theirs.q_proj_weight.copy_(ours.q_proj.weight)
+        theirs.k_proj_weight.copy_(ours.kv_proj.weight[:8])
+        theirs.v_proj_weight.copy_(ours.kv_proj.weight[8:])
+        theirs.in_proj_bias.copy_(torch.cat([ours.q_proj.bias, ours.kv_proj.bias]))
+    copied(ours.out_proj, theirs.out_proj)
     x, memory, mask = (
         torch.randn(3, 4, 8),
         torch.randn(3, 5, 6),
@@ -168,17 +168,17 @@ def block_of(size: int, order: str, activation: str, cross: bool, causal: bool) 
 
 @torch.no_grad()
 def copy_block(ours: Block, theirs: nn.Module) -> None:
-    theirs.self_attn.in_proj_weight.copy_(ours.attention.project.weight)
-    theirs.self_attn.in_proj_bias.copy_(ours.attention.project.bias)
-    copied(ours.attention.last, theirs.self_attn.out_proj)
-    copied(ours.feedforward.first, theirs.linear1)
-    copied(ours.feedforward.last, theirs.linear2)
+    theirs.self_attn.in_proj_weight.copy_(ours.attention.qkv_proj.weight)
+    theirs.self_attn.in_proj_bias.copy_(ours.attention.qkv_proj.bias)
+    copied(ours.attention.out_proj, theirs.self_attn.out_proj)
+    copied(ours.feedforward.in_proj, theirs.linear1)
+    copied(ours.feedforward.out_proj, theirs.linear2)
     if ours.cross:
         theirs.multihead_attn.in_proj_weight.copy_(
-            torch.cat([ours.cross.query.weight, ours.cross.project.weight])
+            torch.cat([ours.cross.q_proj.weight, ours.cross.kv_proj.weight])
         )
-        theirs.multihead_attn.in_proj_bias.copy_(torch.cat([ours.cross.query.bias, ours.cross.project.bias]))
-        copied(ours.cross.last, theirs.multihead_attn.out_proj)
+        theirs.multihead_attn.in_proj_bias.copy_(torch.cat([ours.cross.q_proj.bias, ours.cross.kv_proj.bias]))
+        copied(ours.cross.out_proj, theirs.multihead_attn.out_proj)
     norms = [ours.attention_norm, *([ours.cross_norm] if ours.cross else []), ours.feedforward_norm]
     for number, norm in enumerate(norms, 1):
         getattr(theirs, f"norm{number}").weight.copy_(norm.gain)
@@ -270,7 +270,7 @@ def test_alibi_bias_is_minus_slope_times_distance():
 
 
 def test_sinusoids_are_the_loop():
-    codes = Sinusoidal(12).code(torch.tensor([0, 1, 17, 999]))
+    codes = Sinusoidal(12).encoding(torch.tensor([0, 1, 17, 999]))
     for row, t in zip(codes, (0, 1, 17, 999), strict=True):
         same(row, torch.from_numpy(literal.sinusoid(t, 12)))
 
@@ -279,7 +279,7 @@ def test_learned_positions_are_rows_of_the_table():
     learned = Learned(4, length=9)
     for places in ([0, 1, 2], [3, 4], [0, 5, 2], [], [[0, 0, 8], [1, 2, 3]]):
         index = torch.tensor(places, dtype=torch.long)
-        same(learned.code(index), learned.table[index])
+        same(learned.encoding(index), learned.table[index])
 
 
 def test_padding_may_stand_beyond_the_learned_positions():
@@ -324,10 +324,10 @@ def test_a_head_of_equal_scores_averages():
     """With W_Q = 0 every visible key has the same weight, so the output is the running mean of the values."""
     part = shaken(SelfAttention(4, 1))
     with torch.no_grad():
-        part.project.weight[:4] = 0
-        part.project.bias[:4] = 0
+        part.qkv_proj.weight[:4] = 0
+        part.qkv_proj.bias[:4] = 0
     x = torch.randn(1, 6, 4)
-    values = x[0] @ part.project.weight[8:].T + part.project.bias[8:]
+    values = x[0] @ part.qkv_proj.weight[8:].T + part.qkv_proj.bias[8:]
     means = values.cumsum(0) / torch.arange(1, 7)[:, None]
-    same(part(x)[0][0], means @ part.last.weight.T + part.last.bias)
+    same(part(x)[0][0], means @ part.out_proj.weight.T + part.out_proj.bias)
     assert math.isclose(ScaledDot(64).scale, 1 / 8)

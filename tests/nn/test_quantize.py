@@ -105,7 +105,7 @@ STAYS = {
     "lstm": {f"stack.layers.{n}.0.cell.{name}" for n in (0, 1) for name in ("input", "hidden")},
     "rnnsearch": {
         "encoder.layers.0.0.cell.input", "encoder.layers.0.0.cell.hidden", "encoder.layers.0.1.cell.input", "encoder.layers.0.1.cell.hidden",
-        "decoder.layers.0.cell.input", "decoder.layers.0.cell.hidden", "decoder.context_share.weight", "decoder.attention.query.weight",
+        "decoder.layers.0.cell.input", "decoder.layers.0.cell.hidden", "decoder.context_proj.weight", "decoder.attention.query.weight",
     },
 }  # fmt: skip
 

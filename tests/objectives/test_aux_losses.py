@@ -14,7 +14,7 @@ from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import Experts, FeedForward, Transformer, collect
 from seqloom.objectives import next_token, translation
 
-experts = partial(Experts, experts=4, top=1, balance=0.5, expert=partial(FeedForward, dim=8))
+experts = partial(Experts, experts=4, top_k=1, balance=0.5, expert=partial(FeedForward, dim=8))
 stack = partial(Transformer, layers=2, heads=2, feedforward=experts)
 
 
@@ -138,7 +138,7 @@ from seqloom.train.loop import TrainStep
 
 folder, rank = sys.argv[1], int(sys.argv[2])
 torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-experts = partial(Experts, experts=4, top=1, balance=0.5, expert=partial(FeedForward, dim=8))
+experts = partial(Experts, experts=4, top_k=1, balance=0.5, expert=partial(FeedForward, dim=8))
 model = LanguageModel(9, 8, partial(Transformer, layers=2, heads=2, feedforward=experts)).double()
 own = load_file(f"{folder}/{rank}.safetensors")
 batch = TokenBatch(own.pop("ids"), own.pop("targets"), own.pop("mask"))

@@ -58,7 +58,7 @@ def translate(make: Callable) -> Case:
 
 
 small = partial(Transformer, layers=1, heads=HEADS, feedforward=partial(FeedForward, dim=5))
-code_learned = partial(Concatenated, width=2, code=partial(Learned, length=16))
+code_learned = partial(Concatenated, width=2, encoding=partial(Learned, length=16))
 positions = [NoPosition, Rotary, ALiBi]
 codes = [Sinusoidal, partial(Learned, length=16), partial(Concatenated, width=2), code_learned]
 

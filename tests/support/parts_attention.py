@@ -47,21 +47,23 @@ llama = partial(
     norm=RMSNorm,
     feedforward=partial(SwiGLU, dim=3),
     bias=False,
-    attention=partial(SelfAttention, groups=2, key=2),
+    attention=partial(SelfAttention, kv_heads=2, key_dim=2),
 )
 
 CASES: list[Case] = [
-    looks(partial(SelfAttention, groups=1, key=2), 4, halves),
-    looks(partial(SelfAttention, groups=2, key=3), 4),
-    looks(partial(SelfAttention, groups=2, causal=False), 4, ALiBi),
-    looks(partial(SelfAttention, key=1, score=Bilinear)),
+    looks(partial(SelfAttention, kv_heads=1, key_dim=2), 4, halves),
+    looks(partial(SelfAttention, kv_heads=2, key_dim=3), 4),
+    looks(partial(SelfAttention, kv_heads=2, causal=False), 4, ALiBi),
+    looks(partial(SelfAttention, key_dim=1, score=Bilinear)),
     looks(partial(SelfAttention, score=Bilinear), position=partial(Rotary, theta=0.7)),
     looks(partial(SelfAttention, score=Dot, weights=Raw), position=ALiBi),
     looks(partial(SelfAttention, window=2)),
     looks(partial(SelfAttention, window=3), position=ALiBi),
     looks(partial(SelfAttention, window=2, causal=False), position=partial(ALiBi, slope=0.3)),
     Case(
-        "CrossAttention(key, groups)", lambda: CrossAttention(SIZE, MEMORY, 4, key=2, groups=2), memory=True
+        "CrossAttention(key, groups)",
+        lambda: CrossAttention(SIZE, MEMORY, 4, key_dim=2, kv_heads=2),
+        memory=True,
     ),
     Case(
         "CrossAttention(Bilinear, Raw)",
@@ -84,7 +86,8 @@ CASES: list[Case] = [
         )
     ),
     layer(
-        partial(small, position=partial(Concatenated, width=2), cross=partial(CrossAttention, key=1)), True
+        partial(small, position=partial(Concatenated, width=2), cross=partial(CrossAttention, key_dim=1)),
+        True,
     ),
     layer(
         partial(
@@ -100,16 +103,16 @@ CASES: list[Case] = [
         ),
         True,
     ),
-    layer(partial(AttentiveRNN, query="word", read="first", thought=True), True),
+    layer(partial(AttentiveRNN, query="word", init_from="first", summary=True), True),
     layer(partial(AttentiveRNN, dim=5, attention=partial(GlobalAttention, score=Bilinear, dim=3)), True),
     layer(partial(AttentiveRNN, dim=5, cell=Vanilla, attention=partial(GlobalAttention, dim=3)), True),
     layer(RNNDecoder, True),
-    layer(partial(RNNDecoder, dim=2, layers=2, read="first"), True),
-    layer(partial(RNNDecoder, read="mean", cell=Vanilla), True),
+    layer(partial(RNNDecoder, dim=2, layers=2, init_from="first"), True),
+    layer(partial(RNNDecoder, init_from="mean", cell=Vanilla), True),
     Case(
         "Seq2Seq(backward, thought)",
         lambda: Seq2Seq(
-            7, 7, SIZE, partial(RNN, dim=3, direction="backward"), partial(RNNDecoder, read="first")
+            7, 7, SIZE, partial(RNN, dim=3, direction="backward"), partial(RNNDecoder, init_from="first")
         ),
         ids=True,
         memory=True,

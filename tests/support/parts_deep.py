@@ -18,7 +18,7 @@ from seqloom.nn import (
 )
 from support.case import SIZE, Case, layer
 
-experts = partial(Experts, experts=3, top=2, expert=partial(FeedForward, dim=3))
+experts = partial(Experts, experts=3, top_k=2, expert=partial(FeedForward, dim=3))
 
 CASES: list[Case] = [
     layer(partial(FastForward, dim=3, layers=2)),

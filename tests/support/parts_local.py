@@ -75,10 +75,10 @@ CASES: list[Case] = [
             block,
             layers=2,
             position=Rotary,
-            feedforward=partial(Experts, experts=4, top=1, expert=partial(SwiGLU, dim=3)),
+            feedforward=partial(Experts, experts=4, top_k=1, expert=partial(SwiGLU, dim=3)),
         )
     ),
-    layer(partial(block, order="post", feedforward=partial(experts, top=3)), memory=True),
+    layer(partial(block, order="post", feedforward=partial(experts, top_k=3)), memory=True),
     layer(
         partial(
             Chain,

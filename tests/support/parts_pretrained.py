@@ -25,7 +25,13 @@ from support.case import HEADS, SIZE, WORDS, Case, layer, named
 norm = partial(LayerNorm, epsilon=1e-3)
 small = partial(Transformer, layers=1, heads=HEADS, feedforward=partial(FeedForward, dim=5))
 bert = partial(
-    small, layers=2, order="post", norm=norm, position=partial(Learned, length=16), causal=False, entry=norm
+    small,
+    layers=2,
+    order="post",
+    norm=norm,
+    position=partial(Learned, length=16),
+    causal=False,
+    input_norm=norm,
 )
 marian = partial(
     small,
@@ -50,7 +56,7 @@ CASES: list[Case] = [
     layer(
         partial(
             small,
-            position=partial(Rotary, layout="halves", base=50.0, stretch=partial(LinearScaling, factor=3.0)),
+            position=partial(Rotary, layout="halves", base=50.0, scaling=partial(LinearScaling, factor=3.0)),
         )
     ),
     layer(
@@ -58,16 +64,25 @@ CASES: list[Case] = [
             small,
             heads=1,
             position=partial(
-                Rotary, base=500.0, stretch=partial(Llama3Scaling, factor=4.0, low=0.1, high=2.0, length=9)
+                Rotary, base=500.0, scaling=partial(Llama3Scaling, factor=4.0, low=0.1, high=2.0, length=9)
             ),
         )
     ),
     layer(
-        partial(small, heads=4, position=Rotary, attention=partial(SelfAttention, groups=2, key=2, value=3))
+        partial(
+            small,
+            heads=4,
+            position=Rotary,
+            attention=partial(SelfAttention, kv_heads=2, key_dim=2, value_dim=3),
+        )
     ),
     reads(partial(Encoder, stack=bert, embedding=partial(SegmentEmbedding, separator=3))),
     reads(partial(MaskedLM, stack=bert, embedding=partial(SegmentEmbedding, separator=3, segments=3))),
-    reads(partial(MaskedLM, stack=partial(bert, entry=None), tied=False, output=partial(Output, bias=False))),
+    reads(
+        partial(
+            MaskedLM, stack=partial(bert, input_norm=None), tied=False, output=partial(Output, bias=False)
+        )
+    ),
     reads(partial(LanguageModel, stack=small, output=partial(Output, bias=True, head=HeadTransform))),
     Case(
         "Seq2Seq(Marian)",

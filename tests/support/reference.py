@@ -68,12 +68,12 @@ def norm(part, x):
 def feedforward(part, x):
     if type(part).__name__ == "Experts":
         return reference_local.experts(part, x)
-    a = linear(part.first, x)
+    a = linear(part.in_proj, x)
     if type(part).__name__ == "SwiGLU":
         gate, value = np.split(a, 2)
-        return linear(part.last, gate * sigmoid(gate) * value)
+        return linear(part.out_proj, gate * sigmoid(gate) * value)
     if part.activation == "gelu":
-        return linear(part.last, np.array([gelu(u) for u in a]))
+        return linear(part.out_proj, np.array([gelu(u) for u in a]))
     forms = {
         "relu": lambda u: np.maximum(u, 0),
         "sigmoid": sigmoid,
@@ -81,7 +81,7 @@ def feedforward(part, x):
         "swish": lambda u: u / (1 + np.exp(-u)),
         "gelu_tanh": lambda u: u / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (u + 0.044715 * u**3))),
     }
-    return linear(part.last, forms[part.activation](a))
+    return linear(part.out_proj, forms[part.activation](a))
 
 
 def block(part, x, memory):
@@ -112,7 +112,7 @@ def embedded(part, x, t):
 
 def transformer(part, x, memory):
     x = [embedded(part.position, row, t) for t, row in enumerate(x)]
-    x = x if part.entry is None else [norm(part.entry, row) for row in x]
+    x = x if part.input_norm is None else [norm(part.input_norm, row) for row in x]
     for one in part.blocks:
         x = block(one, x, memory)
     return np.array(x if part.norm is None else [norm(part.norm, row) for row in x])

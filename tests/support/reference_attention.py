@@ -89,11 +89,11 @@ def self_attention(part, x, memory):
     kind = type(position).__name__
     q, k, v = [], [], []
     for row in x:
-        projected = linear(part.project, row)
-        q.append(projected[: shape.queries * shape.key])
-        k.append(projected[shape.queries * shape.key : (shape.queries + shape.groups) * shape.key])
-        v.append(projected[(shape.queries + shape.groups) * shape.key :])
-    q, k, v = heads_of(q, shape.queries), heads_of(k, shape.groups), heads_of(v, shape.groups)
+        projected = linear(part.qkv_proj, row)
+        q.append(projected[: shape.heads * shape.key_dim])
+        k.append(projected[shape.heads * shape.key_dim : (shape.heads + shape.kv_heads) * shape.key_dim])
+        v.append(projected[(shape.heads + shape.kv_heads) * shape.key_dim :])
+    q, k, v = heads_of(q, shape.heads), heads_of(k, shape.kv_heads), heads_of(v, shape.kv_heads)
 
     def seen(t):
         return [
@@ -103,34 +103,34 @@ def self_attention(part, x, memory):
         ]
 
     results = []
-    for h in range(shape.queries):
-        group = h * shape.groups // shape.queries
+    for h in range(shape.heads):
+        group = h * shape.kv_heads // shape.heads
         qs, ks = q[h], k[group]
         if kind == "Rotary":
             qs, ks = (
                 [
-                    rotated(row, t, position.base, position.layout, position.theta, position.stretch)
+                    rotated(row, t, position.base, position.layout, position.theta, position.scaling)
                     for t, row in enumerate(rows)
                 ]
                 for rows in (qs, ks)
             )
         slope = position.slopes[h] if kind == "ALiBi" else 0.0
         results.append(averaged(part, qs, ks, v[group], seen, lambda t, j, slope=slope: -slope * abs(t - j)))
-    return np.array([linear(part.last, np.concatenate(row)) for row in zip(*results, strict=True)])
+    return np.array([linear(part.out_proj, np.concatenate(row)) for row in zip(*results, strict=True)])
 
 
 def cross_attention(part, x, memory):
-    shape, projected = part.shape, [linear(part.project, row) for row in memory]
-    q = heads_of([linear(part.query, row) for row in x], shape.queries)
-    k = heads_of([row[: shape.groups * shape.key] for row in projected], shape.groups)
-    v = heads_of([row[shape.groups * shape.key :] for row in projected], shape.groups)
+    shape, projected = part.shape, [linear(part.kv_proj, row) for row in memory]
+    q = heads_of([linear(part.q_proj, row) for row in x], shape.heads)
+    k = heads_of([row[: shape.kv_heads * shape.key_dim] for row in projected], shape.kv_heads)
+    v = heads_of([row[shape.kv_heads * shape.key_dim :] for row in projected], shape.kv_heads)
     results = []
-    for h in range(shape.queries):
-        group = h * shape.groups // shape.queries
+    for h in range(shape.heads):
+        group = h * shape.kv_heads // shape.heads
         results.append(
             averaged(part, q[h], k[group], v[group], lambda t: range(len(memory)), lambda t, j: 0.0)
         )
-    return np.array([linear(part.last, np.concatenate(row)) for row in zip(*results, strict=True)])
+    return np.array([linear(part.out_proj, np.concatenate(row)) for row in zip(*results, strict=True)])
 
 
 # Recurrent decoders
@@ -158,9 +158,9 @@ def context(part, query, memory):
 
 
 def attentive(part, x, memory):
-    vector = thought(memory, part.read)
+    vector = thought(memory, part.init_from)
     hs, cs = (
-        [np.tanh(linear(part.first, vector)) for _ in part.cells],
+        [np.tanh(linear(part.init_proj, vector)) for _ in part.cells],
         [np.zeros(part.dim) for _ in part.cells],
     )
     outputs = []
@@ -171,7 +171,7 @@ def attentive(part, x, memory):
         }.get(part.query, lambda: None)()
         below = np.concatenate([word, c]) if part.query == "word" else word
         for number, cell in enumerate(part.cells):
-            more = linear(part.context_share, c) if part.query == "previous" and not number else 0.0
+            more = linear(part.context_proj, c) if part.query == "previous" and not number else 0.0
             if hasattr(cell.start(1), "c"):
                 hs[number], cs[number] = lstm(cell, below, hs[number], cs[number], more)
             else:
@@ -180,14 +180,16 @@ def attentive(part, x, memory):
         if part.query == "current":
             c = context(part.attention, hs[-1], memory)
         outputs.append(
-            np.tanh(linear(part.last, np.concatenate([hs[-1], c, word, *([vector] if part.thought else [])])))
+            np.tanh(
+                linear(part.out_proj, np.concatenate([hs[-1], c, word, *([vector] if part.summary else [])]))
+            )
         )
     return np.array(outputs)
 
 
 def thoughtful(part, x, memory):
-    vector = thought(memory, part.read)
-    first = vector if part.first is None else np.tanh(linear(part.first, vector))
+    vector = thought(memory, part.init_from)
+    first = vector if part.init_proj is None else np.tanh(linear(part.init_proj, vector))
     for layer in part.layers:
         h, c, outputs = first, np.zeros(part.dim), []
         for row in x:

@@ -19,7 +19,7 @@ def fast_forward(part, x, memory):
         return outputs
 
     columns = []
-    for ways, inputs in zip(part.columns, part.inputs, strict=True):
+    for ways, inputs in zip(part.stacks, part.inputs, strict=True):
         y = list(x)
         for way, linear in zip(ways, inputs, strict=True):
             f = [reference.linear(linear, row) for row in y]
@@ -45,10 +45,10 @@ def two_ways(part, x, memory):
             levels.append(reference.of(layer, levels[-1], None))
         return levels
 
-    raw = part.mix.shares.detach().numpy()
+    raw = part.mix.scalars.detach().numpy()
     shares = np.exp(raw) / np.exp(raw).sum()
-    pairs = zip(walked(part.ahead), walked(part.back), strict=True)
-    return part.mix.gain.item() * sum(
+    pairs = zip(walked(part.forward_layers), walked(part.backward_layers), strict=True)
+    return part.mix.gamma.item() * sum(
         share * np.concatenate(pair, 1) for share, pair in zip(shares, pairs, strict=True)
     )
 

@@ -33,13 +33,13 @@ def convolution(part, x, memory=None):
 
 def bytenet(part, x, memory=None):
     linear, norm = basics().linear, basics().norm
-    if part.look is not None:
-        x = [row + (linear(part.look, memory[t]) if t < len(memory) else 0) for t, row in enumerate(x)]
+    if part.source_proj is not None:
+        x = [row + (linear(part.source_proj, memory[t]) if t < len(memory) else 0) for t, row in enumerate(x)]
     for block in part.blocks:
-        h = [linear(block.first, np.maximum(norm(block.norms[0], row), 0)) for row in x]
+        h = [linear(block.in_proj, np.maximum(norm(block.norms[0], row), 0)) for row in x]
         h = convolution(block.convolution, [np.maximum(norm(block.norms[1], row), 0) for row in h])
         x = [
-            row + linear(block.last, np.maximum(norm(block.norms[2], new), 0))
+            row + linear(block.out_proj, np.maximum(norm(block.norms[2], new), 0))
             for row, new in zip(x, h, strict=True)
         ]
     return np.array([norm(part.norm, row) for row in x])
@@ -48,7 +48,7 @@ def bytenet(part, x, memory=None):
 def convs2s(part, x, memory=None):
     linear, sigmoid, softmax = basics().linear, basics().sigmoid, basics().softmax
     g = [basics().embedded(part.position, row, t) for t, row in enumerate(x)]
-    h = [linear(part.first, row) for row in g]
+    h = [linear(part.in_proj, row) for row in g]
     for block in part.blocks:
         after = []
         for t, both in enumerate(convolution(block.convolution, h)):
@@ -64,10 +64,10 @@ def convs2s(part, x, memory=None):
                     ]
                 )
                 c = sum(w * z for w, z in zip(weights, memory, strict=True))
-                u = math.sqrt(0.5) * (u + linear(block.back, math.sqrt(len(memory)) * c))
+                u = math.sqrt(0.5) * (u + linear(block.context_proj, math.sqrt(len(memory)) * c))
             after.append(math.sqrt(0.5) * (h[t] + u))
         h = after
-    return np.array([linear(part.last, row) for row in h])
+    return np.array([linear(part.out_proj, row) for row in h])
 
 
 def followed_by_zeros(x, length):
@@ -105,9 +105,9 @@ def mixer(part, x, memory=None):
 def experts(part, x):
     """One token."""
     scores = [float(row @ x) for row in part.router.weight.detach().numpy()]
-    chosen = sorted(range(len(scores)), key=lambda i: -scores[i])[: part.top]
+    chosen = sorted(range(len(scores)), key=lambda i: -scores[i])[: part.top_k]
     gates = basics().softmax([scores[i] for i in chosen])
-    if part.top == 1:
+    if part.top_k == 1:
         gates = [basics().softmax(scores)[chosen[0]]]
     return sum(g * basics().feedforward(part.experts[i], x) for g, i in zip(gates, chosen, strict=True))
 

@@ -135,10 +135,10 @@ def test_rates_fall_with_depth_and_by_name() -> None:
     recipe = Config.of("gpt", ["layer_decay=0.5", "lr_factors={stack.norm: 0.1, 'stack.blocks.3.*': 2}"])
     model = recipe.model(50)
     found = finetune.lr_factors(model, recipe)
-    assert found["embedding.table"] == 0.5**4 and found["stack.blocks.0.attention.project.weight"] == 0.5**3
+    assert found["embedding.table"] == 0.5**4 and found["stack.blocks.0.attention.qkv_proj.weight"] == 0.5**3
     assert (
-        found["stack.blocks.2.feedforward.last.weight"] == 0.5
-        and found["stack.blocks.3.attention.last.weight"] == 2.0
+        found["stack.blocks.2.feedforward.out_proj.weight"] == 0.5
+        and found["stack.blocks.3.attention.out_proj.weight"] == 2.0
     )
     assert found["stack.norm.gain"] == pytest.approx(0.1)
 
@@ -162,7 +162,7 @@ def test_adapters_learn_a_small_difference_and_are_merged(
 ) -> None:
     options = [
         *SHORT,
-        "lora={rank: 2, alpha: 4, names: ['stack.blocks.*.attention.project']}",
+        "lora={rank: 2, alpha: 4, names: ['stack.blocks.*.attention.qkv_proj']}",
         "train.optimizer.lr=1e-2",
     ]
     run = seqloom.fit(
@@ -172,13 +172,13 @@ def test_adapters_learn_a_small_difference_and_are_merged(
     assert before.keys() == after.keys()
     for name in before:
         change = after[name] - before[name]
-        if name.endswith("attention.project.weight"):
+        if name.endswith("attention.qkv_proj.weight"):
             assert 0 < torch.linalg.matrix_rank(change, rtol=1e-4) <= 2
         else:
             assert not change.any(), name
     assert run.results()["begun"]["adapted"] == [
-        "stack.blocks.0.attention.project",
-        "stack.blocks.1.attention.project",
+        "stack.blocks.0.attention.qkv_proj",
+        "stack.blocks.1.attention.qkv_proj",
     ]
     loaded = seqloom.load(run.folder).model
     ids = torch.randint(5, 100, (2, 9))
@@ -225,7 +225,7 @@ def test_a_source_that_is_none_or_has_changed_is_named(
 
 def test_a_config_file_may_say_where_it_begins(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
     """There the model is the file's own, and the weights that fit are taken."""
-    tree = seqloom.config.copy(source.recipe.tree)
+    tree = seqloom.config.deep_copy(source.recipe.tree)
     tree["from"] = str(source.folder)
     tree["train"]["steps"] = 2
     file = tmp_path / "mine.yaml"
@@ -302,7 +302,7 @@ def test_a_masked_model_becomes_a_classifier(text: Path, tmp_path: Path) -> None
         base=source.folder,
     )
     begun = run.results()["begun"]
-    assert {"embedding.table", "stack.blocks.0.attention.project.weight", "stack.norm.gain"} <= set(
+    assert {"embedding.table", "stack.blocks.0.attention.qkv_proj.weight", "stack.norm.gain"} <= set(
         begun["taken"]
     )
     assert not any(name.startswith(("embedding", "stack")) for name in begun["new"]) and begun["new"]
@@ -325,7 +325,7 @@ def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path)
     table.write_text(
         "".join("".join(sentence(i, *row) for i, row in enumerate(one, 1)) + "\n" for one in rows), "utf-8"
     )
-    still = "freeze=[embedding, stack.ahead, stack.back]"
+    still = "freeze=[embedding, stack.forward_layers, stack.backward_layers]"
     run = seqloom.fit(
         "tagger",
         still,
@@ -340,6 +340,6 @@ def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path)
     for name in (name for name in before if name.startswith(("embedding", "stack"))):
         assert torch.equal(before[name], after[name]) == (".mix." not in name), name
     assert (
-        "stack.mix.shares" in run.results()["begun"]["taken"]
+        "stack.mix.scalars" in run.results()["begun"]["taken"]
         and run.recipe.tree["model"]["stack"]["type"] == "SeparateBiRNN"
     )

@@ -22,7 +22,32 @@ from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIALS, UNK
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOWELS = ["AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW"]
-CONSONANTS = ["B", "CH", "D", "DH", "F", "G", "HH", "JH", "K", "L", "M", "N", "NG", "P", "R", "S", "SH", "T", "TH", "V", "W", "Y", "Z", "ZH"]
+CONSONANTS = [
+    "B",
+    "CH",
+    "D",
+    "DH",
+    "F",
+    "G",
+    "HH",
+    "JH",
+    "K",
+    "L",
+    "M",
+    "N",
+    "NG",
+    "P",
+    "R",
+    "S",
+    "SH",
+    "T",
+    "TH",
+    "V",
+    "W",
+    "Y",
+    "Z",
+    "ZH",
+]
 STRESSED = [f"{vowel}{stress}" for vowel in VOWELS for stress in "012"]
 PHONEMES = sorted([*STRESSED, "UW", *CONSONANTS])  # the dictionary has one UW without stress
 SOURCE_ROWS = {PAD: 0, UNK: 1, EOS: 2}  # our id → row of the file's letter table

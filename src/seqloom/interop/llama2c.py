@@ -98,10 +98,10 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
                 ours[f"{block}.{norm}.gain"] = tensors[norm][layer]
             qkv = torch.cat([tensors[name][layer] for name in "qkv"])
             gate_and_up = torch.cat([tensors["gate"][layer], tensors["up"][layer]])
-            ours[f"{block}.attention.project.weight"] = qkv
-            ours[f"{block}.attention.last.weight"] = tensors["o"][layer]
-            ours[f"{block}.feedforward.first.weight"] = gate_and_up
-            ours[f"{block}.feedforward.last.weight"] = tensors["down"][layer]
+            ours[f"{block}.attention.qkv_proj.weight"] = qkv
+            ours[f"{block}.attention.out_proj.weight"] = tensors["o"][layer]
+            ours[f"{block}.feedforward.in_proj.weight"] = gate_and_up
+            ours[f"{block}.feedforward.out_proj.weight"] = tensors["down"][layer]
         if not tied:
             ours["output.table"] = tensors["output"]
         return {name: ours[name] for name in shapes(model)}

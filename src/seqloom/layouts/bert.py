@@ -54,7 +54,7 @@ def config_tree(
             "position": {"type": "Learned", "length": length},
             "norm": norm,
             "order": "post",
-            "entry": norm,
+            "input_norm": norm,
             "feedforward": {"type": "FeedForward", "dim": ffn_dim, "activation": activation},
             "causal": False,
             "dropout": dropout,
@@ -115,18 +115,18 @@ def bert_mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
         same("embedding.table", f"{embeddings}.word_embeddings.weight"),
         same("stack.position.table", f"{embeddings}.position_embeddings.weight"),
         same("embedding.segments", f"{embeddings}.token_type_embeddings.weight"),
-        *weight_and_bias("stack.entry", f"{embeddings}.LayerNorm", True),
+        *weight_and_bias("stack.input_norm", f"{embeddings}.LayerNorm", True),
     ]
     for layer, block in enumerate(blocks_of(model.stack)):
         name = f"stack.blocks.{layer}"
         hf_name = f"{prefix}encoder.layer.{layer}"
         qkv = [f"{hf_name}.attention.self.{projection}" for projection in ("query", "key", "value")]
         table += [
-            *stacked(f"{name}.attention.project", qkv, tuple(block.attention.shape.widths)),
-            *weight_and_bias(f"{name}.attention.last", f"{hf_name}.attention.output.dense"),
+            *stacked(f"{name}.attention.qkv_proj", qkv, tuple(block.attention.shape.proj_widths)),
+            *weight_and_bias(f"{name}.attention.out_proj", f"{hf_name}.attention.output.dense"),
             *weight_and_bias(f"{name}.attention_norm", f"{hf_name}.attention.output.LayerNorm", True),
-            *weight_and_bias(f"{name}.feedforward.first", f"{hf_name}.intermediate.dense"),
-            *weight_and_bias(f"{name}.feedforward.last", f"{hf_name}.output.dense"),
+            *weight_and_bias(f"{name}.feedforward.in_proj", f"{hf_name}.intermediate.dense"),
+            *weight_and_bias(f"{name}.feedforward.out_proj", f"{hf_name}.output.dense"),
             *weight_and_bias(f"{name}.feedforward_norm", f"{hf_name}.output.LayerNorm", True),
         ]
     if model.pooler is not None:
@@ -162,8 +162,8 @@ def encoder_sizes(model: models.Encoder, embedding_cls: type[parts.Embedding]) -
         type(stack.position) is parts.Learned,
         f"its positions are {type(stack.position).__name__}, not Learned",
     )
-    require(type(stack.entry) is parts.LayerNorm, "its stack has no norm before the first block")
-    epsilons = {require_type(stack.entry, parts.LayerNorm, "entry norm").epsilon, sizes.epsilon}
+    require(type(stack.input_norm) is parts.LayerNorm, "its stack has no norm before the first block")
+    epsilons = {require_type(stack.input_norm, parts.LayerNorm, "entry norm").epsilon, sizes.epsilon}
     if isinstance(model, models.MaskedLM):
         is_tied(model.output, embedding, allow_bias=True, expected=True)
         output = require_type(model.output, parts.Output, "output")
@@ -228,18 +228,18 @@ def distil_mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
     table = [
         same("embedding.table", f"{prefix}embeddings.word_embeddings.weight"),
         same("stack.position.table", f"{prefix}embeddings.position_embeddings.weight"),
-        *weight_and_bias("stack.entry", f"{prefix}embeddings.LayerNorm", True),
+        *weight_and_bias("stack.input_norm", f"{prefix}embeddings.LayerNorm", True),
     ]
     for layer, block in enumerate(blocks_of(model.stack)):
         name = f"stack.blocks.{layer}"
         hf_name = f"{prefix}transformer.layer.{layer}"
         qkv = [f"{hf_name}.attention.{projection}_lin" for projection in "qkv"]
         table += [
-            *stacked(f"{name}.attention.project", qkv, tuple(block.attention.shape.widths)),
-            *weight_and_bias(f"{name}.attention.last", f"{hf_name}.attention.out_lin"),
+            *stacked(f"{name}.attention.qkv_proj", qkv, tuple(block.attention.shape.proj_widths)),
+            *weight_and_bias(f"{name}.attention.out_proj", f"{hf_name}.attention.out_lin"),
             *weight_and_bias(f"{name}.attention_norm", f"{hf_name}.sa_layer_norm", True),
-            *weight_and_bias(f"{name}.feedforward.first", f"{hf_name}.ffn.lin1"),
-            *weight_and_bias(f"{name}.feedforward.last", f"{hf_name}.ffn.lin2"),
+            *weight_and_bias(f"{name}.feedforward.in_proj", f"{hf_name}.ffn.lin1"),
+            *weight_and_bias(f"{name}.feedforward.out_proj", f"{hf_name}.ffn.lin2"),
             *weight_and_bias(f"{name}.feedforward_norm", f"{hf_name}.output_layer_norm", True),
         ]
     if type(model) is models.MaskedLM:

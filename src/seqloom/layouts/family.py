@@ -120,15 +120,15 @@ def transformer_sizes(
     require(activation in ACTIVATION_TO_HF, f"its feed-forward part has the activation {activation}")
     return TransformerSizes(
         layers=len(blocks),
-        heads=attention.shape.queries,
-        kv_heads=attention.shape.groups,
-        key_dim=attention.shape.key,
-        value_dim=attention.shape.value,
-        ffn_dim=ffn.last.in_features,
+        heads=attention.shape.heads,
+        kv_heads=attention.shape.kv_heads,
+        key_dim=attention.shape.key_dim,
+        value_dim=attention.shape.value_dim,
+        ffn_dim=ffn.out_proj.in_features,
         activation=ACTIVATION_TO_HF[activation],
         epsilon=norm.epsilon,
-        bias=attention.last.bias is not None,
-        ffn_bias=ffn.last.bias is not None,
+        bias=attention.out_proj.bias is not None,
+        ffn_bias=ffn.out_proj.bias is not None,
     )
 
 

@@ -91,10 +91,10 @@ def mappings(model: nn.Module, prefix: str, transposed: bool = True) -> list[Wei
         table += weight_and_bias(f"{name}.attention_norm", f"{hf_name}.ln_1", True)
         table += weight_and_bias(f"{name}.feedforward_norm", f"{hf_name}.ln_2", True)
         for linear, hf_linear in (
-            ("attention.project", "attn.c_attn"),
-            ("attention.last", "attn.c_proj"),
-            ("feedforward.first", "mlp.c_fc"),
-            ("feedforward.last", "mlp.c_proj"),
+            ("attention.qkv_proj", "attn.c_attn"),
+            ("attention.out_proj", "attn.c_proj"),
+            ("feedforward.in_proj", "mlp.c_fc"),
+            ("feedforward.out_proj", "mlp.c_proj"),
         ):
             weight, bias = weight_and_bias(f"{name}.{linear}", f"{hf_name}.{hf_linear}")
             table += [weight._replace(layout="transposed" if transposed else "same"), bias]
@@ -116,7 +116,7 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
         type(stack.position) is parts.Learned,
         f"its positions are {type(stack.position).__name__}, not Learned",
     )
-    require(stack.entry is None, "its stack has a norm before the first block")
+    require(stack.input_norm is None, "its stack has a norm before the first block")
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",

@@ -59,9 +59,9 @@ def config_tree(
     ffn_bias: bool = False,
 ) -> Tree:
     """Llama as the model section of a config."""
-    attention: Tree = {"type": "SelfAttention", "groups": kv_heads}
+    attention: Tree = {"type": "SelfAttention", "kv_heads": kv_heads}
     if head_dim * heads != dim:
-        attention |= {"key": head_dim, "value": head_dim}
+        attention |= {"key_dim": head_dim, "value_dim": head_dim}
     tree: Tree = {
         "type": "LanguageModel",
         "dim": dim,
@@ -91,7 +91,7 @@ def rope_options(hf_config: HFConfig) -> Tree:
     if rope_type == "default":
         return {"base": base}
     if rope_type == "linear":
-        return {"base": base, "stretch": {"type": "LinearScaling", "factor": rope.number("factor")}}
+        return {"base": base, "scaling": {"type": "LinearScaling", "factor": rope.number("factor")}}
     if rope_type == "llama3":
         length_key = "original_max_position_embeddings"
         holder = hf_config if hf_config.values.get(length_key) is not None else rope
@@ -102,7 +102,7 @@ def rope_options(hf_config: HFConfig) -> Tree:
             "high": rope.number("high_freq_factor"),
             "length": holder.count(length_key, hf_config.count("max_position_embeddings", 2048)),
         }
-        return {"base": base, "stretch": scaling}
+        return {"base": base, "scaling": scaling}
     raise ValueError(
         f"{hf_config.source}: rotary angles of type {str(rope_type)[:40]!r} cannot be read; "
         "only default, linear and llama3"
@@ -116,18 +116,18 @@ def mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
     for layer, block in enumerate(blocks_of(model.stack)):
         name = f"stack.blocks.{layer}"
         hf_name = f"{prefix}layers.{layer}"
-        bias = block.attention.last.bias is not None
-        ffn_bias = block.feedforward.last.bias is not None
-        ffn_dim = block.feedforward.last.in_features
+        bias = block.attention.out_proj.bias is not None
+        ffn_bias = block.feedforward.out_proj.bias is not None
+        ffn_dim = block.feedforward.out_proj.in_features
         qkv = [f"{hf_name}.self_attn.{projection}_proj" for projection in "qkv"]
         gate_and_up = [f"{hf_name}.mlp.{projection}_proj" for projection in ("gate", "up")]
         table += [
             same(f"{name}.attention_norm.gain", f"{hf_name}.input_layernorm.weight"),
             same(f"{name}.feedforward_norm.gain", f"{hf_name}.post_attention_layernorm.weight"),
-            *stacked(f"{name}.attention.project", qkv, tuple(block.attention.shape.widths), bias),
-            *stacked(f"{name}.attention.last", [f"{hf_name}.self_attn.o_proj"], (), bias),
-            *stacked(f"{name}.feedforward.first", gate_and_up, (ffn_dim, ffn_dim), ffn_bias),
-            *stacked(f"{name}.feedforward.last", [f"{hf_name}.mlp.down_proj"], (), ffn_bias),
+            *stacked(f"{name}.attention.qkv_proj", qkv, tuple(block.attention.shape.proj_widths), bias),
+            *stacked(f"{name}.attention.out_proj", [f"{hf_name}.self_attn.o_proj"], (), bias),
+            *stacked(f"{name}.feedforward.in_proj", gate_and_up, (ffn_dim, ffn_dim), ffn_bias),
+            *stacked(f"{name}.feedforward.out_proj", [f"{hf_name}.mlp.down_proj"], (), ffn_bias),
         ]
     table.append(same("stack.norm.gain", f"{prefix}norm.weight"))
     if not is_tied(model.output, model.embedding, allow_bias=True):
@@ -148,9 +148,9 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
         sizes.key_dim == sizes.value_dim,
         f"its heads have keys of {sizes.key_dim} and values of {sizes.value_dim}",
     )
-    require(stack.entry is None, "its stack has a norm before the first block")
+    require(stack.input_norm is None, "its stack has a norm before the first block")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": position.base}
-    scaling = position.stretch
+    scaling = position.scaling
     if type(scaling) is parts.LinearScaling:
         rope |= {"rope_type": "linear", "factor": scaling.factor}
     elif type(scaling) is parts.Llama3Scaling:
@@ -209,10 +209,10 @@ def rope_row_order(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[
         rotated_heads = torch.arange(heads + kv_heads)
         order = torch.cat([torch.arange(0, key_dim, 2), torch.arange(1, key_dim, 2)])
         rotated_rows = (rotated_heads[:, None] * key_dim + order).flatten()
-        value_rows = torch.arange(len(rotated_rows), block.attention.project.out_features)
+        value_rows = torch.arange(len(rotated_rows), block.attention.qkv_proj.out_features)
         rows = torch.cat([rotated_rows, value_rows])
         for suffix in ("weight", "bias"):
-            name = f"stack.blocks.{layer}.attention.project.{suffix}"
+            name = f"stack.blocks.{layer}.attention.qkv_proj.{suffix}"
             if name in weights:
                 yield name, rows
 

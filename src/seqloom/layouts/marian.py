@@ -84,19 +84,19 @@ def mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
             hf_name = f"{prefix}{side}.layers.{layer}"
             qkv = [f"{hf_name}.self_attn.{projection}_proj" for projection in "qkv"]
             table += [
-                *stacked(f"{name}.attention.project", qkv, tuple(block.attention.shape.widths)),
-                *weight_and_bias(f"{name}.attention.last", f"{hf_name}.self_attn.out_proj"),
+                *stacked(f"{name}.attention.qkv_proj", qkv, tuple(block.attention.shape.proj_widths)),
+                *weight_and_bias(f"{name}.attention.out_proj", f"{hf_name}.self_attn.out_proj"),
                 *weight_and_bias(f"{name}.attention_norm", f"{hf_name}.self_attn_layer_norm", True),
-                *weight_and_bias(f"{name}.feedforward.first", f"{hf_name}.fc1"),
-                *weight_and_bias(f"{name}.feedforward.last", f"{hf_name}.fc2"),
+                *weight_and_bias(f"{name}.feedforward.in_proj", f"{hf_name}.fc1"),
+                *weight_and_bias(f"{name}.feedforward.out_proj", f"{hf_name}.fc2"),
                 *weight_and_bias(f"{name}.feedforward_norm", f"{hf_name}.final_layer_norm", True),
             ]
             if block.cross is not None:
                 kv = [f"{hf_name}.encoder_attn.{projection}_proj" for projection in "kv"]
                 table += [
-                    *weight_and_bias(f"{name}.cross.query", f"{hf_name}.encoder_attn.q_proj"),
-                    *stacked(f"{name}.cross.project", kv, tuple(block.cross.shape.widths[1:])),
-                    *weight_and_bias(f"{name}.cross.last", f"{hf_name}.encoder_attn.out_proj"),
+                    *weight_and_bias(f"{name}.cross.q_proj", f"{hf_name}.encoder_attn.q_proj"),
+                    *stacked(f"{name}.cross.kv_proj", kv, tuple(block.cross.shape.proj_widths[1:])),
+                    *weight_and_bias(f"{name}.cross.out_proj", f"{hf_name}.encoder_attn.out_proj"),
                     *weight_and_bias(f"{name}.cross_norm", f"{hf_name}.encoder_attn_layer_norm", True),
                 ]
     table.append(
@@ -128,7 +128,7 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
             raise Unsupported(
                 f"the positions of its {side} are {type(position).__name__}, not Sinusoidal with layout: halves"
             )
-        require(stack.entry is None, "its stack has a norm before the first block")
+        require(stack.input_norm is None, "its stack has a norm before the first block")
         require(size.epsilon == 1e-5, f"its norms have an epsilon of {size.epsilon}, not 1e-05")
         sizes[side] = size
     cross = require_type(
@@ -139,7 +139,7 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
         "its cross-attention is not scaled dot-product attention",
     )
     require(
-        cross.shape.groups == cross.shape.queries and cross.shape.key == cross.shape.value,
+        cross.shape.kv_heads == cross.shape.heads and cross.shape.key_dim == cross.shape.value_dim,
         "its cross-attention has shared keys or another key size",
     )
     require(
@@ -170,7 +170,7 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
 def position_rows(side: str, model: nn.Module, rows: int) -> Tensor:
     """The first `rows` of the sinusoidal table, which a file may store."""
     stack = stack_of(require_type(model, models.Seq2Seq, "class"), side)
-    return require_type(stack.position, parts.Sinusoidal, "position scheme").code(slice(0, rows))
+    return require_type(stack.position, parts.Sinusoidal, "position scheme").encoding(slice(0, rows))
 
 
 MARIAN = Family(

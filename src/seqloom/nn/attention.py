@@ -18,34 +18,39 @@ from seqloom.nn.visibility import Visibility, VisibilityRule
 
 
 class HeadSizes(NamedTuple):
-    """How many heads ask (H), how many hold keys and values (G), the size of a query and key (K) and of a value (K')."""
+    """Query heads (H), key and value heads (G), the size of a query and key (K) and of a value (K')."""
 
-    queries: int
-    groups: int
-    key: int
-    value: int
+    heads: int
+    kv_heads: int
+    key_dim: int
+    value_dim: int
 
     @classmethod
-    def of(
-        cls, size: int, heads: int, groups: int | None, key: int | None, value: int | None = None
+    def create(
+        cls,
+        size: int,
+        heads: int,
+        kv_heads: int | None,
+        key_dim: int | None,
+        value_dim: int | None = None,
     ) -> HeadSizes:
         require(
             heads > 0 and size % heads == 0,
             f"size {size} cannot be divided into {heads} heads: choose heads that divide it",
         )
-        groups = heads if groups is None else groups
+        kv_heads = heads if kv_heads is None else kv_heads
         require(
-            groups > 0 and heads % groups == 0,
-            f"{heads} heads cannot share {groups} groups of keys: choose groups that divide the heads",
+            kv_heads > 0 and heads % kv_heads == 0,
+            f"{heads} heads cannot share {kv_heads} key and value heads: choose kv_heads that divide the heads",
         )
-        require(key is None or key > 0, f"a key needs at least one number, not {key}")
-        require(value is None or value > 0, f"a value needs at least one number, not {value}")
-        return cls(heads, groups, key or size // heads, value or size // heads)
+        require(key_dim is None or key_dim > 0, f"key_dim must be at least 1, not {key_dim}")
+        require(value_dim is None or value_dim > 0, f"value_dim must be at least 1, not {value_dim}")
+        return cls(heads, kv_heads, key_dim or size // heads, value_dim or size // heads)
 
     @property
-    def widths(self) -> list[int]:
-        """Of all queries, all keys, all values."""
-        return [self.queries * self.key, self.groups * self.key, self.groups * self.value]
+    def proj_widths(self) -> list[int]:
+        """The widths of all queries, of all keys and of all values."""
+        return [self.heads * self.key_dim, self.kv_heads * self.key_dim, self.kv_heads * self.value_dim]
 
 
 class SelfAttention(Layer):
@@ -64,25 +69,25 @@ class SelfAttention(Layer):
         position: Position | None = None,
         causal: bool = True,
         bias: bool = True,
-        key: int | None = None,
-        groups: int | None = None,
+        key_dim: int | None = None,
+        kv_heads: int | None = None,
         window: int | None = None,
         weights: Factory[AttentionWeights] = Softmax,
-        value: int | None = None,
+        value_dim: int | None = None,
     ):
         super().__init__()
-        self.heads, self.shape = heads, HeadSizes.of(size, heads, groups, key, value)
+        self.heads, self.shape = heads, HeadSizes.create(size, heads, kv_heads, key_dim, value_dim)
         require(window is None or window > 0, f"a window holds at least the position itself, not {window}")
         self.dim, self.causal = size, causal
-        self.project = Linear(size, sum(self.shape.widths), bias)
-        self.score, self.weights = score(self.shape.key), weights()
+        self.qkv_proj = Linear(size, sum(self.shape.proj_widths), bias)
+        self.score, self.weights = score(self.shape.key_dim), weights()
         self.position = position or NoPosition(size, heads)
-        self.position.check(self.shape.key)
-        self.last = Linear(heads * self.shape.value, size, bias)
+        self.position.check(self.shape.key_dim)
+        self.out_proj = Linear(heads * self.shape.value_dim, size, bias)
         self.rule = VisibilityRule(self.position, causal, window, Memo())
 
     def start(self, batch: int, memory: Memory | None = None) -> KVCache:
-        held, (_, groups, key, value) = (*self.last.parameters(), *self.last.buffers()), self.shape
+        held, (_, groups, key, value) = (*self.out_proj.parameters(), *self.out_proj.buffers()), self.shape
         none = next(part for part in held if part.is_floating_point())
         return KVCache.of(
             none.new_empty(batch, groups, 0, key), none.new_empty(batch, groups, 0, value), None
@@ -123,18 +128,18 @@ class SelfAttention(Layer):
         )  # (B, H, T, K), (B, G, T, K), (B, G, T, K')
         state = (state or self.start(x.shape[0])).append(k, v, sight.known)
         y, weights = state.attend(sight.view, q, self.score, self.weights)
-        return self.last(y.transpose(1, 2).flatten(2)), weights, state
+        return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state
 
     def parts(self, x: Tensor, sight: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Turning takes queries and keys together, in one pass."""
         (heads, groups, key, value), (batch, length, _) = self.shape, x.shape
-        asked, held, worth = self.shape.widths
+        asked, held, worth = self.shape.proj_widths
         if self.position.turns:
-            both, v = self.project(x).split_with_sizes([asked + held, worth], -1)
+            both, v = self.qkv_proj(x).split_with_sizes([asked + held, worth], -1)
             both = self.position.rotate(both.view(batch, length, heads + groups, key), sight.places)
             q, k = both.split_with_sizes([heads, groups], 2)
         else:
-            q, k, v = self.project(x).split_with_sizes([asked, held, worth], -1)
+            q, k, v = self.qkv_proj(x).split_with_sizes([asked, held, worth], -1)
             q, k = q.view(batch, length, heads, key), k.view(batch, length, groups, key)
         return q, k, v.view(batch, length, groups, value)
 
@@ -149,26 +154,26 @@ class CrossAttention(Layer):
         heads: int = 8,
         score: Factory[Score] = ScaledDot,
         bias: bool = True,
-        key: int | None = None,
-        groups: int | None = None,
+        key_dim: int | None = None,
+        kv_heads: int | None = None,
         weights: Factory[AttentionWeights] = Softmax,
     ):
         super().__init__()
-        self.dim, self.heads, self.shape = size, heads, HeadSizes.of(size, heads, groups, key)
-        queries, keys, values = self.shape.widths
-        self.query = Linear(size, queries, bias)
-        self.project = Linear(memory, keys + values, bias)
-        self.score, self.weights = score(self.shape.key), weights()
-        self.last = Linear(size, size, bias)
+        self.dim, self.heads, self.shape = size, heads, HeadSizes.create(size, heads, kv_heads, key_dim)
+        queries, keys, values = self.shape.proj_widths
+        self.q_proj = Linear(size, queries, bias)
+        self.kv_proj = Linear(memory, keys + values, bias)
+        self.score, self.weights = score(self.shape.key_dim), weights()
+        self.out_proj = Linear(size, size, bias)
 
     def start(self, batch: int, memory: Memory | None = None) -> CrossKV:
         require(
             memory is not None,
             "cross-attention needs a memory to look at: start it with the encoder's outputs",
         )
-        parts = self.project(memory.values).split(self.shape.widths[1:], -1)
+        parts = self.kv_proj(memory.values).split(self.shape.proj_widths[1:], -1)
         k, v = (
-            part.unflatten(-1, (self.shape.groups, -1)).transpose(1, 2) for part in parts
+            part.unflatten(-1, (self.shape.kv_heads, -1)).transpose(1, 2) for part in parts
         )  # (B, G, S, K), (B, G, S, K')
         if not torch.is_grad_enabled():
             k, v = k.contiguous(), v.contiguous()  # decoding reads each head's keys again and again
@@ -183,7 +188,7 @@ class CrossAttention(Layer):
     ) -> tuple[Tensor, Tensor | None, CrossKV]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state."""
         q = (
-            self.query(x).view(*x.shape[:2], self.shape.queries, self.shape.key).transpose(1, 2)
+            self.q_proj(x).view(*x.shape[:2], self.shape.heads, self.shape.key_dim).transpose(1, 2)
         )  # (B, H, T, K)
         y, weights = state.attend(q, self.score, self.weights, attend)
-        return self.last(y.transpose(1, 2).flatten(2)), weights, state
+        return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state

@@ -75,14 +75,17 @@ class CharRNN(CharEncoder):
 class CharEmbedding(nn.Module):
     """x_w = read(e(c₁) … e(c_n)) for a word w = c₁ … c_n; 0 for one without characters   [A2]
 
-    (B, T, C) → (B, T, dim). `letters` reads, `size` is the width of a character's vector. The fast form computes each distinct word of a batch once.
+    (B, T, C) → (B, T, dim). `encoder` reads the characters, `char_dim` is the width of a character's vector.
+    The fast form computes each distinct word of a batch once.
     """
 
-    def __init__(self, characters: int, dim: int, size: int = 25, letters: Factory[CharEncoder] = CharCNN):
+    def __init__(
+        self, characters: int, dim: int, char_dim: int = 25, encoder: Factory[CharEncoder] = CharCNN
+    ):
         super().__init__()
         self.dim = dim
-        self.embedding = Embedding(characters, size, scale=True)
-        self.letters = letters(size, dim)
+        self.embedding = Embedding(characters, char_dim, scale=True)
+        self.encoder = encoder(char_dim, dim)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         keys = (ids + 1 if mask is None else torch.where(mask, ids + 1, 0)).flatten(
@@ -94,7 +97,7 @@ class CharEmbedding(nn.Module):
         if fused_enabled():
             keys, place = unique_rows(keys)
         keys = keys[:, : int(keys.any(0).nonzero()[-1]) + 1]  # up to the end of the longest word
-        words = self.letters(self.embedding((keys - 1).clamp(min=0)), keys > 0)
+        words = self.encoder(self.embedding((keys - 1).clamp(min=0)), keys > 0)
         return (words if place is None else words.index_select(0, place)).view(*ids.shape[:2], self.dim)
 
 

@@ -104,15 +104,15 @@ class ByteNetBlock(nn.Module):
         super().__init__()
         inner = max(1, size // 2)
         self.norms = nn.ModuleList([norm(size), norm(inner), norm(inner)])
-        self.first = nn.Linear(size, inner)
+        self.in_proj = nn.Linear(size, inner)
         self.convolution = Convolution(inner, inner, kernel, dilation, causal)
-        self.last = nn.Linear(inner, size)
+        self.out_proj = nn.Linear(inner, size)
         self.dropout = Dropout(dropout)
 
     def sweep(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
-        h = self.first(self.norms[0](x).relu())
+        h = self.in_proj(self.norms[0](x).relu())
         h, state = self.convolution.sweep(self.norms[1](h).relu(), state, mask)
-        return x + self.dropout(self.last(self.norms[2](h).relu())), state
+        return x + self.dropout(self.out_proj(self.norms[2](h).relu())), state
 
 
 class ByteNetState(NamedTuple):
@@ -151,23 +151,23 @@ class ByteNet(Layer):
         self.blocks = nn.ModuleList(
             ByteNetBlock(size, kernel, d, causal, norm, dropout) for _ in range(sets) for d in dilations
         )
-        self.look = nn.Linear(memory, size, bias=False) if memory else None
+        self.source_proj = nn.Linear(memory, size, bias=False) if memory else None
         self.norm = norm(size)
         with torch.no_grad():
             for block in self.blocks:
-                block.last.weight /= math.sqrt(
+                block.out_proj.weight /= math.sqrt(
                     len(self.blocks)
                 )  # the sum of all blocks is then as large as its input
 
     def start(self, batch: int, memory: Memory | None = None) -> ByteNetState:
         blocks = tuple(block.convolution.start(batch) for block in self.blocks)
-        if self.look is None:
+        if self.source_proj is None:
             return ByteNetState(None, None, blocks)
         require(
             memory is not None,
             "a ByteNet decoder needs a memory to read: start it with the encoder's outputs",
         )
-        values, mask, _ = left_align(self.look(memory.values), memory.mask)
+        values, mask, _ = left_align(self.source_proj(memory.values), memory.mask)
         values = values if mask is None else values.masked_fill(~mask[..., None], 0)
         return ByteNetState(
             F.pad(values, (0, 0, 0, 1)), torch.zeros(batch, dtype=torch.long, device=values.device), blocks
@@ -219,7 +219,7 @@ class GatedBlock(nn.Module):
         super().__init__()
         self.convolution = Convolution(dim, 2 * dim, kernel, 1, causal)
         self.query = nn.Linear(dim, width) if memory else None
-        self.back = nn.Linear(memory, dim) if memory else None
+        self.context_proj = nn.Linear(memory, dim) if memory else None
         self.score = score(width) if memory else None
         self.dropout = Dropout(dropout)
         nn.init.normal_(
@@ -236,7 +236,7 @@ class GatedBlock(nn.Module):
             c, _ = attend(
                 (self.query(u) + g)[:, None], source.keys, source.values, self.score, source.visible
             )  # (B, 1, T, M)
-            u = (u + self.back(c[:, 0] * source.scale)) * math.sqrt(0.5)
+            u = (u + self.context_proj(c[:, 0] * source.scale)) * math.sqrt(0.5)
         return (h + u) * math.sqrt(0.5), state
 
 
@@ -273,18 +273,18 @@ class ConvS2S(Layer):
         self.position = position(size)
         width, dim = self.position.dim, dim or size
         self.dim, self.causal, self.context = size, causal, self.position.context
-        self.first, self.last = nn.Linear(width, dim), nn.Linear(dim, size)
+        self.in_proj, self.out_proj = nn.Linear(width, dim), nn.Linear(dim, size)
         self.key = nn.Linear(memory, width) if memory else None
         self.blocks = nn.ModuleList(
             GatedBlock(dim, kernel, causal, width, memory, score, dropout) for _ in range(layers)
         )
         self.dropout = Dropout(dropout)
-        for part in (self.first, self.last):
+        for part in (self.in_proj, self.out_proj):
             nn.init.normal_(part.weight, std=math.sqrt((1 - dropout) / part.in_features))
             nn.init.zeros_(part.bias)
 
     def start(self, batch: int, memory: Memory | None = None) -> ConvS2SState:
-        seen = torch.zeros(batch, dtype=torch.long, device=self.first.weight.device)
+        seen = torch.zeros(batch, dtype=torch.long, device=self.in_proj.weight.device)
         blocks = tuple(block.convolution.start(batch) for block in self.blocks)
         if self.key is None:
             return ConvS2SState(seen, None, blocks)
@@ -313,10 +313,10 @@ class ConvS2S(Layer):
         x, mask, back = left_align(x, mask)
         batch, length, _ = x.shape
         g = self.dropout(self.position.embed(x, positions_after(seen, mask, batch, length, x.device)))
-        h, after = self.first(g), []
+        h, after = self.in_proj(g), []
         for block, before in zip(self.blocks, blocks, strict=True):
             h, now = block.sweep(h, g, source, before, mask)
             after.append(now)
-        return gather_steps(self.last(h), back), ConvS2SState(
+        return gather_steps(self.out_proj(h), back), ConvS2SState(
             count_seen(seen, length, mask), source, tuple(after)
         )

@@ -45,7 +45,7 @@ class TagHead(nn.Module):
     def named(self, names: Sequence[str]) -> None:
         """Tells the names of the labels; where they mark spans, they say which may follow which."""
         if self.spans:
-            self.allowed = transitions(names)
+            self.allowed = allowed_transitions(names)
 
     def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
         """-ln P(tags) of each row, 0 where it has no token: (B,)."""
@@ -99,11 +99,14 @@ class CRF(TagHead):
 
     def __init__(self, labels: int, allowed: Tensor | None = None, spans: bool = False):
         super().__init__(labels, allowed, spans)
-        self.steps = nn.Parameter(torch.zeros(labels, labels))
-        self.first, self.last = nn.Parameter(torch.zeros(labels)), nn.Parameter(torch.zeros(labels))
+        self.transitions = nn.Parameter(torch.zeros(labels, labels))
+        self.start_transitions, self.end_transitions = (
+            nn.Parameter(torch.zeros(labels)),
+            nn.Parameter(torch.zeros(labels)),
+        )
 
     def scored(self) -> TransitionScores:
-        return self.ruled((self.steps, self.first, self.last))
+        return self.ruled((self.transitions, self.start_transitions, self.end_transitions))
 
     def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
         scores, mask, tags, _ = left_align_tags(scores, mask, tags)
@@ -195,7 +198,7 @@ def viterbi(scores: Tensor, mask: Tensor | None, scored: TransitionScores) -> Te
     return gather_steps(tags[..., None], back)[..., 0]
 
 
-def transitions(labels: Sequence[str]) -> Tensor:
+def allowed_transitions(labels: Sequence[str]) -> Tensor:
     """Which label may follow which in BIO, BIOES or BILOU, border last: (K + 1, K + 1). A label is `O`, a mark and a kind (`B-PER`), or anything
     else, which follows and is followed by all.
 

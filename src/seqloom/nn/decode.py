@@ -46,34 +46,34 @@ class BlocksProgram(Program):
 
     def __init__(self, blocks: Sequence[Block], rows: int, like: Tensor):
         super().__init__(rows, like)
-        self.first = blocks[0].attention.project
+        self.first = blocks[0].attention.qkv_proj
         self.x = like.new_empty(rows, 1, blocks[0].dim)
         shapes = [
             part.shape for block in blocks for part in (block.attention, block.cross) if part is not None
         ]
         self.h = self.buffer(blocks[0].dim)
-        self.qkv = self.buffer(max(sum(shape.widths) for shape in shapes))
-        self.context = self.buffer(max(shape.queries * shape.value for shape in shapes))
-        self.inner = self.buffer(max(block.feedforward.first.out_features for block in blocks))
-        self.gated = self.buffer(max(block.feedforward.last.in_features for block in blocks))
+        self.qkv = self.buffer(max(sum(shape.proj_widths) for shape in shapes))
+        self.context = self.buffer(max(shape.heads * shape.value_dim for shape in shapes))
+        self.inner = self.buffer(max(block.feedforward.in_proj.out_features for block in blocks))
+        self.gated = self.buffer(max(block.feedforward.out_proj.in_features for block in blocks))
         self.offsets = [self.emit_block(block) for block in blocks]
         self.finish()
 
     def emit_block(self, block: Block) -> PatchOffsets:
         cross = -1
         offsets = self.emit_self_attention(block.attention, self.input_of(block, block.attention_norm))
-        self.emit_residual(block, block.attention.last, self.context, block.attention_norm)
+        self.emit_residual(block, block.attention.out_proj, self.context, block.attention_norm)
         if block.cross is not None:
             cross = self.emit_cross_attention(block.cross, self.input_of(block, block.cross_norm))
-            self.emit_residual(block, block.cross.last, self.context, block.cross_norm)
+            self.emit_residual(block, block.cross.out_proj, self.context, block.cross_norm)
         forward = block.feedforward
-        self.emit_part(forward.first, self.input_of(block, block.feedforward_norm), self.inner)
+        self.emit_part(forward.in_proj, self.input_of(block, block.feedforward_norm), self.inner)
         if type(forward) is SwiGLU:
-            self.emit_gate(forward.last.in_features, self.inner, self.gated)
-            self.emit_residual(block, forward.last, self.gated, block.feedforward_norm)
+            self.emit_gate(forward.out_proj.in_features, self.inner, self.gated)
+            self.emit_residual(block, forward.out_proj, self.gated, block.feedforward_norm)
         else:
-            self.emit_activation(forward.first.out_features, forward.activation, self.inner)
-            self.emit_residual(block, forward.last, self.inner, block.feedforward_norm)
+            self.emit_activation(forward.in_proj.out_features, forward.activation, self.inner)
+            self.emit_residual(block, forward.out_proj, self.inner, block.feedforward_norm)
         return PatchOffsets(*offsets, cross)
 
     def input_of(self, block: Block, norm: Norm) -> int:
@@ -104,9 +104,9 @@ class BlocksProgram(Program):
 
     def emit_self_attention(self, part: SelfAttention, x: int) -> tuple[int, int, int]:
         """Projects q, k and v, rotates them if positions are rotary, writes the cache, attends."""
-        (heads, groups, key, value), (queries, keys, values) = part.shape, part.shape.widths
+        (heads, groups, key, value), (queries, keys, values) = part.shape, part.shape.proj_widths
         row = 4 * (queries + keys + values)
-        self.emit_part(part.project, x, self.qkv)
+        self.emit_part(part.qkv_proj, x, self.qkv)
         rotary = -1
         if part.position.turns:
             rotary = self.emit_rotary(heads + groups, key, part.position.layout == "halves", self.qkv, row)
@@ -116,7 +116,7 @@ class BlocksProgram(Program):
 
     def emit_cross_attention(self, part: CrossAttention, x: int) -> int:
         heads, _, key, _ = part.shape
-        self.emit_part(part.query, x, self.qkv)
+        self.emit_part(part.q_proj, x, self.qkv)
         return self.emit_attention(part.shape, part.score.scale, self.qkv, 4 * heads * key, self.context)
 
 
@@ -137,14 +137,14 @@ def supports_block(block: Block, rows: int) -> bool:
     ):
         return False
     attentions, norms = [attention], [block.attention_norm, block.feedforward_norm]
-    linears = [attention.project, attention.last, forward.first, forward.last]
+    linears = [attention.qkv_proj, attention.out_proj, forward.in_proj, forward.out_proj]
     if cross is not None:
         attentions, norms = [*attentions, cross], [*norms, block.cross_norm]
-        linears = [*linears, cross.query, cross.last]
+        linears = [*linears, cross.q_proj, cross.out_proj]
     return (
         (not attention.position.turns or type(attention.position) is Rotary)
         and all(type(part.score) in (Dot, ScaledDot) and type(part.weights) is Softmax for part in attentions)
-        and all(part.shape.key % 8 == 0 and part.shape.value % 8 == 0 for part in attentions)
+        and all(part.shape.key_dim % 8 == 0 and part.shape.value_dim % 8 == 0 for part in attentions)
         and all(type(part) in (LayerNorm, RMSNorm) for part in norms)
         and all(supports_linear(part, rows) for part in linears)
         and not (block.training and block.dropout.rate)
@@ -154,7 +154,7 @@ def supports_block(block: Block, rows: int) -> bool:
 def cos_sin(part: SelfAttention, places: Positions) -> Tensor:
     """Cosines and sines of each row's position, one row if all agree: (B or 1, K)."""
     here = torch.arange(places.start, places.stop) if isinstance(places, slice) else places.reshape(-1)
-    angle = part.position.angles(here, part.shape.key)
+    angle = part.position.angles(here, part.shape.key_dim)
     return torch.cat([angle.cos(), angle.sin()], -1).float()
 
 
@@ -169,7 +169,7 @@ def decode_step(
     if seen is None or not readable_in_place(first.room_keys):
         return None
     program = first.plan
-    if program is None or program.rows != rows or program.first is not blocks[0].attention.project:
+    if program is None or program.rows != rows or program.first is not blocks[0].attention.qkv_proj:
         if not all(supports_block(block, rows) for block in blocks):
             return None
         program = BlocksProgram(blocks, rows, x)

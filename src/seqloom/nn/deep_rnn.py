@@ -44,7 +44,7 @@ class FastForward(Layer):
             [not self.causal and (number + column) % 2 == 1 for number in range(layers)]
             for column in range(columns)
         ]
-        self.columns = nn.ModuleList(
+        self.stacks = nn.ModuleList(
             nn.ModuleList(UnrolledCell(cell(dim, dim), back) for back in column) for column in turns
         )
         self.inputs = nn.ModuleList(
@@ -54,12 +54,12 @@ class FastForward(Layer):
         self.dropout = Dropout(dropout)
 
     def start(self, batch: int, memory: Memory | None = None) -> State:
-        return tuple(tuple(way.cell.start(batch) for way in column) for column in self.columns)
+        return tuple(tuple(way.cell.start(batch) for way in column) for column in self.stacks)
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         outputs, after = [], []
         for column, inputs, before in zip(
-            self.columns, self.inputs, state or self.start(x.shape[0]), strict=True
+            self.stacks, self.inputs, state or self.start(x.shape[0]), strict=True
         ):
             y, now = x, []
             for way, linear, one in zip(column, inputs, before, strict=True):
@@ -81,16 +81,16 @@ class ScalarMix(nn.Module):
     def __init__(self, layers: int):
         super().__init__()
         require(layers > 0, f"a mixture needs at least one layer, not {layers}")
-        self.shares, self.gain = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
+        self.scalars, self.gamma = nn.Parameter(torch.zeros(layers)), nn.Parameter(torch.ones(()))
 
     def forward(self, levels: Sequence[Tensor]) -> Tensor:
         require(
-            len(levels) == len(self.shares),
-            f"this mixture is of {len(self.shares)} layers, not {len(levels)}",
+            len(levels) == len(self.scalars),
+            f"this mixture is of {len(self.scalars)} layers, not {len(levels)}",
         )
         widths = [level.shape[-1] for level in levels]
         require(len(set(widths)) == 1, f"layers of widths {widths} cannot be mixed: make them equal")
-        shares = self.gain * self.shares.softmax(0)
+        shares = self.gamma * self.scalars.softmax(0)
         return sum(share * level for share, level in zip(shares.unbind(), levels, strict=True))
 
 
@@ -115,7 +115,7 @@ class SeparateBiRNN(Layer):
         super().__init__()
         require(layers > 0, f"two ways need at least one layer, not {layers}")
         self.dim, self.depth = 2 * size, layers + 1
-        self.ahead, self.back = (
+        self.forward_layers, self.backward_layers = (
             nn.ModuleList(
                 RNN(size, size, cell, direction=way, residual=residual and number > 0)
                 for number in range(layers)
@@ -125,7 +125,9 @@ class SeparateBiRNN(Layer):
         self.mix, self.dropout = mix(layers + 1), Dropout(dropout)
 
     def start(self, batch: int, memory: Memory | None = None) -> State:
-        return tuple(tuple(layer.start(batch) for layer in way) for way in (self.ahead, self.back))
+        return tuple(
+            tuple(layer.start(batch) for layer in way) for way in (self.forward_layers, self.backward_layers)
+        )
 
     def walk(
         self, way: nn.ModuleList, x: Tensor, state: State, mask: Tensor | None = None
@@ -142,7 +144,7 @@ class SeparateBiRNN(Layer):
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """[h→; h←] of each layer and their mixture with [x; x], (B, T, 2 D) each, and the state."""
-        both = zip((self.ahead, self.back), state or self.start(x.shape[0]), strict=True)
+        both = zip((self.forward_layers, self.backward_layers), state or self.start(x.shape[0]), strict=True)
         (ahead, first), (back, second) = (self.walk(way, x, before, mask) for way, before in both)
         pairs = [cat(pair, -1) for pair in zip(ahead, back, strict=True)]
         return [*pairs[1:], self.mix(pairs)], (first, second)

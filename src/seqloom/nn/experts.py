@@ -15,13 +15,13 @@ from seqloom.nn.layer import Factory, require
 
 
 class Experts(FFN):
-    """y = Σᵢ gᵢ Eᵢ(x) over the `top` largest sᵢ,   g = softmax over those,   s = W_g x   [I7, L5]
+    """y = Σᵢ gᵢ Eᵢ(x) over the `top_k` largest sᵢ,   g = softmax over those,   s = W_g x   [I7, L5]
 
-    With top = 1 that softmax would be 1 whatever s is, and W_g would not learn: there gᵢ = softmax(s)ᵢ over all experts (Fedus et al.).
+    With top_k = 1 that softmax would be 1 whatever s is, and W_g would not learn: there gᵢ = softmax(s)ᵢ over all experts (Fedus et al.).
     balance: the loss  balance · n Σᵢ fᵢ Pᵢ  while training, fᵢ the share of choices that fall on expert i, Pᵢ the mean of softmax(s)ᵢ over
     the tokens; it is 1 · balance where all experts are used alike. It is taken over the tokens of one call, so over a micro-batch.
     noisy: s + ε ⊙ softplus(W_n x), ε ~ N(0, 1), while training (Shazeer et al.).
-    capacity: while training an expert takes at most ⌈capacity · top · tokens / n⌉ choices, first choices before second ones, earlier
+    capacity: while training an expert takes at most ⌈capacity · top_k · tokens / n⌉ choices, first choices before second ones, earlier
     tokens before later ones; a choice beyond that gives 0, which leaves the token to the residual path. A token's output then depends on
     the other tokens of the batch, later ones too; in use nothing is dropped. Padding has no choices and gives 0.
     """
@@ -30,7 +30,7 @@ class Experts(FFN):
         self,
         size: int,
         experts: int = 8,
-        top: int = 2,
+        top_k: int = 2,
         expert: Factory[FFN] = FeedForward,
         balance: float = 0.01,
         noisy: bool = False,
@@ -38,14 +38,14 @@ class Experts(FFN):
     ):
         super().__init__()
         require(
-            0 < top <= experts,
-            f"a token cannot choose {top} of {experts} experts: give a top of at least 1 and at most experts",
+            0 < top_k <= experts,
+            f"a token cannot choose {top_k} of {experts} experts: top_k must be at least 1 and at most experts",
         )
         require(
             capacity is None or capacity > 0,
             f"an expert needs a capacity above 0, not {capacity}; leave it out to drop nothing",
         )
-        self.top, self.balance, self.capacity = top, balance, capacity
+        self.top_k, self.balance, self.capacity = top_k, balance, capacity
         self.experts = nn.ModuleList(expert(size) for _ in range(experts))
         self.router = nn.Linear(size, experts, bias=False)
         self.noise = nn.Linear(size, experts, bias=False) if noisy else None
@@ -64,26 +64,26 @@ class Experts(FFN):
         )
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The gates and the numbers of the chosen experts, (N, top) each; the gate of a choice beyond the capacity is 0."""
+        """The gates and the numbers of the chosen experts, (N, top_k) each; the gate of a choice beyond the capacity is 0."""
         scores = self.router(tokens)  # (N, n)
         if self.noise is not None and self.training:
             scores = scores + torch.randn_like(scores) * F.softplus(self.noise(tokens))
-        best, chosen = scores.topk(self.top, -1)
+        best, chosen = scores.topk(self.top_k, -1)
         if self.training and self.balance and collect.collecting_losses():
             collect.add_aux_loss(self.balance * load_balance_loss(scores, chosen))
-        gates = best.softmax(-1) if self.top > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
+        gates = best.softmax(-1) if self.top_k > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
         if self.training and self.capacity is not None:
             gates = gates * self.fits(chosen)
         return gates, chosen
 
     def fits(self, chosen: Tensor) -> Tensor:
-        """Which choices (N, top) stand within the capacity of their expert."""
+        """Which choices (N, top_k) stand within the capacity of their expert."""
         count, queue = len(self.experts), chosen.T.flatten()  # all first choices, then all second ones
         room = math.ceil(self.capacity * len(queue) / count)
         place = (
             F.one_hot(queue, count).cumsum(0).gather(1, queue[:, None])[:, 0]
         )  # from 1, in each expert's queue
-        return (place <= room).view(self.top, -1).T
+        return (place <= room).view(self.top_k, -1).T
 
     def each(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         """Expert by expert: those that chose it."""
@@ -112,7 +112,7 @@ class Experts(FFN):
         order = chosen.argsort(stable=True)
         if self.training and self.capacity is not None:
             order = order[gates.index_select(0, order) > 0]
-        rows = order // self.top  # the token of each choice
+        rows = order // self.top_k  # the token of each choice
         counts = torch.bincount(chosen[order], minlength=len(self.experts)).tolist()
         pieces = tokens.index_select(0, rows).split(counts)
         every = self.training or not len(rows)

@@ -26,7 +26,7 @@ ACTIVATIONS = {
 class FFN(nn.Module):
     """Maps each position's features alone: (B, T, D) → (B, T, D). `mask` (B, T) is for those that count tokens."""
 
-    last: nn.Linear  # the product that feeds the residual path
+    out_proj: nn.Linear  # the product that feeds the residual path
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         raise NotImplementedError
@@ -51,12 +51,12 @@ class FeedForward(FFN):
             f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation!r}",
         )
         dim = dim or 4 * size
-        self.first = Linear(size, dim, bias)
-        self.last = Linear(dim, size, bias)
+        self.in_proj = Linear(size, dim, bias)
+        self.out_proj = Linear(dim, size, bias)
         self.activation = activation
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.last(ACTIVATIONS[self.activation](self.first(x)))
+        return self.out_proj(ACTIVATIONS[self.activation](self.in_proj(x)))
 
 
 class SwiGLU(FFN):
@@ -65,9 +65,9 @@ class SwiGLU(FFN):
     def __init__(self, size: int, dim: int | None = None, bias: bool = False):
         super().__init__()
         dim = dim or -(-8 * size // 3)  # two thirds of 4 D: as many parameters as the plain form
-        self.first = Linear(size, 2 * dim, bias)
-        self.last = Linear(dim, size, bias)
+        self.in_proj = Linear(size, 2 * dim, bias)
+        self.out_proj = Linear(dim, size, bias)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        gate, value = self.first(x).chunk(2, dim=-1)  # each (B, T, dim)
-        return self.last(F.silu(gate) * value)
+        gate, value = self.in_proj(x).chunk(2, dim=-1)  # each (B, T, dim)
+        return self.out_proj(F.silu(gate) * value)

@@ -25,8 +25,10 @@ class LoRA(nn.Module):
         self.base, self.scale = base, alpha / rank
         self.learns = [parameter.requires_grad for parameter in base.parameters()]
         base.requires_grad_(False)
-        self.first = nn.Parameter(torch.randn(rank, base.in_features).to(base.weight) / base.in_features**0.5)
-        self.last = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
+        self.lora_a = nn.Parameter(
+            torch.randn(rank, base.in_features).to(base.weight) / base.in_features**0.5
+        )
+        self.lora_b = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
 
     @property
     def in_features(self) -> int:
@@ -38,14 +40,14 @@ class LoRA(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        return torch.addmm(self.base.weight, self.last, self.first, alpha=self.scale)
+        return torch.addmm(self.base.weight, self.lora_b, self.lora_a, alpha=self.scale)
 
     @property
     def bias(self) -> Tensor | None:
         return self.base.bias
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.base(x) + F.linear(F.linear(x, self.first), self.last) * self.scale
+        return self.base(x) + F.linear(F.linear(x, self.lora_a), self.lora_b) * self.scale
 
     @torch.no_grad()
     def folded(self) -> nn.Linear:
@@ -57,7 +59,7 @@ class LoRA(nn.Module):
 
 
 def add_lora(model: nn.Module, rank: int, alpha: float, names: Sequence[str]) -> list[str]:
-    """Puts an adapter around every linear layer whose dotted name one of the patterns fits, such as `stack.blocks.*.attention.project`; `*` stands
+    """Puts an adapter around every linear layer whose dotted name one of the patterns fits, such as `stack.blocks.*.attention.qkv_proj`; `*` stands
     for anything. Gives the names. What else learns is not changed: `model.requires_grad_(False)` before leaves the adapters alone."""
     known = [name for name, _, _ in iter_linears(model, nn.Linear)]
     for pattern in names:

@@ -105,7 +105,7 @@ class Sinusoidal(Position):
             else torch.stack([sine, cosine], -1).flatten(-2)
         )  # (…, T, D)
 
-    def code(self, places: Positions, like: Tensor | None = None) -> Tensor:
+    def encoding(self, places: Positions, like: Tensor | None = None) -> Tensor:
         """The vectors of the places, in the type of `like`: (…, T, D)."""
         like = torch.empty(0) if like is None else like
         length = next_power_of_two(last_position(places))
@@ -115,7 +115,7 @@ class Sinusoidal(Position):
         return table[places]
 
     def embed(self, x: Tensor, places: Positions) -> Tensor:
-        return x + self.code(places, x)
+        return x + self.encoding(places, x)
 
 
 class Learned(Position):
@@ -127,7 +127,7 @@ class Learned(Position):
         self.table = nn.Parameter(torch.randn(length, dim) * 0.02)
         self.context = length
 
-    def code(self, places: Positions, like: Tensor | None = None) -> Tensor:
+    def encoding(self, places: Positions, like: Tensor | None = None) -> Tensor:
         if (longest := last_position(places)) > self.context:
             raise ValueError(
                 f"a sequence of {longest} positions is longer than the {self.context} learned ones: "
@@ -138,30 +138,32 @@ class Learned(Position):
         )
 
     def embed(self, x: Tensor, places: Positions) -> Tensor:
-        return x + self.code(places)
+        return x + self.encoding(places)
 
 
 class Concatenated(Position):
     """[x; p]   [H5, D-13]: the code of another scheme beside the features instead of on top of them; the model is `width` wider."""
 
-    def __init__(self, dim: int, heads: int = 1, width: int = 32, code: Factory[Position] = Sinusoidal):
+    def __init__(self, dim: int, heads: int = 1, width: int = 32, encoding: Factory[Position] = Sinusoidal):
         super().__init__(dim + width, heads)
-        self.inner = code(width, heads)
+        self.inner = encoding(width, heads)
         require(
-            hasattr(self.inner, "code"),
+            hasattr(self.inner, "encoding"),
             f"{type(self.inner).__name__} has no vector to concatenate: use Sinusoidal or Learned",
         )
         self.context = self.inner.context
 
     def embed(self, x: Tensor, places: Positions) -> Tensor:
-        return torch.cat([x, self.inner.code(places, x).expand(*x.shape[:2], -1)], -1)  # (B, T, D + width)
+        return torch.cat(
+            [x, self.inner.encoding(places, x).expand(*x.shape[:2], -1)], -1
+        )  # (B, T, D + width)
 
 
 class Rotary(Position):
     """q' = R(t) q, k' = R(j) k,   R(t) turns the pair (x[2i], x[2i+1]) by t θᵢ,   θᵢ = base^(-2i/K)   [H7, D-16]
 
     So q'·k' depends on t - j alone. `theta` gives all pairs one angle; in the layout "halves" the pairs are (x[i], x[i + K/2]).
-    `stretch` changes the angles for texts beyond the trained length.
+    `scaling` changes the angles for texts beyond the trained length.
     """
 
     turns = True
@@ -173,12 +175,12 @@ class Rotary(Position):
         base: float = 10000.0,
         layout: Layout = "interleaved",
         theta: float | None = None,
-        stretch: Factory[RotaryScaling] | None = None,
+        scaling: Factory[RotaryScaling] | None = None,
     ):
         super().__init__(dim, heads)
         require(base > 0, f"the base of rotary positions must be above 0, not {base}")
         self.base, self.layout, self.theta, self.kept = base, layout, theta, Memo()
-        self.stretch = None if stretch is None else stretch()
+        self.scaling = None if scaling is None else scaling()
 
     def check(self, key: int) -> None:
         require(
@@ -190,7 +192,7 @@ class Rotary(Position):
         """t θᵢ: (…, T, K/2)."""
         theta = self.base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=places.device) / size)
         theta = theta if self.theta is None else torch.full_like(theta, self.theta)
-        return places[..., None] * (theta if self.stretch is None else self.stretch(theta))
+        return places[..., None] * (theta if self.scaling is None else self.scaling(theta))
 
     def rotate(self, x: Tensor, places: Positions) -> Tensor:
         size, length, halves = x.shape[-1], next_power_of_two(last_position(places)), self.layout == "halves"

@@ -80,7 +80,7 @@ class AttentiveState(NamedTuple):
 
     memory: State
     cells: tuple
-    thought: Tensor | None = None
+    summary: Tensor | None = None
 
 
 """States h (B, T, D), contexts c (B, T, M), weights (B, 1, T, S) in the plain form, and the cells' states after."""
@@ -95,8 +95,8 @@ class AttentiveRNN(Layer):
            current (Luong et al.)       hₜ asks, hₜ = f(hₜ₋₁, W xₜ)
            word                         xₜ, the embedding of the word itself, asks, hₜ = f(hₜ₋₁, W [xₜ; cₜ])   [F6]
 
-    `read` takes h₀ from the last or first of the memory instead of the mean; with `thought` that vector reaches every output,
-    yₜ = tanh(W' [hₜ; cₜ; xₜ; thought])   [F7]. Only the first query needs a loop over time;
+    `init_from` takes h₀ from the last or first of the memory instead of the mean; with `summary` that vector reaches every output,
+    yₜ = tanh(W' [hₜ; cₜ; xₜ; summary])   [F7]. Only the first query needs a loop over time;
     where it can, that is a compiled one (fused/attentive_recurrence.py).
     """
 
@@ -110,8 +110,8 @@ class AttentiveRNN(Layer):
         attention: Factory[GlobalAttention] = GlobalAttention,
         dropout: float = 0.0,
         query: Literal["previous", "current", "word"] = "previous",
-        read: InitFrom = "mean",
-        thought: bool = False,
+        init_from: InitFrom = "mean",
+        summary: bool = False,
     ):
         super().__init__()
         dim = dim or size
@@ -123,18 +123,21 @@ class AttentiveRNN(Layer):
             query in ("previous", "current", "word"),
             f"query must be previous, current or word, not {query!r}",
         )
-        require(read in ("last", "first", "mean"), f"read must be last, first or mean, not {read!r}")
-        self.dim, self.query, self.read, self.thought = dim, query, read, thought
+        require(
+            init_from in ("last", "first", "mean"),
+            f"init_from must be last, first or mean, not {init_from!r}",
+        )
+        self.dim, self.query, self.init_from, self.summary = dim, query, init_from, summary
         first = size + memory if query == "word" else size
         self.layers = nn.ModuleList(
             UnrolledCell(cell(dim if number else first, dim)) for number in range(layers)
         )
         self.attention = attention(size if query == "word" else dim, memory)
-        self.context_share = (
+        self.context_proj = (
             nn.Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
         )
-        self.first = Linear(memory, dim)
-        self.last = Linear(dim + memory + size + (memory if thought else 0), dim)
+        self.init_proj = Linear(memory, dim)
+        self.out_proj = Linear(dim + memory + size + (memory if summary else 0), dim)
         self.dropout = Dropout(dropout)
 
     @property
@@ -146,12 +149,12 @@ class AttentiveRNN(Layer):
             memory is not None,
             "an attentive decoder needs a memory to look at: start it with the encoder's outputs",
         )
-        vector = summarize(memory, self.read)
-        h = self.first(vector).tanh()
+        vector = summarize(memory, self.init_from)
+        h = self.init_proj(vector).tanh()
         return AttentiveState(
             self.attention.start(memory),
             tuple(with_hidden(cell, h) for cell in self.cells),
-            vector if self.thought else None,
+            vector if self.summary else None,
         )
 
     def forward(
@@ -171,18 +174,18 @@ class AttentiveRNN(Layer):
         ](x, state, mask)
         parts = (
             [h, c, x]
-            if state.thought is None
-            else [h, c, x, state.thought[:, None].expand(-1, x.shape[1], -1)]
+            if state.summary is None
+            else [h, c, x, state.summary[:, None].expand(-1, x.shape[1], -1)]
         )
-        y = self.last(self.dropout(torch.cat(parts, -1))).tanh()  # from (B, T, D + M + size)
-        return y, weights, AttentiveState(state.memory, cells, state.thought)
+        y = self.out_proj(self.dropout(torch.cat(parts, -1))).tanh()  # from (B, T, D + M + size)
+        return y, weights, AttentiveState(state.memory, cells, state.summary)
 
     def previous(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
         states, (first, *others) = state.cells, self.cells
         if not others and supports_fused(self.attention) and (mask is None or masks.right_padded(mask)):
             visible = None if state.memory.visible is None else state.memory.visible[:, 0, 0]
             memory = AttentionMemory(state.memory.keys[:, 0], state.memory.values[:, 0], visible)
-            projections = partial(attention_projections, self.attention, self.context_share.weight)
+            projections = partial(attention_projections, self.attention, self.context_proj.weight)
             fused = attentive_recurrence(first, x, memory, projections, states[0], mask)
             if fused is not None:
                 h, c, after = fused
@@ -190,7 +193,7 @@ class AttentiveRNN(Layer):
         outputs, contexts, weights = [], [], []
         for t, share in enumerate(first.inputs(x).unbind(1)):
             c, weight = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
-            after = [first.step(share + self.context_share(c[:, 0]), states[0])]
+            after = [first.step(share + self.context_proj(c[:, 0]), states[0])]
             for cell, before in zip(others, states[1:], strict=True):
                 after.append(cell.step(cell.inputs(self.dropout(after[-1][0])), before))
             states = tuple(after) if mask is None else where_real(mask[:, t], tuple(after), states)
@@ -244,7 +247,7 @@ def with_hidden(cell: Cell, h: Tensor) -> State:
 class RNNDecoder(Layer):
     """h₀ = m_n, the encoder's last state;   hₜ = f(hₜ₋₁, xₜ)   [F1, F3]
 
-    `read: first` takes the thought of an encoder that reads right to left [F2, D-7]. Every layer starts from it; a decoder of another
+    `init_from: first` takes the thought of an encoder that reads right to left [F2, D-7]. Every layer starts from it; a decoder of another
     size than the memory's starts from tanh(W m + b).
     """
 
@@ -255,7 +258,7 @@ class RNNDecoder(Layer):
         dim: int | None = None,
         cell: Factory[Cell] = LSTM,
         layers: int = 1,
-        read: InitFrom = "last",
+        init_from: InitFrom = "last",
         dropout: float = 0.0,
     ):
         super().__init__()
@@ -264,12 +267,15 @@ class RNNDecoder(Layer):
             layers > 0 and dim > 0,
             f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
         )
-        require(read in ("last", "first", "mean"), f"read must be last, first or mean, not {read!r}")
-        self.dim, self.read = dim, read
+        require(
+            init_from in ("last", "first", "mean"),
+            f"init_from must be last, first or mean, not {init_from!r}",
+        )
+        self.dim, self.init_from = dim, init_from
         self.layers = nn.ModuleList(
             UnrolledCell(cell(dim if number else size, dim)) for number in range(layers)
         )
-        self.first = nn.Linear(memory, dim) if memory != dim else None
+        self.init_proj = nn.Linear(memory, dim) if memory != dim else None
         self.dropout = Dropout(dropout)
 
     def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
@@ -277,8 +283,8 @@ class RNNDecoder(Layer):
             memory is not None,
             "this decoder starts from the encoder's thought: start it with the encoder's outputs",
         )
-        h = summarize(memory, self.read)
-        h = h if self.first is None else self.first(h).tanh()
+        h = summarize(memory, self.init_from)
+        h = h if self.init_proj is None else self.init_proj(h).tanh()
         return tuple(with_hidden(layer.cell, h) for layer in self.layers)
 
     def forward(

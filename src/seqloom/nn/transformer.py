@@ -62,7 +62,7 @@ class Block(Layer):
 
 class Transformer(Layer):
     """Positions, then `layers` blocks; a last norm closes the pre-norm arrangement. With a memory it is a decoder, without causality an
-    encoder. `attention` and `cross` carry options of their own, such as windows, groups and key sizes. `entry` is a norm of what enters the
+    encoder. `attention` and `cross` carry options of their own, such as windows, groups and key sizes. `input_norm` is a norm of what enters the
     first block, positions included (BERT).
 
     Weights start as N(0, 0.02²), those that feed the residual path as N(0, 0.02²/2L).
@@ -84,7 +84,7 @@ class Transformer(Layer):
         memory: int | None = None,
         attention: Factory[SelfAttention] = SelfAttention,
         cross: Factory[CrossAttention] = CrossAttention,
-        entry: Factory[Norm] | None = None,
+        input_norm: Factory[Norm] | None = None,
     ):
         super().__init__()
         require(layers > 0, f"a Transformer needs at least one layer, not {layers}")
@@ -110,12 +110,12 @@ class Transformer(Layer):
             )
             for _ in range(layers)
         )
-        self.entry = None if entry is None else entry(self.dim)
+        self.input_norm = None if input_norm is None else input_norm(self.dim)
         self.norm = norm(self.dim) if order == "pre" else None
         self.dropout = Dropout(dropout)
         for name, weight in self.named_parameters():
             if weight.dim() == 2 and "position" not in name:
-                std = 0.02 / math.sqrt(2 * layers) if name.endswith("last.weight") else 0.02
+                std = 0.02 / math.sqrt(2 * layers) if name.endswith("out_proj.weight") else 0.02
                 nn.init.normal_(weight, std=std)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
@@ -155,7 +155,7 @@ class Transformer(Layer):
             x, state[0][0], mask, visible
         )  # the same for all: they share positions and options
         x = self.position.embed(x, sight.places)
-        x = self.dropout(x if self.entry is None else self.entry(x))
+        x = self.dropout(x if self.input_norm is None else self.input_norm(x))
         if (
             x.shape[1] == 1
             and mask is None

@@ -60,7 +60,7 @@ class InitReport(NamedTuple):
                 p.numel()
                 for part in model.modules()
                 if isinstance(part, lora.LoRA)
-                for p in (part.first, part.last)
+                for p in (part.lora_a, part.lora_b)
             )
             yield f"adapted: {len(self.adapted)} layers, {learns:,} parameters beside them"
 
