@@ -270,7 +270,7 @@ class Run:
             model,
             list(known),
         )
-        self.ends = recipe.parts["corpus"].func.ends
+        self.ends = recipe.parts["corpus"].func.adds_eos
         self.specials = special_tokens(learnt)
 
     def encode(self, texts: list[str], begin: bool = False) -> tuple[Tensor, Tensor]:

@@ -65,7 +65,7 @@ def scripted(
     tokenizer, word=lambda token: token, order=lambda count: list(range(count)), folder=Path("runs/x")
 ) -> Run:
     parts = {
-        "corpus": SimpleNamespace(func=SimpleNamespace(ends=True)),
+        "corpus": SimpleNamespace(func=SimpleNamespace(adds_eos=True)),
         "model": SimpleNamespace(keywords={}),
     }
     recipe = SimpleNamespace(parts=parts)

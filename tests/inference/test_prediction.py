@@ -260,15 +260,15 @@ def test_the_labels_of_a_run_are_guarded(trained, tmp_path):
 
 
 WRONG = {
-    "label": ("classifier", "x.tsv", "the dog\tking\na cat\tqueen\n", "x.tsv:2: the label 'queen' is not one that was learnt (king, none)"),
+    "label": ("classifier", "x.tsv", "the dog\tking\na cat\tqueen\n", "x.tsv:2: the label 'queen' is not in the training data (king, none)"),
     "cells": ("classifier", "x.tsv", "the dog\tking\na cat\n", "x.tsv:2: 1 cells, but the first row has 2"),
     "empty": ("classifier", "x.tsv", "the dog\tking\n \tnone\n", "x.tsv:2: an empty text"),
     "unknown": ("classifier", "x.tsv", "λόγος\tking\n", "not one token of these records is known to the run"),
     "tags": ("tagger", "x.conllu", "1\tthe\t_\tZZZ\t_\t_\t_\t_\t_\t_\n\n", "x.conllu:1: the label 'ZZZ' is not one"),
-    "row": ("tagger", "x.conllu", "1\tthe\t_\n\n", "x.conllu:1: the sentence from here is not CoNLL-U"),
-    "number": ("similarity", "x.tsv", "a dog\ta cat\tmuch\n", "x.tsv:1: 'much' is no number"),
+    "row": ("tagger", "x.conllu", "1\tthe\t_\n\n", "x.conllu:1: the sentence that starts here is not CoNLL-U"),
+    "number": ("similarity", "x.tsv", "a dog\ta cat\tmuch\n", "x.tsv:1: 'much' is not a number"),
     "span": ("qa", "x.json", '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": 1, "question": "q", '
-             '"answers": [{"answer_start": 1, "text": "b"}]}]}]}]}', "question 1: the answer 'b' does not stand at character 1"),
+             '"answers": [{"answer_start": 1, "text": "b"}]}]}]}]}', "question 1: the answer 'b' is not at character 1"),
 }  # fmt: skip
 
 
@@ -294,7 +294,7 @@ def test_a_wrong_file_is_one_line(case, trained, tmp_path, capsys):
         ("nli", "x.txt", "one text\n", "the run reads text and text, and such a file has text"),
         ("nli", "x.tsv", "one text\n", "x.tsv:1: 1 cells, but 2 are read"),
         ("tagger", "x.jsonl", '{"words": []}\n', "x.jsonl:1: a sentence without words"),
-        ("tagger", "x.jsonl", '{"words": 5}\n', "x.jsonl:1: a int where words should be"),
+        ("tagger", "x.jsonl", '{"words": 5}\n', "x.jsonl:1: a int instead of words"),
         ("qa", "x.jsonl", '{"question": "q", "context": " "}\n', "x.jsonl:1: the passage is empty"),
         (
             "classifier",
@@ -356,7 +356,7 @@ def test_a_record_of_unknown_words_is_answered_like_any_other(trained, tmp_path,
 
 
 def test_a_text_is_no_pair(trained):
-    with pytest.raises(ValueError, match="record 2: one text where 2 fields should be"):
+    with pytest.raises(ValueError, match="record 2: one text instead of 2 fields"):
         seqloom.predict(trained["nli"], [("a", "b"), "ab"])
 
 
@@ -412,7 +412,7 @@ def test_a_cut_run_ends_with_the_same_bits(name, corpora, tmp_path, monkeypatch)
 
 def test_held_out_tags_that_training_lacks_are_said_before_training(corpora, tmp_path):
     odd = put(tmp_path / "odd.conllu", "1\tdog\t_\tODD\t_\t_\t_\t_\t_\t_\n\n")
-    with pytest.raises(ValueError, match="the label 'ODD' is not one that was learnt"):
+    with pytest.raises(ValueError, match="the label 'ODD' is not in the training data"):
         seqloom.fit(
             "tagger",
             *OPTIONS["tagger"],

@@ -323,7 +323,7 @@ def test_a_tokenizer_without_an_end(copy, tmp_path, capfd):
     folder = copy("gpt2")
     (folder / "tokenizer_config.json").unlink()
     change(folder / "config.json", bos_token_id=None, eos_token_id=None)
-    assert "nothing says which token begins or ends a text" in refused(folder, tmp_path, capfd)
+    assert "no token that begins or ends a text" in refused(folder, tmp_path, capfd)
     (folder / "tokenizer.json").unlink()
     assert "no tokenizer.json" in refused(folder, tmp_path, capfd)
 
@@ -437,7 +437,7 @@ def with_parts(folder: Path, **parts) -> None:
         ),
         (
             {"post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2000]}},
-            "the id 2000 and there are 21",
+            "the id 2000 but there are only 21",
         ),
     ],
 )
@@ -460,7 +460,7 @@ def test_a_template_with_an_id_that_is_not_there(copy, tmp_path, capfd):
             "special_tokens": table,
         },
     )
-    assert "the id 5000 and there are 21" in refused(folder, tmp_path, capfd)
+    assert "the id 5000 but there are only 21" in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("token", ["[CLS]", "[SEP]"])

@@ -34,13 +34,16 @@ def test_text_and_lines_equal_open(tmp_path, content, packed, mark, block):
     data = b"\xef\xbb\xbf" * mark + content.encode()
     path = put(tmp_path / ("t.txt.gz" if packed else "t.txt"), gzip.compress(data) if packed else data)
     expected = io.TextIOWrapper(io.BytesIO(data), encoding="utf-8-sig").read()
-    before, lines.BLOCK = lines.BLOCK, block  # blocks of a few bytes: every way a block can be cut
+    before, lines.BLOCK_BYTES = (
+        lines.BLOCK_BYTES,
+        block,
+    )  # blocks of a few bytes: every way a block can be cut
     try:
         assert "".join(text for (text,) in Text([path])) == expected
         whole = expected.split("\n")
         assert [text for (text,) in Lines([path])] == (whole if whole[-1] else whole[:-1])
     finally:
-        lines.BLOCK = before
+        lines.BLOCK_BYTES = before
 
 
 def test_a_lone_carriage_return_is_a_character(tmp_path):
@@ -51,7 +54,7 @@ def test_files_follow_each_other(tmp_path):
     paths = [put(tmp_path / "a", "1\n2"), put(tmp_path / "b", "3\n")]
     assert list(Text(paths)) == [("1\n",), ("2",), ("3\n",)]
     assert list(Lines(map(str, paths))) == [("1",), ("2",), ("3",)]
-    assert (Text.ends, Lines.ends) == (False, True)
+    assert (Text.adds_eos, Lines.adds_eos) == (False, True)
 
 
 @pytest.mark.parametrize("letter", ["x", "é", "漢 "])
@@ -65,8 +68,8 @@ def test_a_long_line_comes_in_pieces_of_bounded_size(tmp_path, letter):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert size == len(content)
-    assert longest <= 2 * lines.BLOCK
-    assert peak < 16 * lines.BLOCK
+    assert longest <= 2 * lines.BLOCK_BYTES
+    assert peak < 16 * lines.BLOCK_BYTES
     assert list(Lines([path])) == [(content,)]
 
 
@@ -148,7 +151,7 @@ def test_standard_input(monkeypatch, pack):
 def test_an_empty_standard_input_is_refused(monkeypatch):
     monkeypatch.setattr(lines, "_spooled", {})
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    with pytest.raises(ValueError, match=r"^-: nothing came in"):
+    with pytest.raises(ValueError, match=r"^-: no input arrived"):
         Lines(["-"])
 
 
@@ -217,7 +220,7 @@ def test_json_lines_equals_the_json_module(tmp_path, texts):
     [
         ("{", "not JSON"),
         ("[1]", "a JSON list"),
-        ('{"a": 1}', "no field 'text'; it has 'a'"),
+        ('{"a": 1}', "no field 'text'; the fields are 'a'"),
         ('{"text": null}', "neither text nor"),
         ('{"text": "\\ud800"}', "half a surrogate"),
         ("[" * 100_000, "not JSON"),
@@ -247,7 +250,7 @@ def test_conllu(tmp_path):
 
 @pytest.mark.parametrize("bad", ["one two three", "x\tb\tc\td\te\tf\tg\th\ti\tj", "1\tword"])
 def test_bad_conllu_is_refused_with_its_place(tmp_path, bad):
-    with pytest.raises(ValueError, match=r"t:10: the sentence from here is not CoNLL-U"):
+    with pytest.raises(ValueError, match=r"t:10: the sentence that starts here is not CoNLL-U"):
         list(CoNLLU([put(tmp_path / "t", CONLLU + "\n" + bad + "\n")]))
 
 
@@ -265,7 +268,7 @@ def test_conllu_equals_the_conllu_package(tmp_path):
 def test_conllu_features_may_be_missing_and_tags_may_not(tmp_path):
     path = put(tmp_path / "t", CONLLU.replace("\tVERB\tVB\t_\t0", "\t_\tVB\tMood=Imp\t0"))
     assert next(iter(CoNLLU([path], column="feats")))[1] == ["_", "_", "Mood=Imp"]
-    with pytest.raises(ValueError, match="t:1: the sentence from here has a word without upos"):
+    with pytest.raises(ValueError, match="t:1: the sentence that starts here has a word without upos"):
         list(CoNLLU([path]))
 
 
@@ -392,19 +395,19 @@ def test_what_is_not_squad_is_said(tmp_path, text):
 
 @pytest.mark.parametrize("block", [1, 7, 1 << 20])
 def test_the_articles_are_those_of_the_outermost_data(tmp_path, monkeypatch, block):
-    monkeypatch.setattr("seqloom.text.lines.BLOCK", block)
+    monkeypatch.setattr("seqloom.text.lines.BLOCK_BYTES", block)
     notes = {"by": {"data": [1, 2]}, "said": 'the "data": [', "size": 12345, "none": None}
     text = json.dumps({**notes, "data": [article("A b.", ("What?", [(2, "b")]))], "more": {"data": []}})
     assert list(SQuAD([put(tmp_path / "q.json", text)])) == [("What?", "A b.", [(2, "b")])]
     assert list(SQuAD([put(tmp_path / "none.json", '{"data": []}')])) == []
     for wrong in (json.dumps(notes), json.dumps({"by": {"data": []}}), '{"data": [5'):
-        with pytest.raises(ValueError, match="not a file of SQuAD's form"):
+        with pytest.raises(ValueError, match="not a SQuAD file"):
             list(SQuAD([put(tmp_path / "wrong.json", wrong)]))
 
 
 def test_a_question_whose_answers_are_not_told_is_none_without_an_answer(tmp_path):
     text = squad({"paragraphs": [{"context": "A b.", "qas": [{"id": 7, "question": "What?"}]}]})
-    with pytest.raises(ValueError, match=r"question 7: no answers; write them, or \[\] where there is none"):
+    with pytest.raises(ValueError, match=r"question 7: no answers; write them, or \[\] if there is none"):
         list(SQuAD([put(tmp_path / "q.json", text)]))
     told = text.replace('"What?"', '"What?", "is_impossible": true')
     assert list(SQuAD([put(tmp_path / "told.json", told)])) == [("What?", "A b.", [])]

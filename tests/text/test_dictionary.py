@@ -39,7 +39,7 @@ def test_words_stay_together_and_nothing_is_lost(tmp_path: Path, capsys) -> None
     assert 0.8 < len(words[0]) / 598 < 0.97 and "words:" in capsys.readouterr().out
     assert {split_of(word.lower()) for word in words[2]} == {"test"}
     path.write_text("A EY1\n", "utf-8")
-    with pytest.raises(ValueError, match="too few to cut"):
+    with pytest.raises(ValueError, match="too few to split"):
         split(path, tmp_path / "none")
 
 
@@ -55,7 +55,7 @@ def test_letters_and_phonemes_are_tokens_of_one_vocabulary(tmp_path: Path) -> No
     assert tokenizer.decode(tokenizer.encode("HH AH0 L OW1").ids) == "HH AH0 L OW1"
     save(tokenizer, tmp_path / "tokenizer.json")
     assert load(tmp_path / "tokenizer.json").encode("hello AH0").ids == tokenizer.encode("hello AH0").ids
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="not a regular expression"):
         Pattern(["a"], "(")
     with pytest.raises(ValueError, match="matches nothing"):
         Pattern(["abc"], "[0-9]")

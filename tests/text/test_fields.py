@@ -82,7 +82,9 @@ def test_in_memory_and_on_disk_are_the_same(tmp_path):
     reader = columns(tmp_path / "t")
     labels = collect_labels(reader)
     stored = build(reader, TOKENIZERS["bpe"], tmp_path / "cache", labels=labels)
-    kept = in_memory_store(list(reader), RecordSchema(reader.kinds, [TOKENIZERS["bpe"]], reader.ends, labels))
+    kept = in_memory_store(
+        list(reader), RecordSchema(reader.kinds, [TOKENIZERS["bpe"]], reader.adds_eos, labels)
+    )
     assert kept.names == stored.names
     for one, other in zip(kept.fields, stored.fields, strict=True):
         assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in zip(one, other, strict=True))
@@ -146,18 +148,18 @@ def test_labels_are_learnt_in_a_stable_order(tmp_path):
         (
             ("text", "label"),
             '{"a": "x", "b": "new"}',
-            r"t:2: the label 'new' is not one that was learnt \(L\); correct it",
+            r"t:2: the label 'new' is not in the training data \(L\); correct it",
         ),
-        (("text", "label"), '{"a": "x", "b": " "}', "t:2: ' ' is no label"),
+        (("text", "label"), '{"a": "x", "b": " "}', "t:2: ' ' is not a label"),
         (("words", "tags"), '{"a": ["x", "y"], "b": ["L"]}', "t:2: 2 words and 1 tags"),
         (("words", "tags"), '{"a": [], "b": []}', "t:2: a sentence without words"),
-        (("words", "tags"), '{"a": ["x", " "], "b": ["L", "L"]}', "t:2: ' ' is no word"),
-        (("text", "number"), '{"a": "x", "b": "many"}', "t:2: 'many' is no number"),
-        (("text", "number"), '{"a": "x", "b": "nan"}', "t:2: 'nan' is no number"),
+        (("words", "tags"), '{"a": ["x", " "], "b": ["L", "L"]}', "t:2: ' ' is not a word"),
+        (("text", "number"), '{"a": "x", "b": "many"}', "t:2: 'many' is not a number"),
+        (("text", "number"), '{"a": "x", "b": "nan"}', "t:2: 'nan' is not a number"),
         (
             ("passage", "span"),
             '{"a": "a b", "b": [{"answer_start": 1, "text": "b"}]}',
-            "t:2: the answer 'b' does not stand at character 1",
+            "t:2: the answer 'b' is not at character 1",
         ),
         (("passage", "span"), '{"a": " ", "b": []}', "t:2: the passage is empty"),
     ],

@@ -59,16 +59,16 @@ def _framed() -> Tokenizer:
 
 
 KINDS = {
-    "characters": (Characters(TEXTS), "_characters"),
-    "bpe": (BPE(TEXTS, size=500), "_chunked"),
-    "unigram": (Unigram(TEXTS, size=330), "_chunked"),
-    "wordpiece": (WordPiece(TEXTS, size=200), "_chunked"),
-    "wordpiece lower": (WordPiece(TEXTS, size=200, lowercase=True), "_chunked"),
-    "words": (Words(TEXTS), "_chunked"),
-    "words lower": (Words(TEXTS, lowercase=True), "_chunked"),
-    "wordpiece framed": (_framed(), "_chunked"),
-    "foreign": (_foreign(), "_whole"),
-    "normalized": (_normalized(), "_whole"),
+    "characters": (Characters(TEXTS), "_encode_characters"),
+    "bpe": (BPE(TEXTS, size=500), "_encode_chunks"),
+    "unigram": (Unigram(TEXTS, size=330), "_encode_chunks"),
+    "wordpiece": (WordPiece(TEXTS, size=200), "_encode_chunks"),
+    "wordpiece lower": (WordPiece(TEXTS, size=200, lowercase=True), "_encode_chunks"),
+    "words": (Words(TEXTS), "_encode_chunks"),
+    "words lower": (Words(TEXTS, lowercase=True), "_encode_chunks"),
+    "wordpiece framed": (_framed(), "_encode_chunks"),
+    "foreign": (_foreign(), "_encode_records"),
+    "normalized": (_normalized(), "_encode_records"),
 }
 # Drawn from what could confuse the cutting: every kind of white space, marks, control tokens, letters that change when lowered.
 PIECES = [
@@ -149,8 +149,8 @@ def test_a_changed_tokenizer_is_no_longer_ours(change):
     parts = json.loads(KINDS["bpe"][0].to_str()) | change
     tokenizer = Tokenizer.from_str(json.dumps(parts))
     assert (
-        RecordEncoder(tokenizer, False).encode.__name__ == "_joint"
-        and RecordEncoder(tokenizer, True).encode.__name__ == "_whole"
+        RecordEncoder(tokenizer, False).encode.__name__ == "_encode_joined"
+        and RecordEncoder(tokenizer, True).encode.__name__ == "_encode_records"
     )
     text = "the a b fox the a b"
     tokens, _ = RecordEncoder(tokenizer, False)([text])
@@ -163,7 +163,7 @@ def test_a_changed_tokenizer_is_no_longer_ours(change):
 def test_ids_equal_the_tokenizers_own(kind, records, ends):
     tokenizer, way = KINDS[kind]
     tokens, counts = RecordEncoder(tokenizer, ends)(records)
-    if way == "_whole" and not ends:  # lines of one text
+    if way == "_encode_records" and not ends:  # lines of one text
         assert (
             np.frombuffer(tokens, np.uint16).tolist()
             == tokenizer.encode("".join(records), add_special_tokens=False).ids
@@ -220,7 +220,7 @@ def put(path, content):
 
 
 def expected(reader, tokenizer):
-    return [[tokenizer.encode(text).ids + [EOS] * reader.ends for text in record] for record in reader]
+    return [[tokenizer.encode(text).ids + [EOS] * reader.adds_eos for text in record] for record in reader]
 
 
 @pytest.mark.parametrize("kind", ["characters", "bpe", "words", "foreign"])
@@ -421,7 +421,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
     def full(self, *arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store._Output, "add", full)
+    monkeypatch.setattr(store._ColumnWriter, "add", full)
     with pytest.raises(ValueError, match=r"cache: .*the disk is full; free some space"):
         build(Lines([put(tmp_path / "t", "a\n")]), KINDS["bpe"][0], tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -446,7 +446,7 @@ def test_errors_of_the_reader_pass_through(tmp_path, monkeypatch):
             KINDS["bpe"][0],
             tmp_path / "cache",
         )
-    with pytest.raises(ValueError, match="no record in it"):
+    with pytest.raises(ValueError, match="no records; give a file"):
         build(JSONLines([put(tmp_path / "j", "\n\n")]), KINDS["bpe"][0], tmp_path / "cache")
     with pytest.raises(ValueError, match="0 workers"):
         build(Lines([put(tmp_path / "t", "a\n")]), KINDS["bpe"][0], tmp_path / "cache", workers=0)
@@ -459,20 +459,20 @@ def test_a_worker_that_dies_is_one_clear_error_and_none_stay():
         EOS,
     ]
     for worker in pool.workers:
-        worker.kill()
+        worker.process.kill()
     for future in [
         pool.submit(0, ["the fox"]) for _ in range(6)
     ]:  # more than there are workers: none may wait for a dead one
         with pytest.raises(ValueError, match="a tokenizing worker ended early"):
             future.result(30)
     pool.close()
-    assert all(worker.poll() is not None for worker in pool.workers)
+    assert all(worker.process.poll() is not None for worker in pool.workers)
 
 
 def test_workers_end_with_their_parent():
     script = (
         "import sys, time\nfrom seqloom.text.workers import EncoderPool as Pool\nfrom seqloom.text.tokenizer import BPE\n"
-        "pool = Pool([BPE(['a b'])], True, 2)\nprint(*(w.pid for w in pool.workers), flush=True)\ntime.sleep(60)"
+        "pool = Pool([BPE(['a b'])], True, 2)\nprint(*(w.process.pid for w in pool.workers), flush=True)\ntime.sleep(60)"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", script],

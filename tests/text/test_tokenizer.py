@@ -136,7 +136,7 @@ def test_learning_twice_gives_the_same_tokenizer(make):
 
 
 def test_learning_reads_a_bounded_sample(monkeypatch):
-    monkeypatch.setattr(tk_tokenizer, "SAMPLE", 10)
+    monkeypatch.setattr(tk_tokenizer, "MAX_TRAINING_CHARACTERS", 10)
     read = []
 
     def stream():
@@ -156,7 +156,7 @@ def test_learning_reads_a_bounded_sample(monkeypatch):
 
 @pytest.mark.parametrize("make", [Characters, Words, BPE, WordPiece, Unigram])
 def test_an_empty_corpus_is_refused(make):
-    with pytest.raises(ValueError, match="no text to learn"):
+    with pytest.raises(ValueError, match="no text to train"):
         make(iter(["", ""]))
 
 

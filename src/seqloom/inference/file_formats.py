@@ -38,7 +38,7 @@ class FileFormat:
 
     def __init__(self, run: Run, path: str | Path):
         self.run, self.path, self.part = run, path, run.recipe.parts["corpus"]
-        self.reads = [name for name in run.recipe.kinds() if KINDS[name].asked]
+        self.reads = [name for name in run.recipe.kinds() if KINDS[name].is_input]
         self.options = self.part.keywords if self.made(self.part.func) else {}
 
     kind: type | None = None  # the corpus that reads such files in training
@@ -163,7 +163,7 @@ class TableFile(FileFormat):
         )
         columns = self.options.get("columns") or tuple(range(len(run.recipe.kinds())))
         self.columns = [
-            column for column, name in zip(columns, run.recipe.kinds(), strict=False) if KINDS[name].asked
+            column for column, name in zip(columns, run.recipe.kinds(), strict=False) if KINDS[name].is_input
         ]
 
     def cells(self) -> Iterator[tuple[int, str, list[str] | None]]:
@@ -239,7 +239,7 @@ class JSONLinesFile(FileFormat):
         super().__init__(run, path)
         usual = {("text",): ("text",), ("words",): ("words",), ("text", "passage"): ("question", "context")}
         trained = zip(self.options.get("fields", ()), run.recipe.kinds(), strict=False)
-        self.fields = [name for name, kind in trained if KINDS[kind].asked] or list(
+        self.fields = [name for name, kind in trained if KINDS[kind].is_input] or list(
             usual.get(tuple(self.reads), ("first", "second"))
         )
 

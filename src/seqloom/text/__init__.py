@@ -1,1 +1,1 @@
-"""Strings and ids: tokenizers, readers and the token store. Knows nobody, and no torch."""
+"""Text to ids: readers, record fields, tokenizers, labels and the memory-mapped token store. Does not import torch."""

@@ -1,10 +1,11 @@
 """Readers: files → records, each a tuple of fields, streamed in constant memory.
 
-A reader is made with the paths of `--data`. It can be iterated any number of times, says what its fields are (`kinds`, see `kinds.py`), whether
-its records end (`ends`, A16) and where the latest stands (`at`), and names its content (`digest`). How bytes become lines, and which bytes are
-refused, is in `lines.py`; annotated sentences and questions are in `annotated.py`.
+A reader is constructed with the paths of `--data` and can be iterated any number of times. It declares the kind of each field
+(`kinds`, see `fields.py`) and whether <eos> follows each record (`adds_eos`, A16), knows the location of the latest record
+(`location`), and identifies its content (`digest`). How bytes become lines, and which bytes are refused, is in `lines.py`;
+readers of annotated sentences and questions are in `annotated.py`.
 
-Left out: sorting, filtering and sampling. A reader gives what the file says, in its order.
+Left out: sorting, filtering and sampling. A reader yields the content of the file in its order.
 """
 
 import csv
@@ -21,12 +22,16 @@ Paths = Sequence[str | Path]
 
 
 class Reader:
-    """Records of the files at `paths`, one file after the other. A subclass says how one file becomes records."""
+    """Records of the files at `paths`, one file after the other. A subclass defines how one file becomes records.
 
-    ends = True  # a record is a whole sequence: the store puts <eos> after it
+    The class name and the options are part of `digest`, which names cached stores and is saved in runs: renaming a reader
+    would invalidate them.
+    """
+
+    adds_eos = True  # a record is a complete sequence: the store appends <eos> to it
     kinds: tuple[str, ...] = ("text",)
-    at = ""  # file:line of the record that came last
-    measure = "translation"  # how outputs are scored where records are pairs: translation, or pronunciation
+    location = ""  # file:line of the latest record
+    measure = "translation"  # how outputs are scored if records are pairs: translation, or pronunciation
 
     def __init__(self, paths: Paths):
         self.paths = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -40,15 +45,15 @@ class Reader:
             yield from self.records(path)
 
     def records(self, path: str | Path) -> Iterator[tuple]:
-        """The records of one file."""
+        """Yields the records of one file."""
         raise NotImplementedError
 
     def options(self) -> tuple:
-        """What besides the files decides the records."""
+        """Returns the options that the records depend on, besides the files."""
         return ()
 
     def digest(self) -> str:
-        """SHA-256 of this reader's kind, its options and the content of its files."""
+        """Returns the SHA-256 of this reader's class name, its options and the content of its files."""
         total = hashlib.sha256(repr((type(self).__name__, self.options())).encode())
         for path in self.paths:
             with local_copy(path).open("rb") as file:
@@ -57,18 +62,18 @@ class Reader:
 
 
 class Text(Reader):
-    """Raw text as one stream: a record is a line with its newline, so the records in a row are the file.
+    """Raw text as one stream: a record is a line with its newline, so that all records joined are the file.
 
-    CR LF reads as one newline and a byte-order mark is dropped. A line above 1 MB comes in pieces.
+    CR LF is read as one newline, and a byte-order mark is dropped. A line longer than 1 MB is divided into several records.
     """
 
-    ends = False
+    adds_eos = False
 
     def records(self, path: str | Path) -> Iterator[tuple[str]]:
         for text in blocks(path):
-            *whole, rest = text.split("\n")
-            self.at = str(path)
-            for line in whole:
+            *complete, rest = text.split("\n")
+            self.location = str(path)
+            for line in complete:
                 yield (line + "\n",)
             if rest:
                 yield (rest,)
@@ -79,45 +84,41 @@ class Lines(Reader):
 
     def records(self, path: str | Path) -> Iterator[tuple[str]]:
         for number, line in enumerate(lines(path), 1):
-            self.at = f"{path}:{number}"
+            self.location = f"{path}:{number}"
             yield (line,)
 
 
 class Parallel(Reader):
-    """Two files of equally many lines: (source, target)."""
+    """Two files with the same number of lines: (source, target)."""
 
     kinds = ("text", "text")
 
     def __init__(self, paths: Paths):
         super().__init__(paths)
         if len(self.paths) != 2:
-            way = "give exactly two paths, or corpus.type=Table where one file has both in columns"
-            raise ValueError(f"parallel text is two files, source and target, not {len(self.paths)}; {way}")
+            remedy = "give exactly two paths, or corpus.type=Table if one file has both in columns"
+            raise ValueError(
+                f"parallel text is two files, source and target, not {len(self.paths)}; {remedy}"
+            )
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        count, short = 0, 0
-        for source, target in zip_longest(*map(lines, self.paths)):
-            count += 1
+        for number, (source, target) in enumerate(zip_longest(*map(lines, self.paths)), 1):
             if source is None or target is None:
-                short = short or (1 if source is None else 2)
-            else:
-                self.at = f"{self.paths[0]}:{count}"
-                yield source, target
-            if short:
-                break
-        if short:
-            sizes = [sum(1 for _ in lines(path)) for path in self.paths]
-            raise ValueError(
-                f"{self.paths[short - 1]}:{count}: the file ends here: {self.paths[0]} has {sizes[0]} lines, "
-                f"{self.paths[1]} has {sizes[1]}; make them line up"
-            )
+                shorter = self.paths[0 if source is None else 1]
+                sizes = [sum(1 for _ in lines(path)) for path in self.paths]
+                raise ValueError(
+                    f"{shorter}:{number}: the file ends here: {self.paths[0]} has {sizes[0]} lines, "
+                    f"{self.paths[1]} has {sizes[1]}; make them line up"
+                )
+            self.location = f"{self.paths[0]}:{number}"
+            yield source, target
 
 
 class Table(Reader):
-    """The cells of `columns` in each row of a TSV or CSV file. Only where the separator is a tab do quotes mean nothing.
+    """The cells of `columns` in each row of a TSV or CSV file. Quotes have a meaning unless the separator is a tab.
 
-    `separator` None is a comma for .csv and a tab otherwise; `header` skips the first row. Blank lines are skipped. `kinds` says what each of
-    the columns is; text where not said.
+    `separator` None means a comma for .csv and a tab otherwise; `header` skips the first row. Blank lines are skipped.
+    `kinds` is the kind of each column; the default is text.
     """
 
     def __init__(
@@ -133,12 +134,14 @@ class Table(Reader):
             raise ValueError(f"separator {separator!r} is not one character; give one, such as a comma")
         if not columns:
             raise ValueError("no columns to read; give at least one, counted from 0")
-        self.columns, self.separator, self.header = tuple(columns), separator, header
+        self.columns = tuple(columns)
+        self.separator = separator
+        self.header = header
         self.kinds = check_kinds(kinds, len(self.columns), "columns")
 
     def options(self) -> tuple:
-        more = () if set(self.kinds) == {"text"} else (self.kinds,)
-        return self.columns, [self._separator(path) for path in self.paths], self.header, *more
+        kinds = () if set(self.kinds) == {"text"} else (self.kinds,)
+        return self.columns, [self._separator(path) for path in self.paths], self.header, *kinds
 
     def _separator(self, path: str | Path) -> str:
         return self.separator or ("," if str(path).removesuffix(".gz").endswith(".csv") else "\t")
@@ -159,20 +162,20 @@ class Table(Reader):
                 raise ValueError(
                     f"{path}:{number}: {len(cells)} cells, but the first row has {width}; repair the row"
                 )
-            self.at = f"{path}:{number}"
+            self.location = f"{path}:{number}"
             yield tuple(cells[column] for column in self.columns)
 
 
-def check_kinds(kinds: tuple[str, ...] | None, count: int, what: str) -> tuple[str, ...]:
-    """The kinds of so many fields; text where none are said."""
+def check_kinds(kinds: tuple[str, ...] | None, count: int, unit: str) -> tuple[str, ...]:
+    """Returns the kinds of `count` fields; text for all of them if `kinds` is None."""
     kinds = ("text",) * count if kinds is None else tuple(kinds)
     if len(kinds) != count:
-        raise ValueError(f"{len(kinds)} kinds ({', '.join(kinds)}) for {count} {what}; give each one kind")
+        raise ValueError(f"{len(kinds)} kinds ({', '.join(kinds)}) for {count} {unit}; give each one kind")
     return kinds
 
 
 def table_rows(path: str | Path, separator: str) -> Iterator[tuple[int, list[str]]]:
-    """(line number, cells) of each row that is not blank."""
+    """Yields (line number, cells) of each row that is not blank."""
     if separator == "\t":
         for number, line in enumerate(lines(path), 1):
             if line.strip():
@@ -190,9 +193,10 @@ def table_rows(path: str | Path, separator: str) -> Iterator[tuple[int, list[str
 
 
 class JSONLines(Reader):
-    """The `fields` of one JSON object per line; numbers come as their text. Blank lines are skipped.
+    """The `fields` of one JSON object per line; numbers are read as their text. Blank lines are skipped.
 
-    `kinds` says what each field is, text where not said: words and tags are lists, a span is {"answer_start": [n, …], "text": [answer, …]}.
+    `kinds` is the kind of each field; the default is text. Words and tags are lists, a span is
+    {"answer_start": [n, …], "text": [answer, …]}.
     """
 
     def __init__(
@@ -214,66 +218,65 @@ class JSONLines(Reader):
     def records(self, path: str | Path) -> Iterator[tuple]:
         for number, line in enumerate(lines(path), 1):
             if line.strip():
-                self.at = f"{path}:{number}"
-                yield self._record(self.at, line)
+                self.location = f"{path}:{number}"
+                yield self._record(self.location, line)
 
-    def _record(self, place: str, line: str) -> tuple:
+    def _record(self, location: str, line: str) -> tuple:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{place}: not JSON ({error}); write one object per line") from error
+            raise ValueError(f"{location}: not JSON ({error}); write one object per line") from error
         if not isinstance(record, dict):
             raise ValueError(
-                f"{place}: a JSON {type(record).__name__}, not an object; write one object per line"
+                f"{location}: a JSON {type(record).__name__}, not an object; write one object per line"
             )
         for field in self.fields:
             if field not in record:
-                raise ValueError(
-                    f"{place}: no field {field!r}; it has {', '.join(map(repr, record)) or 'none'}"
-                )
+                names = ", ".join(map(repr, record)) or "none"
+                raise ValueError(f"{location}: no field {field!r}; the fields are {names}")
         return tuple(
-            _value(place, field, record[field], kind)
+            _value(location, field, record[field], kind)
             for field, kind in zip(self.fields, self.kinds, strict=True)
         )
 
 
-def _value(place: str, field: str, value: Any, kind: str) -> Any:
-    """A field of a JSON object as its kind wants it."""
+def _value(location: str, field: str, value: Any, kind: str) -> Any:
+    """Converts a field of a JSON object to the form of its kind."""
     if kind in ("words", "tags") and isinstance(value, list):
-        return [_value(place, field, one, "text") for one in value]
+        return [_value(location, field, item, "text") for item in value]
     if kind == "span":
-        return parse_answers(place, value)
+        return parse_answers(location, value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{place}: field {field!r} is neither text nor a number; choose another field")
+        raise ValueError(f"{location}: field {field!r} is neither text nor a number; choose another field")
     if isinstance(value, str) and not is_valid_unicode(value):
-        raise ValueError(f"{place}: field {field!r} holds half a surrogate pair; write the whole character")
+        raise ValueError(
+            f"{location}: field {field!r} contains half a surrogate pair; write the complete character"
+        )
     return str(value)
 
 
-def parse_answers(place: str, value: Any) -> list[tuple[int, str]]:
-    """(start, text) of each answer: of {"answer_start": [n, …], "text": [answer, …]} or a list of {"answer_start": n, "text": answer}."""
+def parse_answers(location: str, value: Any) -> list[tuple[int, str]]:
+    """Returns (start, text) of each answer in {"answer_start": [n, …], "text": [answer, …]} or in a list of
+    {"answer_start": n, "text": answer}."""
     try:
-        rows = (
-            zip(value["answer_start"], value["text"], strict=True)
-            if isinstance(value, dict)
-            else [(a["answer_start"], a["text"]) for a in value]
-        )
-        found = [
-            (start, text)
+        if isinstance(value, dict):
+            rows = list(zip(value["answer_start"], value["text"], strict=True))
+        else:
+            rows = [(answer["answer_start"], answer["text"]) for answer in value]
+        if all(
+            isinstance(start, int) and isinstance(text, str) and is_valid_unicode(text)
             for start, text in rows
-            if isinstance(start, int) and isinstance(text, str) and is_valid_unicode(text)
-        ]
-        if len(found) == len(value["text"] if isinstance(value, dict) else value):
-            return found
+        ):
+            return rows
     except (KeyError, TypeError, ValueError):
         pass
     raise ValueError(
-        f'{place}: answers are {{"answer_start": [n, …], "text": [answer, …]}} or a list of such; correct them'
+        f'{location}: answers are {{"answer_start": [n, …], "text": [answer, …]}} or a list of such; correct them'
     )
 
 
 def is_valid_unicode(text: str) -> bool:
-    """Whether no half of a surrogate pair is in a text."""
+    """Returns whether UTF-8 can encode the text, which is not so if it contains half a surrogate pair."""
     try:
         text.isascii() or text.encode()
     except UnicodeEncodeError:

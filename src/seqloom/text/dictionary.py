@@ -1,6 +1,6 @@
-"""Pronouncing dictionaries: words and how they are spoken, as records and cut into parts by word.
+"""Pronouncing dictionaries: pairs of a word and its phonemes, as records, and their split by word into train, valid and test.
 
-The CMU dictionary's two forms are read: `HELLO 1 HH AH0 L OW1` and `HELLO(2)  HH EH0 L OW1`, with lines of comment after `;;;`.
+Reads both forms of the CMU dictionary, `HELLO 1 HH AH0 L OW1` and `HELLO(2)  HH EH0 L OW1`; a line with `;;;` is a comment.
 """
 
 import hashlib
@@ -12,30 +12,29 @@ from seqloom.files import write_atomic
 from seqloom.text.corpus import Reader
 from seqloom.text.lines import lines
 
-NUMBER = re.compile(r"\(\d+\)$")
-PARTS = {
-    "test": 13,
-    "valid": 26,
-    "train": 256,
-}  # the first bytes of a word's SHA-256 below which it belongs to a part
+VARIANT_NUMBER = re.compile(r"\(\d+\)$")
+# A word belongs to the first split whose limit is above the first byte of the word's SHA-256.
+SPLIT_LIMITS = {"test": 13, "valid": 26, "train": 256}
 
 
 class Dictionary(Reader):
-    """(word, phonemes): the word in small letters, so that no letter is a phoneme, and its phonemes with spaces between them. A word with
-    several pronunciations is several records."""
+    """(word, phonemes): the word in lower case, so that no letter equals a phoneme, and its phonemes separated by spaces.
+
+    A word with several pronunciations gives several records.
+    """
 
     kinds = ("text", "text")
     measure = "pronunciation"
 
     def records(self, path: str | Path) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(lines(path), 1):
-            self.at = f"{path}:{number}"
-            if pair := parse_entry(line, self.at):
+            self.location = f"{path}:{number}"
+            if pair := parse_entry(line, self.location):
                 yield pair
 
 
-def parse_entry(line: str, place: str) -> tuple[str, str] | None:
-    """The word and its phonemes; None for a blank line and a comment."""
+def parse_entry(line: str, location: str) -> tuple[str, str] | None:
+    """Returns the word and its phonemes, or None for a blank line or a comment."""
     if not line.strip() or line.startswith(";;;"):
         return None
     word, *phonemes = line.split("#")[0].split() if not line.startswith("#") else line.split()
@@ -43,32 +42,35 @@ def parse_entry(line: str, place: str) -> tuple[str, str] | None:
         phonemes = phonemes[1:]
     if not phonemes:
         raise ValueError(
-            f"{place}: the word {word!r} has no phonemes; write them after it, with spaces between them"
+            f"{location}: the word {word!r} has no phonemes; write them after it, separated by spaces"
         )
-    return NUMBER.sub("", word).lower(), " ".join(phonemes)
+    return VARIANT_NUMBER.sub("", word).lower(), " ".join(phonemes)
 
 
 def split_of(word: str) -> str:
-    """Which part a word belongs to: by the first byte of its SHA-256, 13 of 256 test, 13 valid, the rest train. All pronunciations of a word
-    stay together, and a word stays where it is whatever is added."""
-    first = hashlib.sha256(word.encode()).digest()[0]
-    return next(name for name, limit in PARTS.items() if first < limit)
+    """Returns the split that a word belongs to: by the first byte of its SHA-256, 13 of 256 test, 13 valid, the rest train.
+
+    All pronunciations of a word are in one split, and adding words to the dictionary moves no word.
+    """
+    first_byte = hashlib.sha256(word.encode()).digest()[0]
+    return next(name for name, limit in SPLIT_LIMITS.items() if first_byte < limit)
 
 
 def split(path: str | Path, folder: Path) -> dict[str, int]:
-    """Cut a dictionary into folder/train.dict, valid.dict and test.dict; how many words each has."""
-    rows: dict[str, list[str]] = {name: [] for name in PARTS}
-    words: dict[str, set[str]] = {name: set() for name in PARTS}
+    """Splits a dictionary into folder/train.dict, valid.dict and test.dict; returns the number of words of each."""
+    entries: dict[str, list[str]] = {name: [] for name in SPLIT_LIMITS}
+    words: dict[str, set[str]] = {name: set() for name in SPLIT_LIMITS}
     for number, line in enumerate(lines(path), 1):
         if pair := parse_entry(line, f"{path}:{number}"):
             name = split_of(pair[0])
-            rows[name].append(line.rstrip())
+            entries[name].append(line.rstrip())
             words[name].add(pair[0])
     if not all(words.values()):
+        num_words = sum(map(len, words.values()))
         raise ValueError(
-            f"{path}: {sum(map(len, words.values()))} words are too few to cut into train, valid and test; give a larger dictionary"
+            f"{path}: {num_words} words are too few to split into train, valid and test; give a larger dictionary"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for name, kept in rows.items():
-        write_atomic(folder / f"{name}.dict", "\n".join(kept) + "\n")
+    for name, rows in entries.items():
+        write_atomic(folder / f"{name}.dict", "\n".join(rows) + "\n")
     return {name: len(words[name]) for name in ("train", "valid", "test")}

@@ -1,14 +1,16 @@
-"""Records → ids, several times faster than the tokenizers library alone and with its very ids.
+"""Records → ids: the same ids as the tokenizers library, several times faster than with the library alone.
 
-Our tokenizers never join two sides of the border between a word and the white space after it, so a text is cut there into chunks
-(white space, then a word), and what a chunk becomes is remembered: text repeats its words. Characters are one table lookup.
-Only tokenizers made of the parts in `tokenizer.py` are known to allow that; any other is asked for each record as a whole, or for all of them
-at once where they are the lines of one text: it may put something before a text, or join line ends.
+Our tokenizers never merge across the boundary between a word and the white space after it. So a text is divided there into
+chunks (white space, then a word), and the ids of each chunk are cached: text repeats its words. A character tokenizer needs
+one table lookup per character. This is correct only for tokenizers made of the components in `tokenizer.py`. Any other
+tokenizer encodes each record separately, or all records joined if they are the lines of one text, since it may put tokens
+before a text or merge line ends.
 """
 
 import json
 import re
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
@@ -16,17 +18,29 @@ from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
 from seqloom.text.special_tokens import UNK, special_tokens
 from seqloom.text.tokenizer import BYTES, LITERALS, SPACE
 
-CACHE_BYTES = 64 << 20  # bytes, roughly, that remembered chunks may take
+Encoded = tuple[
+    bytes, np.ndarray, np.ndarray
+]  # ids or other values; their number per record; UTF-8 bytes per record
+CACHE_BYTES = 64 << 20  # approximate memory of cached chunks
 CHUNKS = re.compile(f"[{SPACE}]*+[^{SPACE}]++|[{SPACE}]++").findall
 
 
-def _state(part: object) -> dict:
-    return json.loads(part.__getstate__())
+class _Component(Protocol):
+    """A component of a tokenizer, which the library serialises as JSON."""
+
+    def __getstate__(self) -> Any: ...
 
 
-# Each works on a chunk as it does on the whole text: splits end where white space begins, and normalizers look no further than a word.
+def _state(component: _Component) -> dict:
+    return json.loads(component.__getstate__())
+
+
+# Each of these gives the same result on a chunk as on the full text: splits end where white space begins, and normalizers
+# read no further than a word.
 SPLITS = [
-    _state(part) for part in (BYTES, pre_tokenizers.WhitespaceSplit(), pre_tokenizers.BertPreTokenizer())
+    _state(BYTES),
+    _state(pre_tokenizers.WhitespaceSplit()),
+    _state(pre_tokenizers.BertPreTokenizer()),
 ]
 NORMALIZERS = [
     None,
@@ -37,100 +51,103 @@ NORMALIZERS = [
 
 
 class ChunkCache(dict[str, bytes]):
-    """chunk → its ids, worked out when first asked for. One by one: threads cost more than they bring for texts so short."""
+    """Maps a chunk to its ids, encoded at first use.
+
+    Chunks are encoded one by one: for such short texts, threads cost more time than they save.
+    """
 
     def __init__(self, encode: Callable[[str], bytes]):
-        self.encode, self.weight = encode, 0
+        self.encode = encode
+        self.estimated_bytes = 0
 
     def __missing__(self, chunk: str) -> bytes:
         ids = self[chunk] = self.encode(chunk)
-        self.weight += 200 + 4 * len(chunk)
+        self.estimated_bytes += 200 + 4 * len(chunk)
         return ids
 
 
 class RecordEncoder:
-    """`encoder(records)` → their ids in a row, as bytes of `dtype`, and the count of each. `ends` puts the tokenizer's <eos> after each."""
+    """`encoder(records)` returns the ids of all records, concatenated as bytes of `dtype`, and the number of ids of each.
 
-    def __init__(self, tokenizer: Tokenizer, ends: bool):
-        self.tokenizer, self.ends, self.end = tokenizer, ends, special_tokens(tokenizer).eos
+    With `adds_eos`, the tokenizer's <eos> follows each record.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, adds_eos: bool):
+        self.tokenizer = tokenizer
+        self.adds_eos = adds_eos
+        self.eos = special_tokens(tokenizer).eos
         self.dtype = np.dtype(np.uint16 if tokenizer.get_vocab_size() <= 1 << 16 else np.uint32)
         parts = json.loads(tokenizer.to_str())
-        plain = (
-            parts["post_processor"] is None or parts["post_processor"]["type"] == "TemplateProcessing"
-        )  # whose frame is not asked for
-        bare = plain and not (parts["added_tokens"] or parts["truncation"] or parts["padding"])
         model = parts["model"]
-        self.encode = self._whole if ends else self._joint
-        if (
-            bare
-            and parts["pre_tokenizer"] is None
-            and parts["normalizer"] is None
-            and _is_character_model(model)
-        ):
+        # A template has no effect, since records are encoded without special tokens.
+        processor = parts["post_processor"]
+        has_plain_processor = processor is None or processor["type"] == "TemplateProcessing"
+        is_plain = has_plain_processor and not (
+            parts["added_tokens"] or parts["truncation"] or parts["padding"]
+        )
+        has_no_stages = parts["pre_tokenizer"] is None and parts["normalizer"] is None
+        has_known_stages = parts["pre_tokenizer"] in SPLITS and parts["normalizer"] in NORMALIZERS
+        self.encode = self._encode_records if adds_eos else self._encode_joined
+        if is_plain and has_no_stages and _is_character_model(model):
             self.table = np.full(0x110000, UNK, self.dtype)
             for token, index in model["vocab"].items():
                 if len(token) == 1:
                     self.table[ord(token)] = index
-            self.encode = self._characters
-        elif (
-            bare
-            and parts["pre_tokenizer"] in SPLITS
-            and parts["normalizer"] in NORMALIZERS
-            and not model.get("dropout")
-        ):
+            self.encode = self._encode_characters
+        elif is_plain and has_known_stages and not model.get("dropout"):
             self.chunks = ChunkCache(
                 lambda chunk: self._bytes(tokenizer.encode(chunk, add_special_tokens=False))
             )
-            self.encode = self._chunked
+            self.encode = self._encode_chunks
 
     @property
-    def joins(self) -> bool:
-        """Whether what a record becomes depends on those before it."""
-        return self.encode == self._joint
+    def is_stateful(self) -> bool:
+        """Whether the ids of a record depend on the records before it."""
+        return self.encode == self._encode_joined
 
     def __call__(self, records: list[str]) -> tuple[bytes, np.ndarray]:
         return self.encode(records)
 
-    def _characters(self, records: list[str]) -> tuple[bytes, np.ndarray]:
+    def _encode_characters(self, records: list[str]) -> tuple[bytes, np.ndarray]:
         counts = np.fromiter(map(len, records), np.int64, len(records))
         ids = self.table[np.frombuffer("".join(records).encode("utf-32-le"), np.uint32)]
-        if self.ends:
-            ids = np.insert(ids, np.cumsum(counts), self.end)
+        if self.adds_eos:
+            ids = np.insert(ids, np.cumsum(counts), self.eos)
             counts += 1
         return ids.tobytes(), counts
 
-    def _chunked(self, records: list[str]) -> tuple[bytes, np.ndarray]:
-        if self.chunks.weight > CACHE_BYTES:
+    def _encode_chunks(self, records: list[str]) -> tuple[bytes, np.ndarray]:
+        if self.chunks.estimated_bytes > CACHE_BYTES:
             self.chunks = ChunkCache(self.chunks.encode)
-        find = self.chunks.__getitem__
-        return self._joined([b"".join(map(find, CHUNKS(record))) for record in records])
+        ids_of = self.chunks.__getitem__
+        return self._concat([b"".join(map(ids_of, CHUNKS(record))) for record in records])
 
-    def _whole(self, records: list[str]) -> tuple[bytes, np.ndarray]:
-        encoded = self.tokenizer.encode_batch_fast(records, add_special_tokens=False)
-        return self._joined(list(map(self._bytes, encoded)))
+    def _encode_records(self, records: list[str]) -> tuple[bytes, np.ndarray]:
+        encodings = self.tokenizer.encode_batch_fast(records, add_special_tokens=False)
+        return self._concat(list(map(self._bytes, encodings)))
 
-    def _joint(self, records: list[str]) -> tuple[bytes, np.ndarray]:
+    def _encode_joined(self, records: list[str]) -> tuple[bytes, np.ndarray]:
+        """Encodes all records as one text; a token belongs to the record in which it starts."""
         (encoding,) = self.tokenizer.encode_batch(["".join(records)], add_special_tokens=False)
-        begins = np.array(encoding.offsets, np.int64).reshape(-1, 2)[:, 0]
-        ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
-        return self._bytes(encoding), np.bincount(
-            np.searchsorted(ends, begins, "right").clip(max=len(records) - 1), minlength=len(records)
-        )
+        starts = np.array(encoding.offsets, np.int64).reshape(-1, 2)[:, 0]
+        record_ends = np.cumsum(np.fromiter(map(len, records), np.int64, len(records)))
+        record_of_token = np.searchsorted(record_ends, starts, "right").clip(max=len(records) - 1)
+        return self._bytes(encoding), np.bincount(record_of_token, minlength=len(records))
 
     def _bytes(self, encoding: Encoding) -> bytes:
         return np.array(encoding.ids, self.dtype).tobytes()
 
-    def _joined(self, found: list[bytes]) -> tuple[bytes, np.ndarray]:
-        counts = np.fromiter(map(len, found), np.int64, len(found)) // self.dtype.itemsize
-        if not self.ends:
-            return b"".join(found), counts
-        end = np.array(self.end, self.dtype).tobytes()
-        return end.join([*found, b""]), counts + 1
+    def _concat(self, encoded: list[bytes]) -> tuple[bytes, np.ndarray]:
+        counts = np.fromiter(map(len, encoded), np.int64, len(encoded)) // self.dtype.itemsize
+        if not self.adds_eos:
+            return b"".join(encoded), counts
+        eos = np.array(self.eos, self.dtype).tobytes()
+        return eos.join([*encoded, b""]), counts + 1
 
 
 def _is_character_model(model: dict) -> bool:
-    """Whether a model in JSON gives each character its own id: byte pairs without a pair."""
-    odd = (
+    """Returns whether a model in JSON gives each character its own id: byte-pair encoding without merges."""
+    special_options = (
         "dropout",
         "continuing_subword_prefix",
         "end_of_word_suffix",
@@ -143,5 +160,12 @@ def _is_character_model(model: dict) -> bool:
         and not model["merges"]
         and model["unk_token"] == "<unk>"
         and model["vocab"].get("<unk>") == UNK
-        and not any(model.get(name) for name in odd)
+        and not any(model.get(name) for name in special_options)
     )
+
+
+def utf8_lengths(texts: list[str]) -> np.ndarray:
+    """Returns the number of UTF-8 bytes of each text."""
+    all_ascii = all(map(str.isascii, texts))
+    sizes = map(len, texts) if all_ascii else (len(text.encode()) for text in texts)
+    return np.fromiter(sizes, np.int64, len(texts))

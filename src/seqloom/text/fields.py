@@ -1,74 +1,78 @@
-"""Kinds of fields: what a reader gives, checked, and laid out as columns of the store.
+"""Kinds of record fields: the values that a reader yields, checked, and encoded as columns of the store.
 
-    text      a string               text                       ids, with <eos> where records end
-    words     a list of strings      pieces, begins, letters    ids; where each word's first piece stands; UTF-8 of each word and a NUL
-    tags      a label for each word  tags                       places in the list of labels
-    label     a string               label                      its place in the list of labels
-    number    a number               number                     itself
-    passage   a string               passage, edges, source     ids; where each begins and ends in characters; UTF-8
-    span      [(start, text), …]     span, answers              characters from and to of the first, both 0 for none; UTF-8 of each and a NUL
+    text      a string               text                       ids, with <eos> if records end
+    words     a list of strings      pieces, begins, letters    ids; the position of each word's first piece; UTF-8 of each word and a NUL
+    tags      a label for each word  tags                       indices in the list of labels
+    label     a string               label                      its index in the list of labels
+    number    a number               number                     the number
+    passage   a string               passage, edges, source     ids; start and end of each in characters; UTF-8
+    span      [(start, text), …]     span, answers              start and end of the first answer, both 0 for none; UTF-8 of each answer and a NUL
 
-A word is read as it stands inside a sentence, after a space, and its first piece that is more than the space speaks for it. Letters are
-bytes, so that no word is unknown by its spelling and no alphabet must be learnt.
+A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents it. Letters are
+bytes, so that every word has a spelling and no alphabet must be collected.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.text.corpus import Reader, is_valid_unicode
-from seqloom.text.encoder import RecordEncoder
+from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
 from seqloom.text.special_tokens import special_tokens
 
 Name = Literal["text", "words", "tags", "label", "number", "passage", "span"]
-Encoded = tuple[
-    bytes, np.ndarray, np.ndarray
-]  # values in a row; how many each record has; its bytes of UTF-8
-CACHE_WORDS = 200_000  # words whose pieces are kept at hand
-MAX_LABELS = 10_000  # labels; more are a wrong column
+CACHE_WORDS = 200_000  # words whose pieces are cached
+MAX_LABELS = 10_000  # more labels mean that the wrong column is read
 NONE = "none"  # the label of a question without an answer
 
 
 class Field:
-    """How values of one field become columns. `names` are the columns, `dtypes` their types."""
+    """Encodes the values of one field as columns. `names` are the names of the columns, `dtypes` their types."""
 
     names: tuple[str, ...]
     dtypes: tuple[np.dtype, ...]
-    asked = True  # whether a model reads it; otherwise it is what a model says
+    is_input: ClassVar[bool] = True  # whether a model reads the field; otherwise a model predicts it
+    names_labels: ClassVar[bool] = False  # whether values name labels
 
-    def __init__(self, tokenizer: Tokenizer, ends: bool, labels: dict[str, int]):
-        self.tokenizer, self.labels = tokenizer, labels
-        known = special_tokens(tokenizer)
-        self.unknown = known.eos if known.unk is None else known.unk
+    def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
+        self.tokenizer = tokenizer
+        self.labels = labels
+        specials = special_tokens(tokenizer)
+        self.unk_id = specials.eos if specials.unk is None else specials.unk
 
-    def check(self, value: Any, place: str) -> Any:
-        """The value as `encode` takes it, or an error that names the place."""
+    @classmethod
+    def labels_in(cls, value: Any, location: str) -> list[str]:
+        """Returns the labels that a value names."""
+        return []
+
+    def check(self, value: Any, location: str) -> Any:
+        """Returns the value in the form that `encode` takes; raises an error that names the location if it is invalid."""
         return value
 
     def encode(self, values: list) -> list[Encoded]:
-        """The values of one field in many records, column by column."""
+        """Encodes the values of this field in many records, column by column."""
         raise NotImplementedError
 
 
 class TextField(Field):
-    """A string as ids."""
+    """A string, as ids."""
 
-    names = ("text",)
+    names: tuple[str, ...] = ("text",)
 
-    def __init__(self, tokenizer: Tokenizer, ends: bool, labels: dict[str, int]):
-        super().__init__(tokenizer, ends, labels)
-        self.encoder = RecordEncoder(tokenizer, ends)
+    def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
+        super().__init__(tokenizer, adds_eos, labels)
+        self.encoder = RecordEncoder(tokenizer, adds_eos)
         self.dtypes = (self.encoder.dtype,)
 
-    def check(self, value: Any, place: str) -> str:
+    def check(self, value: Any, location: str) -> str:
         if not isinstance(value, str):
-            raise ValueError(f"{place}: a {type(value).__name__} where text should be; use another reader")
-        return check_unicode(value, place)
+            raise ValueError(f"{location}: a {type(value).__name__} instead of text; use another reader")
+        return check_unicode(value, location)
 
     def encode(self, values: list[str]) -> list[Encoded]:
         return [(*self.encoder(values), utf8_lengths(values))]
@@ -79,85 +83,84 @@ class WordsField(Field):
 
     names = ("pieces", "begins", "letters")
 
-    def __init__(self, tokenizer: Tokenizer, ends: bool, labels: dict[str, int]):
-        super().__init__(tokenizer, ends, labels)
-        self.dtypes = (RecordEncoder(tokenizer, ends).dtype, np.dtype(np.uint32), np.dtype(np.uint8))
-        self.known: dict[str, tuple[list[int], int]] = {}
+    def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
+        super().__init__(tokenizer, adds_eos, labels)
+        self.dtypes = (RecordEncoder(tokenizer, adds_eos).dtype, np.dtype(np.uint32), np.dtype(np.uint8))
+        self.piece_cache: dict[str, tuple[list[int], int]] = {}
 
-    def check(self, value: Any, place: str) -> list[str]:
+    def check(self, value: Any, location: str) -> list[str]:
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, list):
-            raise ValueError(
-                f"{place}: a {type(value).__name__} where words should be; write a list of words"
-            )
+            raise ValueError(f"{location}: a {type(value).__name__} instead of words; write a list of words")
         if not words:
-            raise ValueError(f"{place}: a sentence without words; write some, or leave it out")
+            raise ValueError(f"{location}: a sentence without words; write some, or remove it")
         for word in words:
             if not isinstance(word, str) or not word.strip():
-                raise ValueError(f"{place}: {word!r} is no word; words are text that is not empty")
-            if "\0" in check_unicode(word, place):
-                raise ValueError(f"{place}: the word {word!r} has a NUL in it; leave it out")
+                raise ValueError(f"{location}: {word!r} is not a word; words are non-empty text")
+            if "\0" in check_unicode(word, location):
+                raise ValueError(f"{location}: the word {word!r} contains a NUL; remove it")
         return words
 
     def pieces(self, word: str) -> tuple[list[int], int]:
-        """The ids of a word after a space, and which of them is the first that is more than the space."""
-        found = self.known.get(word)
-        if found is None:
+        """Returns the ids of a word after a space, and the index of the first that is more than the space."""
+        cached = self.piece_cache.get(word)
+        if cached is None:
             encoding = self.tokenizer.encode(" " + word, add_special_tokens=False)
-            ids = encoding.ids or [self.unknown]
-            lead = sum(1 for _, end in encoding.offsets[:-1] if end <= 1)
-            if len(self.known) >= CACHE_WORDS:
-                self.known.clear()
-            found = self.known[word] = ids, min(lead, len(ids) - 1)
-        return found
+            ids = encoding.ids or [self.unk_id]
+            first = sum(1 for _, end in encoding.offsets[:-1] if end <= 1)
+            if len(self.piece_cache) >= CACHE_WORDS:
+                self.piece_cache.clear()
+            cached = self.piece_cache[word] = ids, min(first, len(ids) - 1)
+        return cached
 
     def encode(self, values: list[list[str]]) -> list[Encoded]:
-        pieces, begins, counts, sizes = [], [], [], []
+        pieces: list[int] = []
+        word_starts: list[int] = []
+        piece_counts: list[int] = []
         for words in values:
             start = len(pieces)
             for word in words:
-                ids, lead = self.pieces(word)
-                begins.append(len(pieces) - start + lead)
+                ids, first = self.pieces(word)
+                word_starts.append(len(pieces) - start + first)
                 pieces += ids
-            counts.append(len(pieces) - start)
+            piece_counts.append(len(pieces) - start)
         letters = ["\0".join([*words, ""]).encode() for words in values]
-        sizes, words = integers(map(len, letters)), integers(map(len, values))
-        ids, places = (
-            np.array(column, dtype).tobytes()
-            for column, dtype in zip((pieces, begins), self.dtypes, strict=False)
-        )
+        letter_counts = integers(map(len, letters))
+        word_counts = integers(map(len, values))
+        pieces_dtype, starts_dtype, _ = self.dtypes
         return [
-            (ids, integers(counts), sizes - words),
-            (places, words, 0 * words),
-            (b"".join(letters), sizes, 0 * words),
+            (np.array(pieces, pieces_dtype).tobytes(), integers(piece_counts), letter_counts - word_counts),
+            (np.array(word_starts, starts_dtype).tobytes(), word_counts, 0 * word_counts),
+            (b"".join(letters), letter_counts, 0 * word_counts),
         ]
 
 
 class LabelField(Field):
     """One of the labels."""
 
-    names, dtypes, asked = ("label",), (np.dtype(np.uint16),), False
+    names = ("label",)
+    dtypes = (np.dtype(np.uint16),)
+    is_input = False
+    names_labels = True
 
     @classmethod
-    def said(cls, value: Any, place: str) -> list[str]:
-        """The labels that a value names."""
+    def labels_in(cls, value: Any, location: str) -> list[str]:
         if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"{place}: {value!r} is no label; labels are text that is not empty")
+            raise ValueError(f"{location}: {value!r} is not a label; labels are non-empty text")
         return [value]
 
-    def check(self, value: Any, place: str) -> list[int]:
+    def check(self, value: Any, location: str) -> list[int]:
         try:
-            return [self.labels[name] for name in self.said(value, place)]
+            return [self.labels[name] for name in self.labels_in(value, location)]
         except KeyError as error:
             raise ValueError(
-                f"{place}: the label {error.args[0]!r} is not one that was learnt ({preview(self.labels)}); correct it"
+                f"{location}: the label {error.args[0]!r} is not in the training data ({preview(self.labels)}); correct it"
             ) from None
 
     def encode(self, values: list[list[int]]) -> list[Encoded]:
         counts = integers(map(len, values))
-        return [
-            (np.array([place for row in values for place in row], np.uint16).tobytes(), counts, 0 * counts)
-        ]
+        indices = [index for row in values for index in row]
+        return [(np.array(indices, np.uint16).tobytes(), counts, 0 * counts)]
 
 
 class TagsField(LabelField):
@@ -166,26 +169,25 @@ class TagsField(LabelField):
     names = ("tags",)
 
     @classmethod
-    def said(cls, value: Any, place: str) -> list[str]:
-        return [
-            name
-            for one in (value.split() if isinstance(value, str) else value)
-            for name in LabelField.said(one, place)
-        ]
+    def labels_in(cls, value: Any, location: str) -> list[str]:
+        tags = value.split() if isinstance(value, str) else value
+        return [label for tag in tags for label in LabelField.labels_in(tag, location)]
 
 
 class NumberField(Field):
     """A number."""
 
-    names, dtypes, asked = ("number",), (np.dtype(np.float64),), False
+    names = ("number",)
+    dtypes = (np.dtype(np.float64),)
+    is_input = False
 
-    def check(self, value: Any, place: str) -> float:
+    def check(self, value: Any, location: str) -> float:
         try:
             number = float(value)
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{place}: {value!r} is no number; write it like 3.5")
+            raise ValueError(f"{location}: {value!r} is not a number; write it like 3.5")
         return number
 
     def encode(self, values: list[float]) -> list[Encoded]:
@@ -194,69 +196,75 @@ class NumberField(Field):
 
 
 class PassageField(TextField):
-    """A text in which answers are looked for: ids, their places in it, and itself."""
+    """A text that contains answers: its ids, the characters of each id, and its bytes."""
 
-    names = ("passage", "edges", "source")
+    names: tuple[str, ...] = ("passage", "edges", "source")
 
-    def __init__(self, tokenizer: Tokenizer, ends: bool, labels: dict[str, int]):
+    def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
         super().__init__(tokenizer, False, labels)
         self.dtypes = (self.encoder.dtype, np.dtype(np.uint32), np.dtype(np.uint8))
-        self.last: tuple[str, tuple[bytes, bytes, int]] = ("", (b"", b"", 0))
+        self.last_text = ""
+        self.last_encoded = (b"", b"", 0)
 
-    def check(self, value: Any, place: str) -> str:
-        if not super().check(value, place).strip():
-            raise ValueError(f"{place}: the passage is empty; write one, or leave the question out")
+    def check(self, value: Any, location: str) -> str:
+        if not super().check(value, location).strip():
+            raise ValueError(f"{location}: the passage is empty; write one, or remove the question")
         return value
 
-    def read(self, text: str) -> tuple[bytes, bytes, int]:
-        """Ids, edges and how many; questions on one passage follow each other, so the last is kept."""
-        if self.last[0] != text:
+    def encode_passage(self, text: str) -> tuple[bytes, bytes, int]:
+        """Returns ids, edges and the number of ids. The last result is cached: questions on one passage are consecutive."""
+        if self.last_text != text:
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
-            ids, edges = encoding.ids or [self.unknown], encoding.offsets or [(0, len(text))]
-            found = (
-                np.array(ids, self.dtypes[0]).tobytes(),
-                np.array(strip_edges(text, edges), np.uint32).tobytes(),
-                len(ids),
-            )
-            self.last = text, found
-        return self.last[1]
+            ids = encoding.ids or [self.unk_id]
+            edges = strip_edges(text, encoding.offsets or [(0, len(text))])
+            id_bytes = np.array(ids, self.dtypes[0]).tobytes()
+            edge_bytes = np.array(edges, np.uint32).tobytes()
+            self.last_text = text
+            self.last_encoded = id_bytes, edge_bytes, len(ids)
+        return self.last_encoded
 
     def encode(self, values: list[str]) -> list[Encoded]:
-        found = [self.read(text) for text in values]
-        counts, sources = integers(count for _, _, count in found), [text.encode() for text in values]
+        encoded = [self.encode_passage(text) for text in values]
+        ids = b"".join(id_bytes for id_bytes, _, _ in encoded)
+        edges = b"".join(edge_bytes for _, edge_bytes, _ in encoded)
+        counts = integers(count for _, _, count in encoded)
+        sources = [text.encode() for text in values]
         sizes = integers(map(len, sources))
-        ids, edges = (b"".join(column) for column in ([one[0] for one in found], [one[1] for one in found]))
         return [(ids, counts, sizes), (edges, 2 * counts, 0 * counts), (b"".join(sources), sizes, 0 * counts)]
 
 
 class SpanField(Field):
-    """Where in the passage an answer stands, and every answer that is right."""
+    """The start and the end of the first answer in the passage, and the text of every correct answer."""
 
-    names, dtypes, asked = ("span", "answers"), (np.dtype(np.uint32), np.dtype(np.uint8)), False
+    names = ("span", "answers")
+    dtypes = (np.dtype(np.uint32), np.dtype(np.uint8))
+    is_input = False
+    names_labels = True
 
     @classmethod
-    def said(cls, value: Any, place: str) -> list[str]:
+    def labels_in(cls, value: Any, location: str) -> list[str]:
         return [] if value else [NONE]
 
-    def check(self, value: Any, place: str) -> list[tuple[int, str]]:
+    def check(self, value: Any, location: str) -> list[tuple[int, str]]:
         for start, text in value:
-            if start < 0 or not text.strip() or "\0" in check_unicode(text, place):
+            if start < 0 or not text.strip() or "\0" in check_unicode(text, location):
                 raise ValueError(
-                    f"{place}: an answer {text!r} at character {start}; answers are text that stands in the passage"
+                    f"{location}: an answer {text!r} at character {start}; answers are text of the passage"
                 )
         return value
 
     def encode(self, values: list[list[tuple[int, str]]]) -> list[Encoded]:
         spans = [(row[0][0], row[0][0] + len(row[0][1])) if row else (0, 0) for row in values]
         texts = ["\0".join([*(text for _, text in row), ""]).encode() if row else b"" for row in values]
-        counts, sizes = np.full(len(values), 2, np.int64), integers(map(len, texts))
+        counts = np.full(len(values), 2, np.int64)
+        sizes = integers(map(len, texts))
         return [
             (np.array(spans, np.uint32).tobytes(), counts, 0 * counts),
             (b"".join(texts), sizes, 0 * counts),
         ]
 
 
-KINDS: dict[str, type[Field]] = {  # the names that configs use
+KINDS: dict[str, type[Field]] = {  # by the names that configs use
     "text": TextField,
     "words": WordsField,
     "tags": TagsField,
@@ -268,113 +276,106 @@ KINDS: dict[str, type[Field]] = {  # the names that configs use
 
 
 class RecordSchema:
-    """The kinds of a record together. With `answered` false only what a model reads is expected."""
+    """The fields of a record. Without `with_targets`, only the fields that a model reads are expected."""
 
     def __init__(
         self,
         kinds: Sequence[str],
         tokenizers: Sequence[Tokenizer],
-        ends: bool,
+        adds_eos: bool,
         labels: Sequence[str],
-        answered: bool = True,
+        with_targets: bool = True,
     ):
-        names = [name for name in kinds if answered or KINDS[name].asked]
-        if len(tokenizers) not in (1, len(names)):
+        expected = [kind for kind in kinds if with_targets or KINDS[kind].is_input]
+        if len(tokenizers) not in (1, len(expected)):
             raise ValueError(
-                f"{len(tokenizers)} tokenizers for records of {len(names)} fields; give one for all, or one for each"
+                f"{len(tokenizers)} tokenizers for records of {len(expected)} fields; give one for all, or one for each"
             )
-        known = {label: place for place, label in enumerate(labels)}
-        each = tokenizers if len(tokenizers) > 1 else list(tokenizers) * len(names)
-        self.kinds = [
-            KINDS[name](tokenizer, ends, known) for name, tokenizer in zip(names, each, strict=True)
+        label_ids = {label: index for index, label in enumerate(labels)}
+        by_field = tokenizers if len(tokenizers) > 1 else list(tokenizers) * len(expected)
+        self.fields = [
+            KINDS[kind](tokenizer, adds_eos, label_ids)
+            for kind, tokenizer in zip(expected, by_field, strict=True)
         ]
-        self.names = tuple(name for kind in self.kinds for name in kind.names)
-        self.learnt = not all(KINDS[name].asked for name in kinds)
-        self.specials = special_tokens(each[-1])
+        self.names = tuple(name for field in self.fields for name in field.names)
+        self.has_targets = not all(KINDS[kind].is_input for kind in kinds)
+        self.specials = special_tokens(by_field[-1])
 
-    def check(self, record: Sequence, place: str) -> list:
-        """A record's values as they are encoded; those that do not fit each other are an error too."""
+    def check(self, record: Sequence, location: str) -> list:
+        """Returns a record's values in the form that fields encode; raises if they are invalid or inconsistent."""
+        columns = ", ".join(self.names)
         if isinstance(record, str):
             raise ValueError(
-                f"{place}: one text where {len(self.kinds)} fields should be ({', '.join(self.names)}); give them together, as a pair"
+                f"{location}: one text instead of {len(self.fields)} fields ({columns}); give them together, as a pair"
             )
-        if len(record) != len(self.kinds):
+        if len(record) != len(self.fields):
+            raise ValueError(f"{location}: {len(record)} fields instead of {len(self.fields)} ({columns})")
+        values = [field.check(value, location) for field, value in zip(self.fields, record, strict=True)]
+        if self.has_targets and any(isinstance(value, str) and not value.strip() for value in values):
+            raise ValueError(f"{location}: an empty text; write one, or remove the record")
+        by_type = {type(field): value for field, value in zip(self.fields, values, strict=True)}
+        if TagsField in by_type and len(by_type[TagsField]) != len(by_type[WordsField]):
             raise ValueError(
-                f"{place}: {len(record)} fields where {len(self.kinds)} should be ({', '.join(self.names)})"
+                f"{location}: {len(by_type[WordsField])} words and {len(by_type[TagsField])} tags; give each word one tag"
             )
-        values = [kind.check(value, place) for kind, value in zip(self.kinds, record, strict=True)]
-        if self.learnt and any(isinstance(value, str) and not value.strip() for value in values):
-            raise ValueError(f"{place}: an empty text; write one, or leave the record out")
-        by_kind = {type(kind): value for kind, value in zip(self.kinds, values, strict=True)}
-        if TagsField in by_kind and len(by_kind[TagsField]) != len(by_kind[WordsField]):
-            raise ValueError(
-                f"{place}: {len(by_kind[WordsField])} words and {len(by_kind[TagsField])} tags; give each word one tag"
-            )
-        for start, text in by_kind.get(SpanField, []):
-            if by_kind[PassageField][start : start + len(text)] != text:
+        for start, text in by_type.get(SpanField, []):
+            if by_type[PassageField][start : start + len(text)] != text:
                 raise ValueError(
-                    f"{place}: the answer {text!r} does not stand at character {start} of the passage; correct answer_start"
+                    f"{location}: the answer {text!r} is not at character {start} of the passage; correct answer_start"
                 )
         return values
 
 
 def collect_labels(reader: Reader) -> list[str]:
-    """The labels of a corpus in the order of the alphabet; none where it has no labels."""
-    fields = [
-        (number, KINDS[name]) for number, name in enumerate(reader.kinds) if hasattr(KINDS[name], "said")
-    ]
-    found: set[str] = set()
+    """Returns the labels of a corpus in alphabetical order; none if its records have no labels."""
+    fields = [(i, KINDS[kind]) for i, kind in enumerate(reader.kinds) if KINDS[kind].names_labels]
+    labels: set[str] = set()
     for record in reader if fields else ():
-        for number, kind in fields:
-            found.update(kind.said(record[number], reader.at))
-        if len(found) > MAX_LABELS:
+        for i, field in fields:
+            labels.update(field.labels_in(record[i], reader.location))
+        if len(labels) > MAX_LABELS:
             raise ValueError(
-                f"{reader.at}: more than {MAX_LABELS:,} different labels; is it the right column?"
+                f"{reader.location}: more than {MAX_LABELS:,} different labels; is it the right column?"
             )
-    return sorted(found)
+    return sorted(labels)
 
 
 def iter_texts(reader: Reader) -> Iterator[str]:
-    """What a tokenizer learns from: every text, and the words of a sentence with spaces between."""
+    """Yields the texts that a tokenizer is trained on: every text, and the words of a sentence joined by spaces."""
     for record in reader:
-        for name, value in zip(reader.kinds, record, strict=True):
-            if name in ("text", "passage"):
-                yield check_unicode(value, reader.at)
-            elif name == "words":
-                yield check_unicode(value if isinstance(value, str) else " ".join(value), reader.at)
+        for kind, value in zip(reader.kinds, record, strict=True):
+            if kind in ("text", "passage"):
+                yield check_unicode(value, reader.location)
+            elif kind == "words":
+                yield check_unicode(value if isinstance(value, str) else " ".join(value), reader.location)
 
 
-def check_unicode(text: str, place: str) -> str:
-    """The text, which UTF-8 must be able to hold."""
+def check_unicode(text: str, location: str) -> str:
+    """Returns the text; raises if UTF-8 cannot encode it."""
     if not is_valid_unicode(text):
-        raise ValueError(f"{place}: half a surrogate pair in the text; write the whole character")
+        raise ValueError(f"{location}: half a surrogate pair in the text; write the complete character")
     return text
 
 
 def has_labels(kinds: Iterable[str]) -> bool:
-    """Whether records of these kinds name labels."""
-    return any(hasattr(KINDS[name], "said") for name in kinds)
+    """Returns whether records of these kinds name labels."""
+    return any(KINDS[kind].names_labels for kind in kinds)
 
 
 def strip_edges(text: str, edges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Edges without the white space that a piece may begin with."""
+    """Removes from each edge the white space that the piece may begin with."""
     return [
         (end - len(text[start:end].lstrip()), end) if text[start:end].strip() else (start, end)
         for start, end in edges
     ]
 
 
-def utf8_lengths(values: list[str]) -> np.ndarray:
-    return integers(
-        map(len, values) if all(map(str.isascii, values)) else (len(text.encode()) for text in values)
-    )
-
-
 def integers(values: Iterable[int]) -> np.ndarray:
+    """Returns the values as an int64 array."""
     return np.array(list(values), np.int64)
 
 
 def preview(labels: Iterable[str]) -> str:
-    """The first few labels, for a sentence."""
-    known = list(labels)
-    return ", ".join(known[:8]) + (", …" if len(known) > 8 else "")
+    """Returns the first few labels, for an error message."""
+    names = list(labels)
+    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

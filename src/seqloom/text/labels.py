@@ -1,4 +1,4 @@
-"""The labels of a run: names in a stable order, in one file beside the tokenizer, refused where it is not what was written."""
+"""The labels of a run: names in a fixed order, in one file beside the tokenizer, with a signature that detects damage."""
 
 import hashlib
 import json
@@ -9,30 +9,30 @@ from seqloom.files import write_atomic
 
 
 def signature(labels: Sequence[str]) -> str:
-    """Sixteen hexadecimal digits that name exactly these labels in this order."""
+    """Returns sixteen hexadecimal digits that identify these labels in this order."""
     return hashlib.sha256(json.dumps(list(labels)).encode()).hexdigest()[:16]
 
 
 def save(labels: Sequence[str], path: str | Path) -> None:
-    """Write labels as JSON, whole or not at all."""
-    write_atomic(
-        path,
-        json.dumps({"labels": list(labels), "signature": signature(labels)}, ensure_ascii=False, indent=1),
-    )
+    """Writes labels as JSON, atomically."""
+    content = {"labels": list(labels), "signature": signature(labels)}
+    write_atomic(path, json.dumps(content, ensure_ascii=False, indent=1))
 
 
 def load(path: str | Path) -> list[str]:
-    """The labels saved at `path`; a file that is damaged is a ValueError."""
+    """Reads the labels saved at `path`; raises a ValueError if the file is missing or damaged."""
     try:
-        kept = json.loads(Path(path).read_text("utf-8"))
-        labels = kept["labels"]
-        whole = (
+        saved = json.loads(Path(path).read_text("utf-8"))
+        labels = saved["labels"]
+        intact = (
             isinstance(labels, list)
-            and all(isinstance(one, str) for one in labels)
-            and kept["signature"] == signature(labels)
+            and all(isinstance(label, str) for label in labels)
+            and saved["signature"] == signature(labels)
         )
     except (OSError, ValueError, KeyError, TypeError):
-        whole = False
-    if not whole:
-        raise ValueError(f"{path}: missing or damaged, so no label has its name; restore it, or train anew")
+        intact = False
+    if not intact:
+        raise ValueError(
+            f"{path}: missing or damaged, so the names of the labels are unknown; restore the file or train again"
+        )
     return labels

@@ -1,7 +1,8 @@
-"""Bytes → lines: plain or gzip files and the standard input, checked to be UTF-8 text, in constant memory.
+"""Bytes → lines: plain and gzip files and the standard input, checked to be UTF-8 text, in constant memory.
 
-A line ends with LF or CR LF; a lone CR is a character, so that the count of lines is everybody's (`wc -l`). A byte-order mark is dropped.
-What is not text (UTF-16, NUL bytes, a folder, a broken gzip) is one ValueError that says where and what to do.
+A line ends with LF or CR LF; a lone CR is a character, so that lines are counted as `wc -l` does. A byte-order mark is
+dropped. Input that is not text (UTF-16, NUL bytes, a folder, a broken gzip file) raises one ValueError that names the place
+and the remedy.
 """
 
 import atexit
@@ -11,16 +12,17 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 
-BLOCK = 1 << 20
-MARK = b"\xef\xbb\xbf"  # the byte-order mark
+BLOCK_BYTES = 1 << 20
+BOM = b"\xef\xbb\xbf"
 _spooled: dict[str, Path] = {}
 
 
 def local_copy(path: str | Path) -> Path:
-    """A regular file with the content of `path`: itself, or a copy of a stream that can be read only once (`-`, a pipe)."""
+    """Returns a regular file with the content of `path`: the file itself, or a copy of a stream that can be read only once
+    (`-`, a pipe)."""
     name = str(path)
     if name in _spooled:
         return _spooled[name]
@@ -31,115 +33,122 @@ def local_copy(path: str | Path) -> Path:
                 raise ValueError(f"{path}: a folder, not a file; give the files inside it")
             if file.is_file() or not file.exists():
                 with file.open("rb") as source:
-                    begun = source.read(1)
-                if not begun:
+                    first_byte = source.read(1)
+                if not first_byte:
                     raise ValueError(f"{path}: the file is empty; give a file with text")
                 return file
         with tempfile.NamedTemporaryFile(prefix="seqloom-", delete=False) as copy:
             spool = Path(copy.name)
             atexit.register(spool.unlink, missing_ok=True)
             if name == "-":
-                shutil.copyfileobj(sys.stdin.buffer, copy, BLOCK)
+                shutil.copyfileobj(sys.stdin.buffer, copy, BLOCK_BYTES)
             else:
                 with file.open("rb") as source:
-                    shutil.copyfileobj(source, copy, BLOCK)
+                    shutil.copyfileobj(source, copy, BLOCK_BYTES)
     except OSError as error:
-        raise ValueError(
-            f"{path}: {(error.strerror or str(error)).lower()}; give a file that can be read"
-        ) from error
+        raise ValueError(f"{path}: {_reason(error)}; give a file that can be read") from error
     if spool.stat().st_size == 0:
-        raise ValueError(f"{path}: nothing came in; pipe text into the command")
+        raise ValueError(f"{path}: no input arrived; pipe text into the command")
     _spooled[name] = spool
     return spool
 
 
-def blocks(path: str | Path, kept: bool = False) -> Iterator[str]:
-    """The text in blocks of about 1 MB that end with a newline, newlines being LF, or what they are in the file where that is `kept`.
+def blocks(path: str | Path, keep_line_ends: bool = False) -> Iterator[str]:
+    """Yields the text in blocks of about 1 MB that end with a newline.
 
-    A longer line is cut before a space, or else between two characters: its first blocks do not end with a newline.
+    CR LF becomes LF unless `keep_line_ends`. A longer line is divided before a space, or else between two characters: its
+    first blocks do not end with a newline.
     """
     file = local_copy(path)
-    number, rest, first = 1, b"", True
+    number = 1
+    rest = b""
+    first = True
     try:
         with _open(file) as source:
             while True:
-                chunk = source.read(BLOCK)
+                chunk = source.read(BLOCK_BYTES)
                 data = rest + chunk
                 if first:
-                    data, first = _strip_bom(path, data), False
+                    data = _strip_bom(path, data)
+                    first = False
                 if not data:
                     return
-                cut = data.rfind(b"\n") + 1 if chunk else len(data)
-                if not cut and len(data) >= BLOCK:
-                    cut = _cut(data)
-                if cut:
-                    text = _decode(path, number, data[:cut])
-                    yield text if kept or "\r" not in text else text.replace("\r\n", "\n")
-                number, rest = number + data.count(b"\n", 0, cut), data[cut:]
+                end = data.rfind(b"\n") + 1 if chunk else len(data)
+                if not end and len(data) >= BLOCK_BYTES:
+                    end = _break_position(data)
+                if end:
+                    text = _decode(path, number, data[:end])
+                    yield text if keep_line_ends or "\r" not in text else text.replace("\r\n", "\n")
+                number += data.count(b"\n", 0, end)
+                rest = data[end:]
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path}:{number}: damaged gzip file ({error}); fetch or pack it again") from error
-    except OSError as error:
         raise ValueError(
-            f"{path}:{number}: {(error.strerror or str(error)).lower()}; give a file that can be read"
+            f"{path}:{number}: damaged gzip file ({error}); download or compress it again"
         ) from error
+    except OSError as error:
+        raise ValueError(f"{path}:{number}: {_reason(error)}; give a file that can be read") from error
 
 
 def lines(path: str | Path) -> Iterator[str]:
-    """The lines of the file, without their ends."""
-    begun: list[str] = []
+    """Yields the lines of the file, without their ends."""
+    pending: list[str] = []
     for text in blocks(path):
         head, *more = text.split("\n")
-        begun.append(head)
+        pending.append(head)
         if more:
-            yield "".join(begun)
-            begun = [more.pop()]
+            yield "".join(pending)
+            pending = [more.pop()]
             yield from more
-    if any(begun):
-        yield "".join(begun)
+    if any(pending):
+        yield "".join(pending)
 
 
 def lines_with_ends(path: str | Path) -> Iterator[str]:
-    """The lines of the file with the ends that they have, LF, CR LF, or none after the last, so that it can be written as it stood."""
-    begun: list[str] = []
-    for text in blocks(path, kept=True):
-        *whole, rest = text.split("\n")
-        for line in whole:
-            yield "".join([*begun, line, "\n"])
-            begun = []
-        begun += [rest] if rest else []
-    if begun:
-        yield "".join(begun)
+    """Yields the lines of the file with their ends, LF, CR LF, or none after the last: joined, they are the file."""
+    pending: list[str] = []
+    for text in blocks(path, keep_line_ends=True):
+        *complete, rest = text.split("\n")
+        for line in complete:
+            yield "".join([*pending, line, "\n"])
+            pending = []
+        pending += [rest] if rest else []
+    if pending:
+        yield "".join(pending)
 
 
 def split_line_end(row: str) -> tuple[str, str]:
-    """A line and its end."""
+    """Splits a line into its text and its end."""
     size = len(row) - (2 if row.endswith("\r\n") else row.endswith("\n"))
     return row[:size], row[size:]
 
 
 def byte_order_mark(path: str | Path) -> str:
-    """The byte-order mark of the file, or nothing."""
+    """Returns the byte-order mark of the file, or an empty string."""
     with _open(local_copy(path)) as file:
-        return MARK.decode() if file.read(3) == MARK else ""
+        return BOM.decode() if file.read(3) == BOM else ""
 
 
-def _open(file: Path) -> BinaryIO:
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()
+
+
+def _open(file: Path) -> BufferedIOBase:
     with file.open("rb") as source:
-        packed = source.read(2) == b"\x1f\x8b"
-    return gzip.open(file) if packed or file.suffix == ".gz" else file.open("rb")
+        is_gzip = source.read(2) == b"\x1f\x8b"
+    return gzip.open(file) if is_gzip or file.suffix == ".gz" else file.open("rb")
 
 
 def _strip_bom(path: str | Path, data: bytes) -> bytes:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise ValueError(f"{path}:1: UTF-16 text; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
-    data = data.removeprefix(MARK)
+    data = data.removeprefix(BOM)
     if not data:
         raise ValueError(f"{path}: the file is empty; give a file with text")
     return data
 
 
-def _cut(data: bytes) -> int:
-    """Where to cut a block without a newline: before its last space, or else before its last character."""
+def _break_position(data: bytes) -> int:
+    """Returns where to divide a block without a newline: before its last space, or else before its last character."""
     space = data.rfind(b" ")
     if space > 0:
         return space
@@ -150,9 +159,9 @@ def _cut(data: bytes) -> int:
 
 
 def _decode(path: str | Path, number: int, data: bytes) -> str:
-    zero = data.find(b"\0")
-    if zero >= 0:
-        line = number + data.count(b"\n", 0, zero)
+    nul = data.find(b"\0")
+    if nul >= 0:
+        line = number + data.count(b"\n", 0, nul)
         raise ValueError(f"{path}:{line}: a NUL byte: a binary file or UTF-16; give UTF-8 text")
     try:
         text = data.decode()

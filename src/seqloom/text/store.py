@@ -1,8 +1,8 @@
-"""The token store: a corpus as memory-mapped ids, built by streaming, once per content, so that it may be larger than memory.
+"""The token store: a corpus as memory-mapped ids, built once per content by streaming, so that it may be larger than memory.
 
-A store is a folder of the cache named by what it was made from: `store.json` and, per column, `N.tokens`, `N.offsets`, `N.bytes`. A field of text is
-one column; what the other kinds of fields become is in `kinds.py`.
-It is built beside its place and renamed into it, so a store that is there is whole. Old stores stay until the user deletes them.
+A store is a folder of the cache, named by a digest of its content: `store.json` and, for each column, `N.tokens`, `N.offsets`
+and `N.bytes`. A text field is one column; the columns of the other kinds of fields are in `fields.py`. A store is built in a
+temporary folder and then renamed, so that an existing store is always complete. Old stores stay until the user deletes them.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,7 @@ from tokenizers import Tokenizer
 
 from seqloom.files import disk_error, fsync_folder, is_locked, lock_folder, write_new
 from seqloom.text.corpus import Reader
-from seqloom.text.encoder import RecordEncoder
+from seqloom.text.encoder import Encoded, RecordEncoder
 from seqloom.text.fields import RecordSchema, TextField, has_labels
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
 from seqloom.text.tokenizer import signature
@@ -32,11 +33,14 @@ from seqloom.text.workers import EncoderPool
 
 VERSION = 1
 BLOCK = 1 << 20  # characters encoded at a time
-SERIAL_BLOCKS = 3  # blocks encoded in this process before workers are worth their start
+SERIAL_BLOCKS = 3  # blocks that this process encodes; only longer corpora are worth starting workers
 
 
 class Column(NamedTuple):
-    """Record i is `tokens[offsets[i]:offsets[i + 1]]`, written with `bytes[i + 1] - bytes[i]` bytes of UTF-8 (<eos> not counted)."""
+    """Record i is `tokens[offsets[i]:offsets[i + 1]]`; its text has `bytes[i + 1] - bytes[i]` bytes of UTF-8, without <eos>.
+
+    The names of the fields are file names.
+    """
 
     tokens: np.ndarray  # (N,) uint16 or uint32 for ids
     offsets: np.ndarray  # (n + 1,) int64, from 0 to N
@@ -44,8 +48,8 @@ class Column(NamedTuple):
 
 
 class Store:
-    """The ids of n records. `fields[k].tokens` is column k of all records in a row; `store[i]` is record i, one array per column. `names` says
-    what the columns are; ids are below `vocabulary`, and the special ones are `specials`."""
+    """The ids of n records. `fields[k].tokens` is column k of all records, concatenated; `store[i]` is record i, one array per
+    column. `names` are the names of the columns; ids are below `vocabulary`, and `specials` are the special ids."""
 
     def __init__(
         self,
@@ -55,12 +59,16 @@ class Store:
         names: Sequence[str] | None = None,
         specials: SpecialTokens = SpecialTokens(),
     ):
-        self.fields, self.digest, self.vocabulary, self.specials = tuple(fields), digest, vocabulary, specials
+        self.fields = tuple(fields)
+        self.digest = digest
+        self.vocabulary = vocabulary
+        self.specials = specials
         self.names = ("text",) * len(self.fields) if names is None else tuple(names)
 
     def columns(self, name: str) -> list[Column]:
-        """The columns of that name."""
-        return [field for field, own in zip(self.fields, self.names, strict=True) if own == name]
+        """Returns the columns of that name."""
+        named_columns = zip(self.names, self.fields, strict=True)
+        return [column for column_name, column in named_columns if column_name == name]
 
     def __len__(self) -> int:
         return len(self.fields[0].offsets) - 1
@@ -69,12 +77,14 @@ class Store:
         if not -len(self) <= index < len(self):
             raise IndexError(f"no record {index} among {len(self)}")
         index %= len(self)
-        return tuple(field.tokens[field.offsets[index] : field.offsets[index + 1]] for field in self.fields)
+        return tuple(
+            column.tokens[column.offsets[index] : column.offsets[index + 1]] for column in self.fields
+        )
 
     def split(self, fraction: float) -> tuple["Store", "Store"]:
-        """(all but the tail, the tail), the tail holding about `fraction` of the first field's ids and at least one record.
+        """Returns (all but the tail, the tail); the tail has about `fraction` of the first column's ids, at least one record.
 
-        The ids are views; the tail's offsets are counted anew from 0, sixteen bytes of memory per record of it.
+        The ids are views; the offsets of the tail are copied and start at 0, 16 bytes of memory per record.
         """
         if not 0 < fraction < 1:
             raise ValueError(
@@ -82,29 +92,26 @@ class Store:
             )
         if len(self) < 2:
             raise ValueError(
-                "one record cannot be split; give a second file for validation, or a reader that cuts the text into lines"
+                "one record cannot be split; give a second file for validation, or a reader that splits the text into lines"
             )
         offsets = self.fields[0].offsets
-        cut = int(np.searchsorted(offsets, np.int64(round(offsets[-1] * (1 - fraction)))))
-        cut = min(max(cut, 1), len(self) - 1)
-        return self._part(0, cut), self._part(cut, len(self))
+        tail_start = int(np.searchsorted(offsets, np.int64(round(offsets[-1] * (1 - fraction)))))
+        tail_start = min(max(tail_start, 1), len(self) - 1)
+        return self._slice(0, tail_start), self._slice(tail_start, len(self))
 
-    def _part(self, start: int, stop: int) -> "Store":
-        def shifted(numbers: np.ndarray) -> np.ndarray:
-            part = numbers[start : stop + 1]
+    def _slice(self, start: int, stop: int) -> "Store":
+        """Returns the store of records `start` to `stop`, `stop` excluded."""
+
+        def from_zero(offsets: np.ndarray) -> np.ndarray:
+            part = offsets[start : stop + 1]
             return part - part[0] if start else part
 
-        fields = [
-            Column(tokens[offsets[start] : offsets[stop]], shifted(offsets), shifted(sizes))
+        columns = [
+            Column(tokens[offsets[start] : offsets[stop]], from_zero(offsets), from_zero(sizes))
             for tokens, offsets, sizes in self.fields
         ]
-        return Store(
-            fields,
-            hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest(),
-            self.vocabulary,
-            self.names,
-            self.specials,
-        )
+        digest = hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest()
+        return Store(columns, digest, self.vocabulary, self.names, self.specials)
 
 
 def build(
@@ -115,23 +122,19 @@ def build(
     progress: Callable[[int], None] | None = None,
     labels: Sequence[str] = (),
 ) -> Store:
-    """The store of `reader`'s records: read from the cache `folder` if it is there, else built with `workers` processes.
+    """Returns the store of `reader`'s records: from the cache `folder` if it is there, else built with `workers` processes.
 
-    Give one tokenizer for all fields, or a sequence with one for each. `labels` are those that records may name, in their order. `progress` is
-    told the bytes of text done since it was last told.
+    Give one tokenizer for all fields, or a sequence with one for each. `labels` are the labels that records may name, in their
+    order. `progress` is called with the bytes of text processed since its last call.
     """
     tokenizers = [tokenizer] if isinstance(tokenizer, Tokenizer) else list(tokenizer)
     folder = Path(folder or platformdirs.user_cache_dir("seqloom"))
-    known = [json.dumps(list(labels))] if has_labels(reader.kinds) else []
-    joined = ["joined" for one in tokenizers if RecordEncoder(one, reader.ends).joins]
-    name = " ".join(
-        [str(VERSION), str(reader.ends), reader.digest(), *map(signature, tokenizers), *known, *joined]
-    )
-    digest = hashlib.sha256(name.encode()).hexdigest()
-    place, vocabulary = folder / digest[:32], max(one.get_vocab_size() for one in tokenizers)
-    ids = special_tokens(tokenizers[-1])
+    digest = _digest(reader, tokenizers, labels)
+    path = folder / digest[:32]
+    vocabulary = max(tokenizer.get_vocab_size() for tokenizer in tokenizers)
+    specials = special_tokens(tokenizers[-1])
     try:
-        if (store := _open(place, digest, vocabulary, ids)) is not None:
+        if (store := _open(path, digest, vocabulary, specials)) is not None:
             return store
         folder.mkdir(parents=True, exist_ok=True)
         _remove_stale(folder)
@@ -139,22 +142,35 @@ def build(
         temporary.mkdir()
         try:
             with lock_folder(temporary):
-                layout = RecordSchema(reader.kinds, tokenizers, reader.ends, labels)
-                _write(temporary, reader, layout, _workers(workers), progress or (lambda size: None), digest)
-                _publish(temporary, place, digest)
+                schema = RecordSchema(reader.kinds, tokenizers, reader.adds_eos, labels)
+                _write(
+                    temporary, reader, schema, _num_workers(workers), progress or (lambda size: None), digest
+                )
+                _publish(temporary, path, digest)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
         raise disk_error(error, folder, "the tokenized text") from error
-    store = _open(place, digest, vocabulary, ids)
+    store = _open(path, digest, vocabulary, specials)
     if store is None:
         raise ValueError(
-            f"{place}: the store is gone or damaged as soon as it was written; choose another folder"
+            f"{path}: the store disappeared or was damaged just after it was written; choose another folder"
         )
     return store
 
 
-def _workers(workers: int | None) -> int:
+def _digest(reader: Reader, tokenizers: Sequence[Tokenizer], labels: Sequence[str]) -> str:
+    """Returns the SHA-256 of all that the ids depend on. Changing its form would rebuild every cached store."""
+    label_names = [json.dumps(list(labels))] if has_labels(reader.kinds) else []
+    stateful = ["joined" for tokenizer in tokenizers if RecordEncoder(tokenizer, reader.adds_eos).is_stateful]
+    signatures = map(signature, tokenizers)
+    name = " ".join(
+        [str(VERSION), str(reader.adds_eos), reader.digest(), *signatures, *label_names, *stateful]
+    )
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def _num_workers(workers: int | None) -> int:
     if workers is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers < 1:
@@ -163,27 +179,25 @@ def _workers(workers: int | None) -> int:
 
 
 def _open(
-    place: Path, digest: str, vocabulary: int = 0, ids: SpecialTokens = SpecialTokens()
+    path: Path, digest: str, vocabulary: int = 0, specials: SpecialTokens = SpecialTokens()
 ) -> Store | None:
-    """The store at `place`, or None where there is none, or one whose files are not as long as they should be."""
+    """Opens the store at `path`; returns None if there is none, or if its files have wrong sizes."""
     try:
-        notes = json.loads((place / "store.json").read_text(encoding="utf-8"))
-        if notes["digest"] != digest:
+        metadata = json.loads((path / "store.json").read_text(encoding="utf-8"))
+        if metadata["digest"] != digest:
             return None
-        records, fields = notes["records"] + 1, []
-        for index, field in enumerate(notes["fields"]):
-            shapes = ((field["dtype"], field["tokens"]), ("int64", records), ("int64", records))
-            fields.append(
+        num_offsets = metadata["records"] + 1
+        columns = []
+        for i, column in enumerate(metadata["fields"]):
+            columns.append(
                 Column(
-                    *(
-                        _map(place / f"{index}.{name}", *shape)
-                        for name, shape in zip(Column._fields, shapes, strict=True)
-                    )
+                    tokens=_map(path / f"{i}.tokens", column["dtype"], column["tokens"]),
+                    offsets=_map(path / f"{i}.offsets", "int64", num_offsets),
+                    bytes=_map(path / f"{i}.bytes", "int64", num_offsets),
                 )
             )
-        return Store(
-            fields, digest, vocabulary, [field.get("name", "text") for field in notes["fields"]], ids
-        )
+        names = [column.get("name", "text") for column in metadata["fields"]]
+        return Store(columns, digest, vocabulary, names, specials)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -195,47 +209,53 @@ def _map(path: Path, dtype: str, count: int) -> np.ndarray:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Remove what killed builds left; a build that has only just made its folder may not have claimed it yet."""
-    for left in folder.glob(".building-*"):
+    """Removes the folders of killed builds; a folder younger than a minute may belong to a build that has not locked it yet."""
+    for stale in folder.glob(".building-*"):
         with suppress(OSError):
-            if time.time() - left.stat().st_mtime > 60 and not is_locked(left):
-                shutil.rmtree(left, ignore_errors=True)
+            if time.time() - stale.stat().st_mtime > 60 and not is_locked(stale):
+                shutil.rmtree(stale, ignore_errors=True)
 
 
-def _publish(temporary: Path, place: Path, digest: str) -> None:
-    """Rename the finished folder into its place, unless another process has put the same there meanwhile."""
+def _publish(temporary: Path, path: Path, digest: str) -> None:
+    """Renames the finished folder to `path`, unless another process has published the same store meanwhile."""
     fsync_folder(temporary)
-    for last in (False, True):
+    for is_last_attempt in (False, True):
         try:
-            os.rename(temporary, place)
-            fsync_folder(place.parent)
+            os.rename(temporary, path)
+            fsync_folder(path.parent)
             return
         except OSError:
-            if _open(place, digest) is not None:
+            if _open(path, digest) is not None:
                 return
-            if last or not place.exists():
+            if is_last_attempt or not path.exists():
                 raise
-            damaged = place.with_name(f".building-{uuid4().hex}")
-            os.rename(place, damaged)
+            damaged = path.with_name(f".building-{uuid4().hex}")
+            os.rename(path, damaged)
             shutil.rmtree(damaged, ignore_errors=True)
 
 
-class _Output:
-    """The three growing files of one field."""
+class _ColumnWriter:
+    """Appends to the three files of one column."""
 
     def __init__(self, folder: Path, index: int):
         self.files: list[BinaryIO] = [(folder / f"{index}.{name}").open("wb") for name in Column._fields]
-        self.ids = self.size = self.records = 0
+        self.num_tokens = 0
+        self.num_bytes = 0
+        self.num_records = 0
         for file in self.files[1:]:
             file.write(np.int64(0).tobytes())
 
     def add(self, tokens: bytes, counts: np.ndarray, sizes: np.ndarray) -> int:
-        offsets, bytes_ = self.ids + np.cumsum(counts), self.size + np.cumsum(sizes)
-        for file, data in zip(self.files, (tokens, offsets.tobytes(), bytes_.tobytes()), strict=True):
+        """Appends records and returns the number of their UTF-8 bytes."""
+        offsets = self.num_tokens + np.cumsum(counts)
+        byte_offsets = self.num_bytes + np.cumsum(sizes)
+        for file, data in zip(self.files, (tokens, offsets.tobytes(), byte_offsets.tobytes()), strict=True):
             file.write(data)
-        done = int(bytes_[-1]) - self.size
-        self.ids, self.size, self.records = int(offsets[-1]), int(bytes_[-1]), self.records + len(counts)
-        return done
+        added_bytes = int(byte_offsets[-1]) - self.num_bytes
+        self.num_tokens = int(offsets[-1])
+        self.num_bytes = int(byte_offsets[-1])
+        self.num_records += len(counts)
+        return added_bytes
 
     def sync(self) -> None:
         for file in self.files:
@@ -244,93 +264,89 @@ class _Output:
 
     def close(self) -> None:
         for file in self.files:
-            with suppress(OSError):  # what a full disk refused was refused before
+            with suppress(OSError):  # a full disk has raised already, in `add` or `sync`
                 file.close()
 
 
 def _write(
     folder: Path,
     reader: Reader,
-    layout: RecordSchema,
+    schema: RecordSchema,
     workers: int,
     progress: Callable[[int], None],
     digest: str,
 ) -> None:
-    outputs: list[_Output] = []
+    """Writes all columns and store.json into `folder`. Workers encode text fields only; this process encodes the others."""
+    writers: list[_ColumnWriter] = []
     pool: EncoderPool | None = None
-    waiting: deque = deque()
-    texts = [kind for kind in layout.kinds if type(kind) is TextField]
+    pending: deque[tuple[_ColumnWriter, Future[Encoded]]] = deque()
+    text_fields = [field for field in schema.fields if type(field) is TextField]
     try:
-        for number, block in enumerate(_blocks(reader, layout)):
-            if not outputs:
-                outputs = [_Output(folder, index) for index in range(len(layout.names))]
-            if number == SERIAL_BLOCKS and workers > 1 and texts:
-                pool = EncoderPool([kind.tokenizer for kind in texts], reader.ends, workers)
-            columns = iter(outputs)
-            for kind, values in zip(layout.kinds, block, strict=True):
-                own = list(islice(columns, len(kind.names)))
-                if pool is not None and type(kind) is TextField:
-                    waiting.append((own[0], pool.submit(texts.index(kind), values)))
+        for i, block in enumerate(_blocks(reader, schema)):
+            if not writers:
+                writers = [_ColumnWriter(folder, column) for column in range(len(schema.names))]
+            if i == SERIAL_BLOCKS and workers > 1 and text_fields:
+                pool = EncoderPool([field.tokenizer for field in text_fields], reader.adds_eos, workers)
+            remaining = iter(writers)
+            for field, values in zip(schema.fields, block, strict=True):
+                field_writers = list(islice(remaining, len(field.names)))
+                if pool is not None and type(field) is TextField:
+                    pending.append((field_writers[0], pool.submit(text_fields.index(field), values)))
                 else:
-                    progress(
-                        sum(
-                            output.add(*found) for output, found in zip(own, kind.encode(values), strict=True)
-                        )
-                    )
-            while len(waiting) > 2 * workers:
-                output, future = waiting.popleft()
-                progress(output.add(*future.result()))
-        for output, future in waiting:
-            progress(output.add(*future.result()))
-        for output in outputs:
-            output.sync()
+                    columns = zip(field_writers, field.encode(values), strict=True)
+                    progress(sum(writer.add(*encoded) for writer, encoded in columns))
+            while len(pending) > 2 * workers:
+                writer, future = pending.popleft()
+                progress(writer.add(*future.result()))
+        for writer, future in pending:
+            progress(writer.add(*future.result()))
+        for writer in writers:
+            writer.sync()
     finally:
         if pool is not None:
             pool.close()
-        for output in outputs:
-            output.close()
-    if not outputs:
-        raise ValueError(f"{', '.join(map(str, reader.paths))}: no record in it; give a file with text")
-    dtypes = [dtype.name for kind in layout.kinds for dtype in kind.dtypes]
-    notes = {
+        for writer in writers:
+            writer.close()
+    if not writers:
+        raise ValueError(f"{', '.join(map(str, reader.paths))}: no records; give a file with text")
+    dtypes = [dtype.name for field in schema.fields for dtype in field.dtypes]
+    metadata = {
         "digest": digest,
-        "records": outputs[0].records,
+        "records": writers[0].num_records,
         "fields": [
-            {"name": name, "dtype": dtype, "tokens": output.ids}
-            for name, dtype, output in zip(layout.names, dtypes, outputs, strict=True)
+            {"name": name, "dtype": dtype, "tokens": writer.num_tokens}
+            for name, dtype, writer in zip(schema.names, dtypes, writers, strict=True)
         ],
     }
-    write_new(folder / "store.json", json.dumps(notes).encode())
+    write_new(folder / "store.json", json.dumps(metadata).encode())
 
 
-def _blocks(reader: Reader, layout: RecordSchema) -> Iterator[list[list]]:
-    """Per block of about 1 MB: for each field, its values."""
+def _blocks(reader: Reader, schema: RecordSchema) -> Iterator[list[list]]:
+    """Yields, for each block of about 1 MB, the values of each field."""
     block: list[list] = []
     size = 0
     for record in reader:
-        values = layout.check(record, reader.at)
+        values = schema.check(record, reader.location)
         size += sum(len(value) for value in values if hasattr(value, "__len__"))
         block.append(values)
         if size >= BLOCK or len(block) >= BLOCK:
-            yield [list(field) for field in zip(*block, strict=True)]
-            block, size = [], 0
+            yield [list(column) for column in zip(*block, strict=True)]
+            block = []
+            size = 0
     if block:
-        yield [list(field) for field in zip(*block, strict=True)]
+        yield [list(column) for column in zip(*block, strict=True)]
 
 
 def in_memory_store(
-    records: Sequence[Sequence], layout: RecordSchema, places: Sequence[str] | None = None
+    records: Sequence[Sequence], schema: RecordSchema, locations: Sequence[str] | None = None
 ) -> Store:
-    """A store in memory of a few records, laid out as `build` does."""
-    places = places or [f"record {number}" for number in range(1, len(records) + 1)]
-    rows = [layout.check(record, place) for record, place in zip(records, places, strict=True)]
-    fields = []
-    for kind, values in zip(layout.kinds, zip(*rows, strict=True), strict=True):
-        for (tokens, counts, sizes), dtype in zip(kind.encode(list(values)), kind.dtypes, strict=True):
-            fields.append(
-                Column(
-                    np.frombuffer(tokens, dtype),
-                    *(np.concatenate([[0], np.cumsum(column)]) for column in (counts, sizes)),
-                )
-            )
-    return Store(fields, "", 0, layout.names, layout.specials)
+    """Builds a store of a few records in memory, with the same columns as `build`."""
+    locations = locations or [f"record {number}" for number in range(1, len(records) + 1)]
+    rows = [schema.check(record, location) for record, location in zip(records, locations, strict=True)]
+    columns = []
+    for field, values in zip(schema.fields, zip(*rows, strict=True), strict=True):
+        for (tokens, counts, sizes), dtype in zip(field.encode(list(values)), field.dtypes, strict=True):
+            offsets = np.concatenate([[0], np.cumsum(counts)])
+            byte_offsets = np.concatenate([[0], np.cumsum(sizes)])
+            columns.append(Column(np.frombuffer(tokens, dtype), offsets, byte_offsets))
+    return Store(columns, "", 0, schema.names, schema.specials)

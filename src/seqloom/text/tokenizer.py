@@ -1,4 +1,8 @@
-"""A tokenizer whose tokens are what a regular expression matches: letters on one side and phonemes on the other, atoms of a molecule, and so on."""
+"""Tokenizers: characters, words, byte-pair encoding, unigram, WordPiece, a regular expression, or a tokenizer.json file.
+
+Each function trains a tokenizer of the `tokenizers` library on texts; ids 0–4 are the special tokens. The names are the types of
+the config section `tokenizer`.
+"""
 
 from __future__ import annotations
 
@@ -14,40 +18,17 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 
 from seqloom.files import write_atomic
 from seqloom.text.lines import lines
-from seqloom.text.special_tokens import BOS, EOS, MASK, PAD, SPECIALS, UNK, SpecialTokens, special_tokens  # noqa: F401  some find them here
+from seqloom.text.special_tokens import SPECIALS, SpecialTokens, special_tokens
 from seqloom.text.tokenizer_file import load, parse
 
+MAX_TRAINING_CHARACTERS = 100_000_000
 
-def Pattern(texts: Iterable[str], pattern: str = r"\S") -> Tokenizer:
-    """Each match of `pattern` (Oniguruma's syntax) in `texts`, all of which are read, is a token; what lies between is dropped, and a match never
-    seen is <unk>. Decoding joins tokens with one space."""
-    try:
-        cut = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
-    except Exception as error:
-        raise ValueError(
-            f"tokenizer.pattern: {pattern!r} is no regular expression ({error}); correct it"
-        ) from None
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(token for token, _ in cut.pre_tokenize_str(text))
-    words = sorted(set(counts) - set(SPECIALS), key=lambda token: (-counts[token], token))
-    if not words:
-        raise ValueError(f"tokenizer.pattern: {pattern!r} matches nothing in the text; correct it")
-    tokenizer = Tokenizer(
-        models.WordLevel({token: index for index, token in enumerate([*SPECIALS, *words])}, unk_token="<unk>")
-    )
-    tokenizer.pre_tokenizer = cut
-    return tokenizer
-
-
-SAMPLE = 100_000_000  # characters a tokenizer learns from
-
-# Oniguruma's and Rust's idea of white space; Python's \s has four control characters more.
+# White space as Oniguruma and Rust define it; Python's \s has four more control characters.
 SPACE = r" \t-\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
 # A word with the space before it, a number, or punctuation: pieces never cross a word boundary. Marks (\p{M}) belong to
-# their letters, or scripts such as Devanagari would fall apart. Text between brackets never forms one piece with them,
-# which is why "<eos>" cannot be learnt as a piece.
+# their letters; otherwise the words of scripts such as Devanagari would be divided. Text between brackets never forms one
+# piece with them, so "<eos>" cannot become a piece.
 PATTERN = (
     r"'(?:s|t|re|ve|m|ll|d)(?![\p{L}\p{M}])| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 )
@@ -61,11 +42,11 @@ LITERALS = normalizers.Replace(Regex(r"(?<!\S)<(?:pad|bos|eos|mask)>(?!\S)"), "<
 
 
 def Characters(texts: Iterable[str]) -> Tokenizer:
-    """One token per character (Unicode code point) seen in `texts`, all of which are read; others become <unk>. Lossless."""
-    seen: set[str] = set()
+    """One token for each character (Unicode code point) of `texts`, which are read in full; others are <unk>. Lossless."""
+    characters: set[str] = set()
     for text in _require_text(texts):
-        seen.update(text)
-    vocabulary = {token: index for index, token in enumerate([*SPECIALS, *sorted(seen)])}
+        characters.update(text)
+    vocabulary = {token: index for index, token in enumerate([*SPECIALS, *sorted(characters)])}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", fuse_unk=False))
     tokenizer.decoder = decoders.Fuse()
     return tokenizer
@@ -74,39 +55,59 @@ def Characters(texts: Iterable[str]) -> Tokenizer:
 def Words(
     texts: Iterable[str], size: int | None = None, lowercase: bool = False, extra_words: str | None = None
 ) -> Tokenizer:
-    """Words between white space, for text that is already tokenised: the `size` most frequent, or all of them.
+    """Words separated by white space, for text that is already tokenised: the `size` most frequent, or all of them.
 
     Counts words in the first 100 million characters. A literal `<unk>` is UNK; decoding joins words with one space.
     `extra_words` is a file whose lines begin with additional words, or a folder of word vectors: words that have a vector
     need not occur in the text.
     """
     if size is not None:
-        _check(size, len(SPECIALS) + 1, "the special tokens and one word")
+        _check_size(size, len(SPECIALS) + 1, "the special tokens and one word")
     normalizer = normalizers.Sequence([normalizers.Lowercase(), LITERALS]) if lowercase else LITERALS
-    counts = _count(texts, normalizer)
+    counts = _count_words(texts, normalizer)
     counts.pop("<unk>", None)
-    words = sorted(counts, key=lambda word: (-counts[word], word))[
-        : None if size is None else size - len(SPECIALS)
-    ]
+    max_words = None if size is None else size - len(SPECIALS)
+    words = sorted(counts, key=lambda word: (-counts[word], word))[:max_words]
     if extra_words is not None:
-        place = Path(extra_words) / "words.txt" if Path(extra_words).is_dir() else Path(extra_words)
-        more = (line.split(maxsplit=1)[0] for line in lines(place) if line.strip())
-        words = list(dict.fromkeys([*words, *(normalizer.normalize_str(word) for word in more)]))
-    known = dict.fromkeys([*SPECIALS, *words])
-    tokenizer = Tokenizer(
-        models.WordLevel({token: index for index, token in enumerate(known)}, unk_token="<unk>")
-    )
+        path = Path(extra_words)
+        rows = lines(path / "words.txt" if path.is_dir() else path)
+        extra = (row.split(maxsplit=1)[0] for row in rows if row.strip())
+        words = list(dict.fromkeys([*words, *(normalizer.normalize_str(word) for word in extra)]))
+    tokenizer = Tokenizer(_word_level(dict.fromkeys([*SPECIALS, *words])))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return tokenizer
 
 
-def BPE(texts: Iterable[str], size: int = 8000) -> Tokenizer:
-    """Byte-pair encoding over bytes: any text, newlines included, comes back exactly; pieces stay inside words (A15).
+def Pattern(texts: Iterable[str], pattern: str = r"\S") -> Tokenizer:
+    """One token for each distinct match of the regular expression `pattern` (Oniguruma's syntax) in `texts`, read in full.
 
-    Learns from the first 100 million characters.
+    Text between matches is dropped, and a match that is not in `texts` is <unk>. Decoding joins tokens with one space. It
+    serves letters on one side and phonemes on the other, atoms of molecules, and so on.
     """
-    return _bytes(
+    try:
+        splitter = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
+    except Exception as error:
+        raise ValueError(
+            f"tokenizer.pattern: {pattern!r} is not a regular expression ({error}); correct it"
+        ) from None
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(token for token, _ in splitter.pre_tokenize_str(text))
+    words = sorted(set(counts) - set(SPECIALS), key=lambda token: (-counts[token], token))
+    if not words:
+        raise ValueError(f"tokenizer.pattern: {pattern!r} matches nothing in the text; correct it")
+    tokenizer = Tokenizer(_word_level([*SPECIALS, *words]))
+    tokenizer.pre_tokenizer = splitter
+    return tokenizer
+
+
+def BPE(texts: Iterable[str], size: int = 8000) -> Tokenizer:
+    """Byte-pair encoding over bytes: decoding restores any text exactly, with newlines; pieces stay inside words (A15).
+
+    Trains on the first 100 million characters.
+    """
+    return _train_on_bytes(
         models.BPE(),
         texts,
         trainers.BpeTrainer(
@@ -120,11 +121,11 @@ def BPE(texts: Iterable[str], size: int = 8000) -> Tokenizer:
 
 
 def Unigram(texts: Iterable[str], size: int = 8000) -> Tokenizer:
-    """The unigram language model over bytes: the likeliest pieces; any text comes back exactly. Pieces stay inside words (A15).
+    """The unigram language model over bytes: decoding restores any text exactly; pieces stay inside words (A15).
 
-    Learns from the first 100 million characters. Learning twice gives slightly different pieces: the library adds up in random order.
+    Trains on the first 100 million characters. Two trainings give slightly different pieces: the library sums in random order.
     """
-    return _bytes(
+    return _train_on_bytes(
         models.Unigram(),
         texts,
         trainers.UnigramTrainer(
@@ -138,125 +139,132 @@ def Unigram(texts: Iterable[str], size: int = 8000) -> Tokenizer:
 
 
 def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -> Tokenizer:
-    """BERT's subwords: white space is dropped, punctuation stands alone, `##` marks a piece inside a word (A15).
+    """BERT's subwords: white space is dropped, punctuation is separate, `##` marks a piece inside a word (A15).
 
-    Learns from the first 100 million characters. A word with a character never seen is <unk>.
+    Trains on the first 100 million characters. A word with a character that is not in them is <unk>.
     """
     tokenizer = Tokenizer(models.WordPiece(unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     counts: Counter[str] = Counter()
-    for word, count in _count(texts, tokenizer.normalizer).items():
+    for word, count in _count_words(texts, tokenizer.normalizer).items():
         for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(word):
             counts[piece] += count
-    # The trainer breaks ties by the order in which it met "##" characters, which is random: give them an order first.
+    # The trainer breaks ties by the order in which it first sees "##" characters, which is random: pass them in fixed order.
     inside = sorted({f"##{character}" for word in counts for character in word[1:]})
-    _check(
-        size,
-        len(SPECIALS) + len(inside) + len(set().union(*counts)),
-        "the special tokens and the characters of the text",
-    )
+    min_size = len(SPECIALS) + len(inside) + len(set().union(*counts))
+    _check_size(size, min_size, "the special tokens and the characters of the text")
     trainer = trainers.WordPieceTrainer(
         vocab_size=size, min_frequency=2, special_tokens=[*SPECIALS, *inside], show_progress=False
     )
-    return _train(
-        tokenizer, (part for word in sorted(counts) for part in _repeat(word, counts[word])), trainer
-    )
+    repeated = (text for word in sorted(counts) for text in _repeat(word, counts[word]))
+    return _train(tokenizer, repeated, trainer)
 
 
 def File(texts: Iterable[str], path: str) -> Tokenizer:
-    """The tokenizer of the tokenizer.json at `path`; nothing is learnt from `texts`.
+    """The tokenizer of the tokenizer.json at `path`; `texts` are not read.
 
-    A file that does not begin with our special tokens gets them: its own ids move up by five. One that says which of its own tokens are
-    special, as those of imported runs do, stays as it is.
+    A file that does not begin with our special tokens gets them, and its own ids are increased by five. A file that declares
+    its own special tokens, as those of imported runs do, stays unchanged.
     """
     tokenizer = load(path)
-    if special_tokens(tokenizer) != SpecialTokens() or [
-        tokenizer.id_to_token(index) for index in range(len(SPECIALS))
-    ] == list(SPECIALS):
+    first_tokens = [tokenizer.id_to_token(index) for index in range(len(SPECIALS))]
+    if special_tokens(tokenizer) != SpecialTokens() or first_tokens == list(SPECIALS):
         return tokenizer
     taken = [token for token in SPECIALS if tokenizer.token_to_id(token) is not None]
     if taken:
         raise ValueError(
             f"{path}: {taken[0]} has id {tokenizer.token_to_id(taken[0])}, but {' '.join(SPECIALS)} must be ids 0 to 4; "
-            "rename it in the file, or leave it out"
+            "rename it in the file, or remove it"
         )
     return parse(json.dumps(_shift_ids(json.loads(tokenizer.to_str()))), path)
 
 
 def save(tokenizer: Tokenizer, path: str | Path) -> None:
-    """Write `tokenizer` as JSON, whole or not at all."""
+    """Writes `tokenizer` as JSON, atomically."""
     write_atomic(path, tokenizer.to_str(pretty=True))
 
 
 def signature(tokenizer: Tokenizer) -> str:
-    """Sixteen hexadecimal digits that name exactly this tokenizer."""
+    """Returns sixteen hexadecimal digits that identify this tokenizer."""
     return hashlib.sha256(tokenizer.to_str().encode()).hexdigest()[:16]
 
 
 def decode(tokenizer: Tokenizer, ids: Iterable[int]) -> str:
-    """The text of `ids`, without special tokens."""
-    known = special_tokens(tokenizer)
-    hidden = {*known.banned, *known.stop_ids}
-    if known == SpecialTokens():  # a foreign tokenizer that does not say what its ids are hides none of them
+    """Returns the text of `ids`, without special tokens."""
+    specials = special_tokens(tokenizer)
+    hidden = {*specials.banned, *specials.stop_ids}
+    if (
+        specials == SpecialTokens()
+    ):  # of a foreign tokenizer that does not declare its special ids, no id is hidden
         hidden = {index for index in hidden if tokenizer.id_to_token(index) == SPECIALS[index]}
-    numbers = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    return tokenizer.decode([index for index in numbers if index not in hidden], skip_special_tokens=True)
+    return tokenizer.decode(
+        [int(index) for index in ids if int(index) not in hidden], skip_special_tokens=True
+    )
+
+
+def _word_level(tokens: Iterable[str]) -> models.Model:
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    return models.WordLevel(vocabulary, unk_token="<unk>")
 
 
 def _alphabet(size: int) -> list[str]:
-    _check(size, len(SPECIALS) + 256, "the special tokens and the 256 bytes")
+    _check_size(size, len(SPECIALS) + 256, "the special tokens and the 256 bytes")
     return sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
-def _check(size: int, least: int, what: str) -> None:
-    if size < least:
-        raise ValueError(f"size {size} is too small: {what} alone are {least}; give size {least} or more")
+def _check_size(size: int, min_size: int, contents: str) -> None:
+    if size < min_size:
+        raise ValueError(
+            f"size {size} is too small: {contents} alone are {min_size}; give size {min_size} or more"
+        )
 
 
 def _require_text(texts: Iterable[str]) -> Iterator[str]:
-    """`texts`, of which at least one is not empty."""
+    """Returns `texts`; raises if all of them are empty."""
     stream = iter(texts)
     for first in stream:
         if first:
             return chain([first], stream)
-    raise ValueError("there is no text to learn a tokenizer from: the corpus is empty; give a text")
+    raise ValueError("there is no text to train a tokenizer on: the corpus is empty; give a text")
 
 
 def _sample(texts: Iterable[str]) -> Iterator[str]:
+    """Returns the first `MAX_TRAINING_CHARACTERS` of the texts; raises if all of them are empty."""
+
     def head(stream: Iterator[str]) -> Iterator[str]:
-        left = SAMPLE
+        remaining = MAX_TRAINING_CHARACTERS
         for text in stream:
-            yield text[:left]
-            left -= len(text)
-            if left <= 0:
+            yield text[:remaining]
+            remaining -= len(text)
+            if remaining <= 0:
                 return
 
     return head(_require_text(texts))
 
 
-def _count(texts: Iterable[str], normalizer: normalizers.Normalizer | None) -> Counter[str]:
-    """How often each word between white space occurs."""
+def _count_words(texts: Iterable[str], normalizer: normalizers.Normalizer | None) -> Counter[str]:
+    """Counts the words that white space separates."""
     counts: Counter[str] = Counter()
     split = re.compile(f"[^{SPACE}]+").findall
     for text in _sample(texts):
         counts.update(split(normalizer.normalize_str(text) if normalizer else text))
     if not counts:
         raise ValueError(
-            "there is no word to learn a tokenizer from: the text is all white space; give a text with words"
+            "there is no word to train a tokenizer on: the text is all white space; give a text with words"
         )
     return counts
 
 
 def _repeat(word: str, count: int) -> Iterator[str]:
-    """`word` `count` times, in texts of bounded length."""
-    most = max(1, 100_000 // (len(word) + 1))
-    for done in range(0, count, most):
-        yield f"{word} " * min(most, count - done)
+    """Yields `word` `count` times, in texts of bounded length."""
+    max_repeats = max(1, 100_000 // (len(word) + 1))
+    for done in range(0, count, max_repeats):
+        yield f"{word} " * min(max_repeats, count - done)
 
 
-def _bytes(model: models.Model, texts: Iterable[str], trainer: trainers.Trainer) -> Tokenizer:
+def _train_on_bytes(model: models.Model, texts: Iterable[str], trainer: trainers.Trainer) -> Tokenizer:
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = BYTES
     tokenizer.decoder = decoders.ByteLevel()
@@ -265,20 +273,20 @@ def _bytes(model: models.Model, texts: Iterable[str], trainer: trainers.Trainer)
 
 def _train(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer) -> Tokenizer:
     tokenizer.train_from_iterator(texts, trainer)
-    # Training registers the special tokens as added tokens, which are searched for in every text: forget that.
+    # Training registers the special tokens as added tokens, which would be searched for in every text: remove them.
     return Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"added_tokens": []}))
 
 
 def _shift_ids(parts: dict) -> dict:
-    """The JSON of a foreign tokenizer with every id five higher and our special tokens before them."""
-    model, more = parts["model"], len(SPECIALS)
+    """Returns the JSON of a foreign tokenizer with our special tokens first and every other id five higher."""
+    model = parts["model"]
+    shift = len(SPECIALS)
     if isinstance(model["vocab"], dict):
-        model["vocab"] = dict(zip(SPECIALS, range(more), strict=True)) | {
-            token: index + more for token, index in model["vocab"].items()
-        }
+        specials = dict(zip(SPECIALS, range(shift), strict=True))
+        model["vocab"] = specials | {token: index + shift for token, index in model["vocab"].items()}
     else:
         model["vocab"] = [[token, 0.0] for token in SPECIALS] + model["vocab"]
-        model["unk_id"] = None if model["unk_id"] is None else model["unk_id"] + more
+        model["unk_id"] = None if model["unk_id"] is None else model["unk_id"] + shift
     for token in parts["added_tokens"]:
-        token["id"] += more
+        token["id"] += shift
     return parts | {"post_processor": None}

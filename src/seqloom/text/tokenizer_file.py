@@ -1,6 +1,7 @@
-"""A tokenizer.json read with suspicion: whatever is missing, damaged or crafted is a ValueError of one line, before the library meets it.
+"""Reads a tokenizer.json defensively: a missing, damaged or crafted file raises a ValueError of one line.
 
-The library aborts or panics over some files, and over others takes memory without end. Left out: patterns that take long on crafted texts.
+The tokenizers library aborts or panics on some files, and allocates memory without bound on others, so they are checked before
+the library reads them. Left out: regular expressions that take long on crafted texts.
 """
 
 from __future__ import annotations
@@ -16,35 +17,37 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from seqloom.files import read_limited
-from seqloom.text.special_tokens import PAIRS
+from seqloom.text.special_tokens import PAIR_PROCESSORS
 
-MOST = 1 << 28  # bytes of a file
-GROWTH = 100  # times that what a tokenizer puts in place of characters may lengthen a text
+MAX_FILE_BYTES = 1 << 28
+MAX_EXPANSION = 100  # how many times longer a normalizer or a decoder may make a text
 
 
 def load(path: str | Path) -> Tokenizer:
-    """The tokenizer saved at `path`; a file that is none is a ValueError."""
+    """Reads the tokenizer saved at `path`; raises a ValueError if the file is not a tokenizer."""
     try:
-        text = read_limited(path, MOST).decode()
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_limited(path, MAX_FILE_BYTES).decode()
+    except OSError as error:
         raise ValueError(
-            f"{path}: cannot read a tokenizer: {getattr(error, 'strerror', error)}; give a tokenizer.json"
+            f"{path}: cannot read a tokenizer: {error.strerror}; give a tokenizer.json"
         ) from error
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: cannot read a tokenizer: {error}; give a tokenizer.json") from error
     return parse(text, path)
 
 
 def parse(text: str, path: str | Path) -> Tokenizer:
-    """The tokenizer of a JSON text, without padding and truncation, which would change what a text is."""
-    # A crafted file raises PanicException, which is a BaseException, when read or only when used: so use it once.
+    """Builds the tokenizer of a JSON text, without padding and truncation, which would change the ids of a text."""
+    # A crafted file raises PanicException, which is a BaseException, when it is read or only when it is used: so use it once.
     try:
         parts = json.loads(text)
         _check_merges(parts["model"])
         for name in ("normalizer", "decoder"):
-            if _expansion_factor(parts.get(name)) > GROWTH:
+            if _expansion_factor(parts.get(name)) > MAX_EXPANSION:
                 raise ValueError(f"its {name} makes texts too long")
         with _silence_stderr():
             tokenizer = Tokenizer.from_str(json.dumps(parts | {"padding": None, "truncation": None}))
-            top = max(tokenizer.get_vocab().values(), default=-1)
+            highest_id = max(tokenizer.get_vocab().values(), default=-1)
             count = tokenizer.get_vocab_size()
             _check_template(parts.get("post_processor"), count)
             tokenizer.decode(tokenizer.encode("Hello, <wörld>\n 1").ids)
@@ -55,67 +58,69 @@ def parse(text: str, path: str | Path) -> Tokenizer:
         raise ValueError(
             f"{path}: not a tokenizer.json of the tokenizers library ({reason}); give another file"
         ) from None
-    if top != count - 1:
-        raise ValueError(f"{path}: {count} tokens but the highest id is {top}; number them 0 to {count - 1}")
+    if highest_id != count - 1:
+        raise ValueError(
+            f"{path}: {count} tokens but the highest id is {highest_id}; number them 0 to {count - 1}"
+        )
     return tokenizer
 
 
 def _check_merges(model: dict) -> None:
-    """Refuse merges whose second half lacks the prefix it should have: the library cuts it off blindly, and may abort the process."""
+    """Raises if the second part of a merge lacks its prefix: the library strips it without checking, and may abort the process."""
     prefix = model.get("continuing_subword_prefix") or ""
     for merge in model.get("merges", []) if prefix else []:
         second = merge.split(" ")[-1] if isinstance(merge, str) else merge[-1]
         if not second.startswith(prefix):
-            raise ValueError(f"the merge {merge} does not go on with {prefix}")
+            raise ValueError(f"the second part of the merge {merge} does not start with {prefix}")
 
 
-def _expansion_factor(part: dict | None) -> float:
-    """How many times longer a normalizer or a decoder may make a text, as far as it says what to put there; and a table it can stand on."""
-    if not part:
+def _expansion_factor(component: dict | None) -> float:
+    """Returns how many times longer a normalizer or a decoder may make a text; raises if its table is truncated."""
+    if not component:
         return 1
-    if part["type"] == "Sequence":
-        return math.prod(
-            _expansion_factor(one) for one in part.get("normalizers") or part.get("decoders") or []
-        )
-    if part["type"] == "Replace":
-        return (
-            max(1, len(part["content"]) / len(part["pattern"]["String"]))
-            if part["pattern"].get("String")
-            else 1 + len(part["content"])
-        )
-    if part["type"] == "Precompiled":
-        table = base64.b64decode(part["precompiled_charsmap"])
+    if component["type"] == "Sequence":
+        inner = component.get("normalizers") or component.get("decoders") or []
+        return math.prod(_expansion_factor(part) for part in inner)
+    if component["type"] == "Replace":
+        replaced = component["pattern"].get("String")
+        size = len(component["content"])
+        return max(1, size / len(replaced)) if replaced else 1 + size
+    if component["type"] == "Precompiled":
+        table = base64.b64decode(component["precompiled_charsmap"])
         if len(table) < 4 or int.from_bytes(table[:4], "little") > len(table) - 4:
             raise ValueError("its normalizer's table is cut short")
-    return 1 + len(part["prepend"]) if part["type"] == "Prepend" else 1
+    return 1 + len(component["prepend"]) if component["type"] == "Prepend" else 1
 
 
 @contextmanager
 def _silence_stderr() -> Iterator[None]:
-    """Keeps what the library writes straight to the terminal, when a file drives it to panic, from being seen: the error tells it."""
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    """Silences stderr while the library reads a file, since a panic would print there."""
+    saved = os.dup(2)
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(devnull)
 
 
-def _check_template(frame: dict | None, count: int) -> None:
-    """Refuse a template with a token that its table has not, over which the library stops the program's thread, or that has no id."""
-    for one in [frame, *(frame or {}).get("processors", [])]:
-        ids = [one[name][1] for name in ("cls", "sep")] if one and one["type"] in PAIRS else []
-        if one and one["type"] == "TemplateProcessing":
+def _check_template(processor: dict | None, count: int) -> None:
+    """Raises if a template uses a token that is not in its table, on which the library panics, or an id that does not exist."""
+    for part in [processor, *(processor or {}).get("processors", [])]:
+        if not part:
+            continue
+        ids = [part[name][1] for name in ("cls", "sep")] if part["type"] in PAIR_PROCESSORS else []
+        if part["type"] == "TemplateProcessing":
             names = [
                 piece["SpecialToken"]["id"]
                 for side in ("single", "pair")
-                for piece in one[side]
+                for piece in part[side]
                 if "SpecialToken" in piece
             ]
-            if missing := [name for name in names if name not in one["special_tokens"]]:
-                raise ValueError(f"the template names {missing[0]} and does not say its id")
-            ids = [index for token in one["special_tokens"].values() for index in token["ids"]]
-        if beyond := [index for index in ids if index >= count]:
-            raise ValueError(f"the template has the id {beyond[0]} and there are {count} tokens")
+            if missing := [name for name in names if name not in part["special_tokens"]]:
+                raise ValueError(f"the template uses {missing[0]} without giving its id")
+            ids = [index for token in part["special_tokens"].values() for index in token["ids"]]
+        if invalid := [index for index in ids if index >= count]:
+            raise ValueError(f"the template has the id {invalid[0]} but there are only {count} tokens")

@@ -1,7 +1,7 @@
-"""Encoders in processes of their own: blocks of records go out over pipes and ids come back, a bounded number on the way.
+"""Encoders in worker processes: blocks of records are sent over pipes, and ids come back.
 
-Not `multiprocessing`, which would import the caller's script again in every worker: a script without a main guard would break,
-and each worker would load torch. A worker is `python -m seqloom.text.workers`; it ends when its input does.
+`multiprocessing` is not used, since it would import the caller's script again in every worker: a script without a main guard
+would break, and each worker would load torch. A worker is `python -m seqloom.text.workers`; it exits when its input ends.
 """
 
 import json
@@ -14,59 +14,60 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import BinaryIO
+from typing import IO, NamedTuple
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from seqloom.text.encoder import RecordEncoder
+from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
 
 
-def encode(encoder: RecordEncoder, records: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
-    """(ids as bytes, ids per record, UTF-8 bytes per record)."""
+def encode(encoder: RecordEncoder, records: list[str]) -> Encoded:
+    """Returns (ids as bytes, ids per record, UTF-8 bytes per record)."""
     tokens, counts = encoder(records)
-    sizes = (
-        map(len, records) if all(map(str.isascii, records)) else (len(record.encode()) for record in records)
-    )
-    return tokens, counts, np.fromiter(sizes, np.int64, len(records))
+    return tokens, counts, utf8_lengths(records)
+
+
+class _Worker(NamedTuple):
+    """A worker process and its pipes."""
+
+    process: subprocess.Popen
+    stdin: IO[bytes]
+    stdout: IO[bytes]
 
 
 class EncoderPool:
-    """`count` workers, each with an encoder for every field. `submit` never waits; the caller bounds how much is on the way."""
+    """`count` worker processes, each with an encoder for every field.
 
-    def __init__(self, tokenizers: list[Tokenizer], ends: bool, count: int):
-        # Workers find the package where this process did, and share the cores among themselves rather than within.
+    `submit` never blocks; the caller bounds the number of blocks in flight.
+    """
+
+    def __init__(self, tokenizers: list[Tokenizer], adds_eos: bool, count: int):
+        # Workers import the package from where this process did. They divide the cores among themselves, so none uses threads.
         paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
             "TOKENIZERS_PARALLELISM": "false",
         }
-        setup = json.dumps([ends, [tokenizer.to_str() for tokenizer in tokenizers]]).encode()
+        setup = json.dumps([adds_eos, [tokenizer.to_str() for tokenizer in tokenizers]]).encode()
         self.threads = ThreadPoolExecutor(count)
-        self.workers: list[subprocess.Popen] = []
-        self.idle: SimpleQueue[subprocess.Popen] = SimpleQueue()
+        self.workers: list[_Worker] = []
+        self.idle: SimpleQueue[_Worker] = SimpleQueue()
         try:
             for _ in range(count):
-                self.workers.append(
-                    subprocess.Popen(
-                        [sys.executable, "-P", "-m", "seqloom.text.workers"],
-                        env=environment,
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                    )
-                )
+                self.workers.append(_start_worker(environment))
             for worker in self.workers:
                 _send(worker.stdin, setup)
                 self.idle.put(worker)
         except OSError as error:
             self.close()
-            raise ValueError(f"tokenizing workers cannot be started ({error}); give workers=1") from error
+            raise ValueError(f"cannot start tokenizing workers ({error}); give workers=1") from error
 
-    def submit(self, field: int, records: list[str]) -> Future:
-        """The future of `encode(encoders[field], records)`."""
-        return self.threads.submit(self._ask, field, records)
+    def submit(self, field: int, records: list[str]) -> Future[Encoded]:
+        """Returns the future of `encode(encoders[field], records)`."""
+        return self.threads.submit(self._request, field, records)
 
-    def _ask(self, field: int, records: list[str]) -> tuple[bytes, np.ndarray, np.ndarray]:
+    def _request(self, field: int, records: list[str]) -> Encoded:
         worker = self.idle.get()
         lengths = np.fromiter(map(len, records), np.int64, len(records))
         try:
@@ -77,31 +78,42 @@ class EncoderPool:
                 "a tokenizing worker ended early, perhaps out of memory; try again with workers=1"
             ) from error
         finally:
-            self.idle.put(
-                worker
-            )  # a dead one too: whoever takes it next fails at once instead of waiting for ever
+            # A dead worker is also put back: the next request then fails immediately instead of waiting for ever.
+            self.idle.put(worker)
         return tokens, np.frombuffer(counts, np.int64), np.frombuffer(sizes, np.int64)
 
     def close(self) -> None:
-        """End the workers, whatever they are doing."""
+        """Kills the workers, even busy ones."""
         for worker in self.workers:
-            worker.kill()
+            worker.process.kill()
         self.threads.shutdown(cancel_futures=True)
         for worker in self.workers:
-            worker.wait()
+            worker.process.wait()
             worker.stdout.close()
-            with suppress(OSError):  # what it had not read yet
+            with suppress(OSError):  # closing flushes input that the worker has not read
                 worker.stdin.close()
 
 
-def _send(pipe: BinaryIO, *frames: bytes) -> None:
+def _start_worker(environment: dict[str, str]) -> _Worker:
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "seqloom.text.workers"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    if process.stdin is None or process.stdout is None:
+        raise OSError("no pipe to the worker")
+    return _Worker(process, process.stdin, process.stdout)
+
+
+def _send(pipe: IO[bytes], *frames: bytes) -> None:
     for frame in frames:
         pipe.write(struct.pack("<q", len(frame)))
         pipe.write(frame)
     pipe.flush()
 
 
-def _receive(pipe: BinaryIO) -> bytes:
+def _receive(pipe: IO[bytes]) -> bytes:
     header = pipe.read(8)
     if len(header) < 8:
         raise EOFError
@@ -112,9 +124,10 @@ def _receive(pipe: BinaryIO) -> bytes:
     return frame
 
 
-def _serve(source: BinaryIO, target: BinaryIO) -> None:
-    ends, tokenizers = json.loads(_receive(source))
-    encoders = [RecordEncoder(Tokenizer.from_str(text), ends) for text in tokenizers]
+def _serve(source: IO[bytes], target: IO[bytes]) -> None:
+    """Encodes blocks of records from `source` until it ends."""
+    adds_eos, tokenizers = json.loads(_receive(source))
+    encoders = [RecordEncoder(Tokenizer.from_str(text), adds_eos) for text in tokenizers]
     while True:
         (field,) = struct.unpack("<q", _receive(source))
         stops = np.cumsum(np.frombuffer(_receive(source), np.int64)).tolist()
@@ -125,7 +138,7 @@ def _serve(source: BinaryIO, target: BinaryIO) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer; it closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes the pipe
     try:
         _serve(sys.stdin.buffer, sys.stdout.buffer)
     except (EOFError, BrokenPipeError):
