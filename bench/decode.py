@@ -61,7 +61,7 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
         if kind == "int8":
             quantize(model)
         return lambda ids, count: [
-            text.ids for text in generate_batch(model, ids, length=count, stop=(), ban=(END,))
+            text.ids for text in generate_batch(model, ids, max_tokens=count, stop_ids=(), banned=(END,))
         ]
     if library == "transformers":
         peer = peers.transformers(ours(), eos_token_id=END, pad_token_id=END)

@@ -49,10 +49,11 @@ def found(made: torch.nn.Module, seed: int) -> tuple[float, float, dict[int, flo
     source = torch.randint(5, VOCABULARY, (1, 4), generator=torch.Generator().manual_seed(seed))
     with torch.inference_mode():
         opened = made.prepare_prompt(source, torch.ones_like(source, dtype=torch.bool), 2)
-    best = exact_search(made, *opened, length=LENGTH, calls=CALLS)
-    [greedy] = generate_batch(made, *opened, length=LENGTH)
+    best = exact_search(made, *opened, max_tokens=LENGTH, max_calls=CALLS)
+    [greedy] = generate_batch(made, *opened, max_tokens=LENGTH)
     beams = {
-        width: beam_search(made, *opened, width=width, length=LENGTH, penalty=0.0)[0][0] for width in WIDTHS
+        width: beam_search(made, *opened, width=width, max_tokens=LENGTH, length_penalty=0.0)[0][0]
+        for width in WIDTHS
     }
     if (beams[1].ids, beams[1].finished) != (greedy.ids, greedy.finished):
         raise SystemExit(f"seed {seed}: a beam of one wrote {beams[1].ids}, greedy search {greedy.ids}")

@@ -79,7 +79,7 @@ def writer(name: str, folder: Path, threads: int) -> Answer:
             return [
                 found[0].ids
                 for found in beam_search(
-                    model, ids, state, mask, width=WIDTH, length=LENGTH, stop=(), ban=(END, PAD)
+                    model, ids, state, mask, width=WIDTH, max_tokens=LENGTH, stop_ids=(), banned=(END, PAD)
                 )
             ]
 

@@ -155,7 +155,7 @@ def test_striding_windows_count_every_token_once_with_enough_before_it(
 class Always:
     """A pick that chooses one token, or several in turn."""
 
-    few = None
+    num_candidates = None
 
     def __init__(self, *tokens: int):
         self.tokens = itertools.cycle(tokens)

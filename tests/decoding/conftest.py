@@ -14,6 +14,8 @@ class Table:
     The state is a (B, k) tensor, −1 where nothing came yet. `seen` notes (rows, positions) of every call, `read` the output layer's.
     """
 
+    continues = generates = True
+
     def __init__(self, table, order, context=None):
         self.table, self.order, self.context = table, order, context
         self.seen, self.read = [], []
@@ -38,6 +40,7 @@ class LSTM(nn.Module):
     """Torch's LSTM behind the protocol, with dropout-free weights large enough to make texts differ."""
 
     context = None
+    continues = generates = True
 
     def __init__(self, vocabulary=11, dim=12, seed=0):
         super().__init__()
@@ -67,6 +70,8 @@ class LSTM(nn.Module):
 
 class Attention(nn.Module):
     """One causal attention layer with learned positions and a cache of keys and values: the other kind of state, and a context."""
+
+    continues = generates = True
 
     def __init__(self, vocabulary=11, dim=12, context=16, seed=0):
         super().__init__()

@@ -87,7 +87,9 @@ def literal_beam(model, row, width, length, penalty):
 def test_beams_are_the_literal_beam(name, width, penalty):
     model = made(name)
     double = copy.deepcopy(model).double()
-    found = beam_search(model, *opened(model), width=width, length=6, penalty=penalty, stop=(STOP,), ban=BAN)
+    found = beam_search(
+        model, *opened(model), width=width, max_tokens=6, length_penalty=penalty, stop_ids=(STOP,), banned=BAN
+    )
     for row, (best,) in enumerate(found):
         score, text, finished = literal_beam(double, row, width, 6, penalty)[0]
         assert best.score == pytest.approx(score, abs=1e-4)
@@ -102,7 +104,7 @@ def test_a_batch_of_unequal_prompts_is_each_alone(name, kind):
         quantize(model)
     for pick in (Greedy(), RandomSampler(top_k=5), RandomSampler(temperature=1.3, top_p=0.8)):
         together = generate_batch(
-            model, *opened(model), pick=pick, length=12, stop=(STOP,), ban=BAN, seed=[7, 8, 9]
+            model, *opened(model), sampler=pick, max_tokens=12, stop_ids=(STOP,), banned=BAN, seed=[7, 8, 9]
         )
         for row in range(3):
             alone_rows = slice(row, row + 1)
@@ -110,15 +112,15 @@ def test_a_batch_of_unequal_prompts_is_each_alone(name, kind):
             with torch.inference_mode():
                 prompt = model.prepare_prompt(SOURCES[alone_rows, :count], None, 1)
             [alone] = generate_batch(
-                model, *prompt, pick=pick, length=12, stop=(STOP,), ban=BAN, seed=[7 + row]
+                model, *prompt, sampler=pick, max_tokens=12, stop_ids=(STOP,), banned=BAN, seed=[7 + row]
             )
             assert alone.ids == together[row].ids and alone.finished == together[row].finished
             assert alone.log_probability == pytest.approx(together[row].log_probability, abs=1e-3)
-    beams = beam_search(model, *opened(model), width=4, length=8, nbest=4)
+    beams = beam_search(model, *opened(model), width=4, max_tokens=8, nbest=4)
     for row in range(3):
         with torch.inference_mode():
             prompt = model.prepare_prompt(SOURCES[row : row + 1, : int(REAL[row].sum())], None, 1)
-        [alone] = beam_search(model, *prompt, width=4, length=8, nbest=4)
+        [alone] = beam_search(model, *prompt, width=4, max_tokens=8, nbest=4)
         assert [one.score for one in alone] == pytest.approx([one.score for one in beams[row]], abs=1e-3)
 
 
@@ -126,7 +128,9 @@ def test_a_batch_of_unequal_prompts_is_each_alone(name, kind):
 def test_the_loop_is_the_equations(name):
     model = made(name)
     double = copy.deepcopy(model).double()
-    for row, text in enumerate(generate_batch(model, *opened(model), length=10, stop=(STOP,), ban=BAN)):
+    for row, text in enumerate(
+        generate_batch(model, *opened(model), max_tokens=10, stop_ids=(STOP,), banned=BAN)
+    ):
         chosen = [*text.ids, STOP] if text.finished else text.ids
         assert len(text.log_probabilities) == len(chosen) and text.log_probability == pytest.approx(
             sum(text.log_probabilities)
@@ -141,13 +145,13 @@ def test_top_k_among_few_is_top_k_among_all():
     """The pick sees only k tokens, in the order of their ids: the same choice for the same chance as with the whole row."""
 
     class All(RandomSampler):
-        few = None
+        num_candidates = None
 
     model = made("learned")
     for seed in range(5):
         for options in ({"top_k": 5}, {"top_k": 12, "temperature": 2.0, "top_p": 0.9}):
             some, every = (
-                generate_batch(model, *opened(model), pick=kind(**options), length=15, seed=seed)
+                generate_batch(model, *opened(model), sampler=kind(**options), max_tokens=15, seed=seed)
                 for kind in (RandomSampler, All)
             )
             assert [text.ids for text in some] == [text.ids for text in every]
@@ -160,8 +164,10 @@ def test_what_was_said_is_less_likely_to_come_again():
     """Each step equals the rule on the logits themselves; the log-probabilities stay the model's."""
     model, theta = made("learned"), 1.7
     double = copy.deepcopy(model).double()
-    texts = generate_batch(model, *opened(model), length=12, stop=(), ban=BAN, repetition=theta)
-    assert texts != generate_batch(model, *opened(model), length=12, stop=(), ban=BAN)
+    texts = generate_batch(
+        model, *opened(model), max_tokens=12, stop_ids=(), banned=BAN, repetition_penalty=theta
+    )
+    assert texts != generate_batch(model, *opened(model), max_tokens=12, stop_ids=(), banned=BAN)
     for row, text in enumerate(texts):
         prompt = SOURCES[row, : int(REAL[row].sum())].tolist()
         for t, token in enumerate(text.ids):
@@ -173,19 +179,19 @@ def test_what_was_said_is_less_likely_to_come_again():
             total = math.log(sum(math.exp(x) for x in logits))
             assert text.log_probabilities[t] == pytest.approx(logits[token] - total, abs=1e-4)
     with pytest.raises(ValueError, match="repetition"):
-        generate_batch(model, *opened(model), repetition=0.0)
+        generate_batch(model, *opened(model), repetition_penalty=0.0)
 
 
 def test_a_text_may_end_when_the_caller_says_so():
     model = made("learned")
-    free = generate_batch(model, *opened(model), length=12, stop=(), ban=BAN)
+    free = generate_batch(model, *opened(model), max_tokens=12, stop_ids=(), banned=BAN)
     asked = []
 
     def until(row, ids):
         asked.append((row, list(ids)))
         return len(ids) == row + 2
 
-    texts = generate_batch(model, *opened(model), length=12, stop=(), ban=BAN, until=until)
+    texts = generate_batch(model, *opened(model), max_tokens=12, stop_ids=(), banned=BAN, stop_when=until)
     assert [text.ids for text in texts] == [text.ids[: row + 2] for row, text in enumerate(free)]
     assert (
         all(text.finished for text in texts) and asked[0] == (0, free[0].ids[:1]) and len(asked) == 2 + 3 + 4

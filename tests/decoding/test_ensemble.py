@@ -17,14 +17,14 @@ REAL = torch.tensor([[True, True, True], [True, True, True], [True, True, False]
 
 
 def test_an_ensemble_of_one_is_the_model(network):
-    alone = beam_search(network, PROMPTS, mask=REAL, width=3, length=6, nbest=3)
+    alone = beam_search(network, PROMPTS, mask=REAL, width=3, max_tokens=6, nbest=3)
     assert [
         [one.ids for one in found]
-        for found in beam_search(Ensemble([network]), PROMPTS, mask=REAL, width=3, length=6, nbest=3)
+        for found in beam_search(Ensemble([network]), PROMPTS, mask=REAL, width=3, max_tokens=6, nbest=3)
     ] == [[one.ids for one in found] for found in alone]
     pick = RandomSampler(temperature=0.8)
-    sampled = generate_batch(Ensemble([network]), PROMPTS, mask=REAL, pick=pick, length=6)
-    expected = generate_batch(network, PROMPTS, mask=REAL, pick=pick, length=6)
+    sampled = generate_batch(Ensemble([network]), PROMPTS, mask=REAL, sampler=pick, max_tokens=6)
+    expected = generate_batch(network, PROMPTS, mask=REAL, sampler=pick, max_tokens=6)
     assert [one.ids for one in sampled] == [one.ids for one in expected]
     for one, other in zip(sampled, expected, strict=True):
         assert one.log_probabilities == pytest.approx(other.log_probabilities, rel=1e-12)
@@ -47,9 +47,11 @@ def test_an_ensemble_of_tables_finds_the_best_text_of_the_mixture(toys):
     mixed = {c: [(a + b) / 2 for a, b in zip(tables[0][c], tables[1][c], strict=True)] for c in tables[0]}
     outcomes = toys.enumerate_all(mixed, 3, [1], 3, stop=(2,))
     both = Ensemble([toys.table(table, 3) for table in tables])
-    found = exact_search(both, torch.tensor([[1]]), length=3, stop=(2,), ban=())
+    found = exact_search(both, torch.tensor([[1]]), max_tokens=3, stop_ids=(2,), banned=())
     assert found.log_probability == pytest.approx(outcomes[0][1])
-    [[best]] = beam_search(both, torch.tensor([[1]]), width=50, length=3, stop=(2,), ban=(), penalty=0.0)
+    [[best]] = beam_search(
+        both, torch.tensor([[1]]), width=50, max_tokens=3, stop_ids=(2,), banned=(), length_penalty=0.0
+    )
     assert (best.ids, best.finished) == tuple(outcomes[0][2:])
 
 
@@ -61,8 +63,8 @@ def test_members_must_fit_one_another(toys):
 
 
 def test_forced_log_probabilities_are_what_searches_report(network):
-    greedy = [[text] for text in generate_batch(network, PROMPTS, mask=REAL, length=5)]
-    for found in (greedy, beam_search(network, PROMPTS, mask=REAL, width=4, length=5, nbest=4)):
+    greedy = [[text] for text in generate_batch(network, PROMPTS, mask=REAL, max_tokens=5)]
+    for found in (greedy, beam_search(network, PROMPTS, mask=REAL, width=4, max_tokens=5, nbest=4)):
         for place in range(len(found[0])):
             chosen = [one[place] for one in found]
             for done in (True, False):
@@ -73,7 +75,7 @@ def test_forced_log_probabilities_are_what_searches_report(network):
                         PROMPTS[rows],
                         [chosen[row].ids for row in rows],
                         mask=REAL[rows],
-                        end=3 if done else None,
+                        eos_id=3 if done else None,
                     )
                     for row, tokens in zip(rows, scored, strict=True):
                         assert sum(tokens) == pytest.approx(chosen[row].log_probability)
@@ -88,7 +90,7 @@ def test_forcing_a_batch_is_forcing_each_alone(network):
 
 
 def test_a_text_that_does_not_fit_is_named(toys):
-    with pytest.raises(ValueError, match="room for 14 after its prompt"):
+    with pytest.raises(ValueError, match="only 14 fit into the model"):
         forced_log_probs(toys.attention(context=16), PROMPTS, [[4] * 20, [4], [4]])
     with pytest.raises(ValueError, match="one each"):
         forced_log_probs(toys.lstm(), PROMPTS, [[4]])

@@ -39,7 +39,7 @@ def log_probability(model, prompt, text):
 
 
 def test_greedy_in_a_padded_batch_equals_each_prompt_rerun_from_scratch(network):
-    texts = generate_batch(network, *_with_mask(PROMPTS), length=9, stop=(3, 6))
+    texts = generate_batch(network, *_with_mask(PROMPTS), max_tokens=9, stop_ids=(3, 6))
     for prompt, text in zip(PROMPTS, texts, strict=True):
         ids, total, finished = rerun(network, prompt, 9, stop=(3, 6))
         assert (text.ids, text.finished) == (ids, finished)
@@ -53,7 +53,7 @@ def _with_mask(prompts):
 
 def test_sampled_texts_do_not_depend_on_the_batch(network):
     ids, mask = padded(PROMPTS)
-    options = {"pick": RandomSampler(temperature=1.5, top_k=7, top_p=0.95), "length": 8}
+    options = {"sampler": RandomSampler(temperature=1.5, top_k=7, top_p=0.95), "max_tokens": 8}
     together = generate_batch(network, ids, mask=mask, seed=row_seeds(11, 4), **options)
     assert together == generate_batch(network, ids, mask=mask, seed=11, **options)
     assert len({tuple(text.ids) for text in together}) > 1
@@ -70,16 +70,16 @@ def test_log_probability_is_the_models_own_whatever_the_pick(network):
     for pick in (Greedy(), RandomSampler(temperature=4.0), RandomSampler(temperature=0.2, top_k=2)):
         for prompt, text in zip(
             PROMPTS,
-            generate_batch(network, ids, mask=mask, pick=pick, length=6, stop=(), seed=3),
+            generate_batch(network, ids, mask=mask, sampler=pick, max_tokens=6, stop_ids=(), seed=3),
             strict=True,
         ):
             assert text.log_probability == pytest.approx(log_probability(network, prompt, text.ids))
 
 
 def test_continuing_from_a_state_is_continuing_the_text(network):
-    [whole] = generate_batch(network, torch.tensor([[1, 5, 6, 7]]), length=6)
+    [whole] = generate_batch(network, torch.tensor([[1, 5, 6, 7]]), max_tokens=6)
     _, state = network.features(torch.tensor([[1, 5]]), None, None)
-    [rest] = generate_batch(network, torch.tensor([[6, 7]]), state, length=6)
+    [rest] = generate_batch(network, torch.tensor([[6, 7]]), state, max_tokens=6)
     assert rest.ids == whole.ids
 
 
@@ -88,10 +88,10 @@ def test_sampled_texts_follow_the_joint_distribution(toys):
     texts = generate_batch(
         toys.table(table, 1),
         torch.full((4000, 1), 1),
-        pick=RandomSampler(),
-        length=2,
-        stop=(3,),
-        ban=(),
+        sampler=RandomSampler(),
+        max_tokens=2,
+        stop_ids=(3,),
+        banned=(),
         seed=0,
     )
     outcomes = toys.enumerate_all(table, 1, [1], 2, stop=(3,))
@@ -104,10 +104,10 @@ def test_sampled_texts_follow_the_joint_distribution(toys):
 
 def test_samples_of_one_prompt_are_repeated_rows_and_differ(network):
     ids = torch.tensor([[1, 5, 6], [4, 7, 8]]).repeat_interleave(5, 0)
-    texts = generate_batch(network, ids, pick=RandomSampler(temperature=2.0), length=6)
+    texts = generate_batch(network, ids, sampler=RandomSampler(temperature=2.0), max_tokens=6)
     assert len({tuple(text.ids) for text in texts[:5]}) > 1
-    again = generate_batch(network, ids, pick=RandomSampler(temperature=2.0), length=6)
-    other = generate_batch(network, ids, pick=RandomSampler(temperature=2.0), length=6, seed=1)
+    again = generate_batch(network, ids, sampler=RandomSampler(temperature=2.0), max_tokens=6)
+    other = generate_batch(network, ids, sampler=RandomSampler(temperature=2.0), max_tokens=6, seed=1)
     assert texts == again and texts != other
 
 
@@ -119,7 +119,9 @@ def chain(toys, **options):
 def test_a_finished_row_leaves_the_batch_and_only_last_positions_reach_the_output(toys):
     model = chain(toys)
     steps = list(
-        generate_steps(model, torch.tensor([[5, 3], [5, 6], [8, 1], [8, 4]]), stop=(0,), ban=(), length=5)
+        generate_steps(
+            model, torch.tensor([[5, 3], [5, 6], [8, 1], [8, 4]]), stop_ids=(0,), banned=(), max_tokens=5
+        )
     )
     assert model.seen == [(4, 2), (3, 1), (3, 1), (2, 1), (1, 1)]
     assert model.read == [(4, 1), (3, 1), (3, 1), (2, 1), (1, 1)]
@@ -135,15 +137,15 @@ def test_a_finished_row_leaves_the_batch_and_only_last_positions_reach_the_outpu
 
 def test_the_last_token_is_never_fed_back(toys):
     model = chain(toys)
-    assert [text.ids for text in generate_batch(model, torch.tensor([[8]]), length=3, ban=(), stop=())] == [
-        [7, 6, 5]
-    ]
+    assert [
+        text.ids for text in generate_batch(model, torch.tensor([[8]]), max_tokens=3, banned=(), stop_ids=())
+    ] == [[7, 6, 5]]
     assert len(model.seen) == 3
 
 
 def test_streaming_does_no_work_ahead(toys):
     model = chain(toys)
-    steps = generate_steps(model, torch.tensor([[8]]), ban=(), stop=())
+    steps = generate_steps(model, torch.tensor([[8]]), banned=(), stop_ids=())
     assert model.seen == []
     next(steps), next(steps)
     assert len(model.seen) == 2
@@ -151,34 +153,41 @@ def test_streaming_does_no_work_ahead(toys):
 
 def test_banned_tokens_never_come_out_and_their_mass_is_not_handed_on(toys):
     table = {(n,): [0.4, 0.1, 0.3, 0.2] for n in range(4)}
-    [text] = generate_batch(toys.table(table, 1), torch.tensor([[1]]), length=3, stop=(), ban=(0, 2))
+    [text] = generate_batch(
+        toys.table(table, 1), torch.tensor([[1]]), max_tokens=3, stop_ids=(), banned=(0, 2)
+    )
     assert text.ids == [3, 3, 3] and text.log_probability == pytest.approx(3 * torch.tensor(0.2).log().item())
     many = torch.ones(200, 1, dtype=torch.int64)
     texts = generate_batch(
-        toys.table(table, 1), many, pick=RandomSampler(temperature=3.0), length=3, stop=(), ban=(0, 2)
+        toys.table(table, 1),
+        many,
+        sampler=RandomSampler(temperature=3.0),
+        max_tokens=3,
+        stop_ids=(),
+        banned=(0, 2),
     )
     assert set(itertools.chain.from_iterable(text.ids for text in texts)) == {1, 3}
 
 
 def test_any_stop_token_ends_and_is_left_out_but_counted(toys):
     table = {(0,): [0, 0.9, 0.1], (1,): [0, 0, 1], (2,): [1, 0, 0]}
-    [text] = generate_batch(toys.table(table, 1), torch.tensor([[0]]), stop=(2, 1), ban=())
+    [text] = generate_batch(toys.table(table, 1), torch.tensor([[0]]), stop_ids=(2, 1), banned=())
     assert (text.ids, text.finished) == ([], True) and text.log_probability == pytest.approx(
         torch.tensor(0.9).log().item()
     )
-    [text] = generate_batch(toys.table(table, 1), torch.tensor([[0]]), stop=(2,), ban=())
+    [text] = generate_batch(toys.table(table, 1), torch.tensor([[0]]), stop_ids=(2,), banned=())
     assert (text.ids, text.finished) == ([1], True)
 
 
 def test_length_is_clipped_to_the_context_of_each_row(toys):
     ids, mask = padded([[8, 7, 8], [8]])
-    texts = generate_batch(chain(toys, context=4), ids, mask=mask, stop=(), ban=(), length=100)
+    texts = generate_batch(chain(toys, context=4), ids, mask=mask, stop_ids=(), banned=(), max_tokens=100)
     assert [(text.ids, text.finished) for text in texts] == [([7, 6], False), ([7, 6, 5, 4], False)]
 
 
 def test_context_clipping_uses_every_position_a_real_model_has(toys):
     model = toys.attention(context=6)
-    [text] = generate_batch(model, torch.tensor([[1, 5, 6]]), stop=(), length=100)
+    [text] = generate_batch(model, torch.tensor([[1, 5, 6]]), stop_ids=(), max_tokens=100)
     assert len(text.ids) == 4 and text.ids == rerun(model, [1, 5, 6], 4, stop=())[0]
 
 
@@ -188,7 +197,7 @@ def test_context_clipping_uses_every_position_a_real_model_has(toys):
         ([[1, 1, 1, 1, 1]], None, {}, "takes 4 at most"),
         ([[1, 1]], [[False, True]], {}, "on the right"),
         ([[1, 1], [1, 1]], [[True, True], [False, False]], {}, "prompt 1 is empty"),
-        ([[1]], None, {"length": 0}, "at least one"),
+        ([[1]], None, {"max_tokens": 0}, "at least 1"),
         ([[1], [1]], None, {"seed": [1, 2, 3]}, "3 seeds for 2"),
         ([1], None, {}, "shape"),
         ([[1]], [[1]], {}, "bool"),
@@ -204,17 +213,17 @@ def test_mistakes_are_named_before_any_work(toys, ids, mask, options, message):
 def test_padding_beyond_the_context_is_trimmed(toys):
     ids, mask = torch.tensor([[8, 0, 0, 0, 0, 0]]), torch.tensor([[True] + [False] * 5])
     model = chain(toys, context=4)
-    assert generate_batch(model, ids, mask=mask, length=2, stop=(), ban=())[0].ids == [7, 6]
+    assert generate_batch(model, ids, mask=mask, max_tokens=2, stop_ids=(), banned=())[0].ids == [7, 6]
     assert model.seen[0] == (1, 1)
 
 
 def test_diverged_models_and_hopeless_bans_are_named(toys):
     with pytest.raises(ValueError, match="NaN"):
-        generate_batch(toys.table({(1,): [0.5, float("nan")]}, 1), torch.tensor([[1]]), ban=())
+        generate_batch(toys.table({(1,): [0.5, float("nan")]}, 1), torch.tensor([[1]]), banned=())
     with pytest.raises(ValueError, match="banned"):
-        generate_batch(toys.table({(1,): [1.0, 0.0]}, 1), torch.tensor([[1]]), ban=(0,))
+        generate_batch(toys.table({(1,): [1.0, 0.0]}, 1), torch.tensor([[1]]), banned=(0,))
     with pytest.raises(ValueError, match="vocabulary of 2"):
-        generate_batch(toys.table({(1,): [1.0, 0.0]}, 1), torch.tensor([[1]]), ban=(2,))
+        generate_batch(toys.table({(1,): [1.0, 0.0]}, 1), torch.tensor([[1]]), banned=(2,))
 
 
 def test_no_prompts_give_no_texts(network):
@@ -222,7 +231,7 @@ def test_no_prompts_give_no_texts(network):
 
 
 def test_streamed_tensors_are_fit_to_train_on_and_the_caller_keeps_gradients(network):
-    for step in generate_steps(network, torch.tensor([[1, 5]]), length=2):
+    for step in generate_steps(network, torch.tensor([[1, 5]]), max_tokens=2):
         assert not torch.is_inference_mode_enabled() and torch.is_grad_enabled()
         h, _ = network.features(step.tokens[:, None], None, None)
         network.output(h).sum().backward()
@@ -237,7 +246,7 @@ def test_the_model_runs_in_inference_mode(toys):
             modes.append(torch.is_inference_mode_enabled())
             return super().output(h)
 
-    generate_batch(Spy({(n,): [0.5, 0.5] for n in range(2)}, 1), torch.tensor([[1]]), length=3, ban=())
+    generate_batch(Spy({(n,): [0.5, 0.5] for n in range(2)}, 1), torch.tensor([[1]]), max_tokens=3, banned=())
     assert modes == [True] * 3
 
 
@@ -251,7 +260,7 @@ def test_half_precision_logits_are_read_in_single():
         def output(self, h):
             return h
 
-    [step] = generate_steps(Half(), torch.tensor([[1]]), length=1, ban=())
+    [step] = generate_steps(Half(), torch.tensor([[1]]), max_tokens=1, banned=())
     assert step.log_probabilities.item() == pytest.approx(
         torch.tensor([0.0, 1.0, 2.0]).log_softmax(0)[2].item(), abs=1e-6
     )

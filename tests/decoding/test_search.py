@@ -23,9 +23,9 @@ def same(found, outcomes):
 
 def test_figure_10_8_greedy_says_yes_yes_and_searches_say_ok_ok(toys):
     model, ids = toys.dialogue(), torch.tensor([[BOS]])
-    [greedy] = generate_batch(model, ids, stop=(END,), ban=(BOS,))
-    [[best]] = beam_search(model, ids, width=2, penalty=0.0, stop=(END,), ban=(BOS,))
-    proven = exact_search(model, ids, stop=(END,), ban=(BOS,))
+    [greedy] = generate_batch(model, ids, stop_ids=(END,), banned=(BOS,))
+    [[best]] = beam_search(model, ids, width=2, length_penalty=0.0, stop_ids=(END,), banned=(BOS,))
+    proven = exact_search(model, ids, stop_ids=(END,), banned=(BOS,))
     assert greedy.ids == [YES, YES] and math.exp(greedy.log_probability) == pytest.approx(0.20)
     for found in (best, proven):
         assert (
@@ -44,10 +44,10 @@ def test_a_wide_beam_lists_every_outcome_in_order(toys, penalty, seed):
         toys.table(table, 2),
         torch.tensor([[1, 2]]),
         width=200,
-        length=4,
-        stop=(3,),
-        ban=(0,),
-        penalty=penalty,
+        max_tokens=4,
+        stop_ids=(3,),
+        banned=(0,),
+        length_penalty=penalty,
         nbest=len(outcomes),
     )
     assert len(found) == len(outcomes) == 31
@@ -63,7 +63,14 @@ def test_leaving_early_never_loses_the_best(toys, penalty, nbest):
         model = toys.table(table, 1)
         outcomes = toys.enumerate_all(table, 1, [1], 7, stop=(2,), penalty=penalty)
         [found] = beam_search(
-            model, torch.tensor([[1]]), width=200, length=7, stop=(2,), ban=(), penalty=penalty, nbest=nbest
+            model,
+            torch.tensor([[1]]),
+            width=200,
+            max_tokens=7,
+            stop_ids=(2,),
+            banned=(),
+            length_penalty=penalty,
+            nbest=nbest,
         )
         assert len(found) == nbest
         same(found, outcomes)
@@ -74,7 +81,13 @@ def test_a_length_penalty_can_prefer_the_longer_text(toys):
     texts = {}
     for penalty in (0.0, 3.0):
         [[best]] = beam_search(
-            toys.table(table, 1), torch.tensor([[0]]), width=4, length=4, stop=(2,), ban=(), penalty=penalty
+            toys.table(table, 1),
+            torch.tensor([[0]]),
+            width=4,
+            max_tokens=4,
+            stop_ids=(2,),
+            banned=(),
+            length_penalty=penalty,
         )
         same([best], toys.enumerate_all(table, 1, [0], 4, stop=(2,), penalty=penalty))
         texts[penalty] = best.ids
@@ -90,12 +103,19 @@ def test_a_length_penalty_can_prefer_the_longer_text(toys):
 def test_exact_is_the_enumerations_best_and_no_search_beats_it(toys, seed, prompt, length):
     table = toys.random_table(4, 2, seed)
     model, ids = toys.table(table, 2), torch.tensor([prompt])
-    proven = exact_search(model, ids, length=length, stop=(3,), ban=(0,))
+    proven = exact_search(model, ids, max_tokens=length, stop_ids=(3,), banned=(0,))
     same([proven], toys.enumerate_all(table, 2, prompt, length, stop=(3,), ban=(0,)))
-    [greedy] = generate_batch(model, ids, length=length, stop=(3,), ban=(0,))
+    [greedy] = generate_batch(model, ids, max_tokens=length, stop_ids=(3,), banned=(0,))
     for width in (1, 2, 3):
         [found] = beam_search(
-            model, ids, width=width, length=length, stop=(3,), ban=(0,), penalty=0.0, nbest=width
+            model,
+            ids,
+            width=width,
+            max_tokens=length,
+            stop_ids=(3,),
+            banned=(0,),
+            length_penalty=0.0,
+            nbest=width,
         )
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
         assert all(proven.log_probability >= one.log_probability - 1e-9 for one in found)
@@ -113,7 +133,7 @@ PROMPTS, MASK = (
 @pytest.mark.parametrize("penalty", [0.0, 0.6])
 @pytest.mark.parametrize("width", [1, 2, 5])
 def test_a_batch_is_each_prompt_alone(network, width, penalty):
-    options = {"width": width, "length": 7, "stop": (3, 9), "penalty": penalty, "nbest": width}
+    options = {"width": width, "max_tokens": 7, "stop_ids": (3, 9), "length_penalty": penalty, "nbest": width}
     together = beam_search(network, PROMPTS, mask=MASK, **options)
     for row in range(3):
         [alone] = beam_search(network, PROMPTS[row : row + 1, : int(MASK[row].sum())], **options)
@@ -126,7 +146,7 @@ def test_a_batch_is_each_prompt_alone(network, width, penalty):
 def test_every_log_probability_is_the_texts_own(network):
     """Teacher forcing agrees, so the state followed its beam through every reordering."""
     for row, found in enumerate(
-        beam_search(network, PROMPTS, mask=MASK, width=6, length=8, stop=(3, 9), nbest=6)
+        beam_search(network, PROMPTS, mask=MASK, width=6, max_tokens=8, stop_ids=(3, 9), nbest=6)
     ):
         prompt = PROMPTS[row, : int(MASK[row].sum())].tolist()
         for one in found:
@@ -139,14 +159,18 @@ def test_every_log_probability_is_the_texts_own(network):
 
 def test_a_beam_of_one_is_greedy_on_real_networks(network):
     for stop in ((), (3,), (3, 9, 10)):
-        greedy = generate_batch(network, PROMPTS, mask=MASK, length=9, stop=stop)
-        found = beam_search(network, PROMPTS, mask=MASK, width=1, length=9, stop=stop, penalty=0.0)
+        greedy = generate_batch(network, PROMPTS, mask=MASK, max_tokens=9, stop_ids=stop)
+        found = beam_search(
+            network, PROMPTS, mask=MASK, width=1, max_tokens=9, stop_ids=stop, length_penalty=0.0
+        )
         assert [(one.ids, one.finished) for one in greedy] == [(one[0].ids, one[0].finished) for one in found]
 
 
 def test_exact_equals_a_beam_wide_enough_for_everything(network):
-    proven = exact_search(network, PROMPTS[:1], length=3, stop=(3,))
-    [[widest]] = beam_search(network, PROMPTS[:1], width=1000, length=3, stop=(3,), penalty=0.0)
+    proven = exact_search(network, PROMPTS[:1], max_tokens=3, stop_ids=(3,))
+    [[widest]] = beam_search(
+        network, PROMPTS[:1], width=1000, max_tokens=3, stop_ids=(3,), length_penalty=0.0
+    )
     assert (proven.ids, proven.finished) == (widest.ids, widest.finished)
     assert proven.log_probability == pytest.approx(widest.log_probability)
 
@@ -156,20 +180,20 @@ def test_certain_sentences_and_hopeless_prefixes_leave_the_batch(toys):
     table[1,][5] = 1.0  # ends at once, for certain
     table[2,][3], table[3,][4], table[4,][5], table[5,][5] = 1.0, 1.0, 1.0, 1.0
     model = toys.table(table, 1)
-    found = beam_search(model, torch.tensor([[1], [2]]), width=3, length=50, stop=(5,), ban=())
+    found = beam_search(model, torch.tensor([[1], [2]]), width=3, max_tokens=50, stop_ids=(5,), banned=())
     assert [(one[0].ids, one[0].finished) for one in found] == [([], True), ([3, 4], True)]
     assert model.seen == [(2, 1), (1, 1), (1, 1)]
 
 
 def test_the_prompt_is_read_once_not_once_per_beam(toys):
     model = toys.table(toys.random_table(6, 1, 0), 1)
-    beam_search(model, torch.tensor([[1, 2, 4], [4, 4, 1]]), width=4, length=2, stop=(), ban=())
+    beam_search(model, torch.tensor([[1, 2, 4], [4, 4, 1]]), width=4, max_tokens=2, stop_ids=(), banned=())
     assert model.seen == [(2, 3), (8, 1)] and model.read == [(2, 1), (8, 1)]
 
 
 def test_length_is_clipped_to_the_context_of_each_row(toys):
     model = toys.attention(context=6)
-    found = beam_search(model, PROMPTS, mask=MASK, stop=(), length=100)
+    found = beam_search(model, PROMPTS, mask=MASK, stop_ids=(), max_tokens=100)
     assert [(len(one[0].ids), one[0].finished) for one in found] == [(3, False), (6, False), (5, False)]
     with pytest.raises(ValueError, match="takes 3 at most"):
         beam_search(toys.attention(context=3), PROMPTS, mask=MASK)
@@ -178,9 +202,9 @@ def test_length_is_clipped_to_the_context_of_each_row(toys):
 
 
 def test_room_is_taken_for_what_is_written_not_for_what_may_be(toys):
-    options = {"width": 3, "nbest": 2, "stop": (END,), "ban": (BOS,), "penalty": 0.0}
-    assert beam_search(toys.dialogue(), torch.tensor([[BOS]]), length=2**40, **options) == beam_search(
-        toys.dialogue(), torch.tensor([[BOS]]), length=9, **options
+    options = {"width": 3, "nbest": 2, "stop_ids": (END,), "banned": (BOS,), "length_penalty": 0.0}
+    assert beam_search(toys.dialogue(), torch.tensor([[BOS]]), max_tokens=2**40, **options) == beam_search(
+        toys.dialogue(), torch.tensor([[BOS]]), max_tokens=9, **options
     )
 
 
@@ -189,18 +213,23 @@ def test_mistakes_are_named(toys):
     for options, message in [
         ({"width": 0}, "width"),
         ({"width": 2, "nbest": 3}, "nbest"),
-        ({"penalty": -1.0}, "penalty"),
-        ({"penalty": math.nan}, "penalty"),
+        ({"length_penalty": -1.0}, "penalty"),
+        ({"length_penalty": math.nan}, "penalty"),
     ]:
         with pytest.raises(ValueError, match=message):
             beam_search(model, ids, **options)
     for search in (beam_search, exact_search):
         with pytest.raises(ValueError, match="banned"):
-            search(model, ids, ban=(0,))
+            search(model, ids, banned=(0,))
     with pytest.raises(ValueError, match="2 prompts"):
         exact_search(model, ids.repeat(2, 1))
     with pytest.raises(ValueError, match="no proof after 20 calls"):
         exact_search(
-            toys.table({(n,): [0.25] * 4 for n in range(4)}, 1), ids, length=30, stop=(), ban=(), calls=20
+            toys.table({(n,): [0.25] * 4 for n in range(4)}, 1),
+            ids,
+            max_tokens=30,
+            stop_ids=(),
+            banned=(),
+            max_calls=20,
         )
     assert beam_search(model, ids[:0]) == []

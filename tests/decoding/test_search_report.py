@@ -32,17 +32,17 @@ def plain_beam(table, order, prompt, width, length, stop):
 @pytest.mark.parametrize("seed", range(8))
 def test_the_tree_is_a_plain_beams_tree(toys, seed):
     """Every continuation in order, with its place; what lives is the plain beam's choice, as long as the bound has not acted."""
-    table, tree = toys.random_table(4, 2, seed), SearchTree(shown=6)
+    table, tree = toys.random_table(4, 2, seed), SearchTree(max_branches=6)
     beam_search(
         toys.table(table, 2),
         torch.tensor([[1, 2]]),
         width=3,
-        length=4,
-        stop=(3,),
-        ban=(),
-        penalty=0.0,
+        max_tokens=4,
+        stop_ids=(3,),
+        banned=(),
+        length_penalty=0.0,
         nbest=3,
-        watch=tree.watch,
+        on_step=tree.on_step,
     )
     expected = plain_beam(table, 2, [1, 2], 3, 4, 3)
     for branches, (every, going) in zip(
@@ -51,30 +51,48 @@ def test_the_tree_is_a_plain_beams_tree(toys, seed):
         assert len(branches) >= min(6, len(every))
         for branch, (log_p, text) in zip(branches, every, strict=False):
             assert tuple(branch.ids) == text and branch.log_probability == pytest.approx(log_p)
-            if branch.fate == "lives":
+            if branch.status == "lives":
                 assert any(text == other for _, other in going)
         assert [branch.rank for branch in branches] == list(range(1, len(branches) + 1))
-    assert [b.ids for b in tree.steps[0] if b.fate == "lives"] == [list(text) for _, text in expected[0][1]]
-    assert any(branch.fate == "pruned" for branch in tree.steps[1])
+    assert [b.ids for b in tree.steps[0] if b.status == "lives"] == [list(text) for _, text in expected[0][1]]
+    assert any(branch.status == "pruned" for branch in tree.steps[1])
 
 
 def test_figure_10_8_why_not_ok_ok(toys):
     """Greedy drops "ok" at the first step, where it stands second, ln(.5 / .4) below: a search error, since the model prefers it."""
     reason = explain_search(
-        toys.dialogue(), torch.tensor([[BOS]]), [OK, OK], width=1, end=END, ban=(BOS,), penalty=0.0
+        toys.dialogue(),
+        torch.tensor([[BOS]]),
+        [OK, OK],
+        width=1,
+        eos_id=END,
+        banned=(BOS,),
+        length_penalty=0.0,
     )
     assert reason.verdict == "search error" and reason.answer.ids == [YES, YES]
-    assert (reason.fell, reason.rank) == (1, 2) and reason.gap == pytest.approx(math.log(0.5 / 0.4))
+    assert (reason.pruned_at, reason.rank) == (1, 2) and reason.gap == pytest.approx(math.log(0.5 / 0.4))
     assert reason.log_probability == pytest.approx(math.log(0.28))
     assert [math.exp(token) for token in reason.tokens] == pytest.approx([0.4, 0.7, 1.0])
     wider = explain_search(
-        toys.dialogue(), torch.tensor([[BOS]]), [OK, OK], width=2, end=END, ban=(BOS,), penalty=0.0
+        toys.dialogue(),
+        torch.tensor([[BOS]]),
+        [OK, OK],
+        width=2,
+        eos_id=END,
+        banned=(BOS,),
+        length_penalty=0.0,
     )
-    assert wider.verdict == "found" and wider.fell is None
+    assert wider.verdict == "found" and wider.pruned_at is None
     worse = explain_search(
-        toys.dialogue(), torch.tensor([[BOS]]), [YES, OK], width=2, end=END, ban=(BOS,), penalty=0.0
+        toys.dialogue(),
+        torch.tensor([[BOS]]),
+        [YES, OK],
+        width=2,
+        eos_id=END,
+        banned=(BOS,),
+        length_penalty=0.0,
     )
-    assert worse.verdict == "model error" and worse.fell is not None
+    assert worse.verdict == "model error" and worse.pruned_at is not None
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.8])
@@ -91,10 +109,10 @@ def test_verdicts_agree_with_the_enumeration(toys, seed, penalty):
             torch.tensor([[1, 2]]),
             text,
             width=2,
-            length=4,
-            end=3,
-            ban=(),
-            penalty=penalty,
+            max_tokens=4,
+            eos_id=3,
+            banned=(),
+            length_penalty=penalty,
         )
         assert (reason.score, reason.log_probability) == pytest.approx((score, log_p))
         right = (
@@ -106,7 +124,7 @@ def test_verdicts_agree_with_the_enumeration(toys, seed, penalty):
         )
         assert reason.verdict == right
         if reason.verdict == "search error":
-            assert reason.fell is not None and reason.gap is not None and reason.rank > 2
+            assert reason.pruned_at is not None and reason.gap is not None and reason.rank > 2
         ranks[reason.verdict] = ranks.get(reason.verdict, 0) + 1
     assert ranks["model error"] > 0
 
@@ -116,17 +134,17 @@ def test_why_of_a_network_and_of_the_proven_best(network):
     told = 0
     for first in range(4, 11):
         prompt = torch.tensor([[1, first]])
-        best = exact_search(network, prompt, length=6)
+        best = exact_search(network, prompt, max_tokens=6)
         if best.finished:
             told += 1
-            reason = explain_search(network, prompt, best.ids, width=1, length=6, penalty=0.0)
+            reason = explain_search(network, prompt, best.ids, width=1, max_tokens=6, length_penalty=0.0)
             assert reason.verdict in ("found", "search error")
             assert reason.log_probability == pytest.approx(best.log_probability)
     assert told
 
 
 def test_mistakes_are_named(toys):
-    with pytest.raises(ValueError, match="cannot come out"):
+    with pytest.raises(ValueError, match="cannot produce this text"):
         explain_search(toys.lstm(), torch.tensor([[1]]), [2])
     with pytest.raises(ValueError, match="give one"):
         explain_search(toys.lstm(), torch.tensor([[1], [2]]), [5])

@@ -170,7 +170,7 @@ def test_generation_in_a_cancelled_worker_ends_at_its_next_step(gpt: seqloom.Run
         if item:
             raise KeyboardInterrupt
         _cancelled.get().wait(60)
-        generate_batch(gpt.model, torch.tensor([[3]]), length=10, stop=())
+        generate_batch(gpt.model, torch.tensor([[3]]), max_tokens=10, stop_ids=())
         done.append(item)
 
     done: list[int] = []

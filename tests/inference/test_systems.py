@@ -88,24 +88,24 @@ def test_the_whole_is_the_steps(model):
 
 def test_a_beam_of_one_is_greedy(model):
     for stop in ((EOS,), ()):
-        greedy = generate_batch(model, *opened(model), length=9, stop=stop)
-        assert texts(beam_search(model, *opened(model), width=1, length=9, stop=stop, penalty=0.0)) == texts(
-            [[one] for one in greedy]
-        )
+        greedy = generate_batch(model, *opened(model), max_tokens=9, stop_ids=stop)
+        assert texts(
+            beam_search(model, *opened(model), width=1, max_tokens=9, stop_ids=stop, length_penalty=0.0)
+        ) == texts([[one] for one in greedy])
     assert len({tuple(one.ids) for one in greedy}) > 1
 
 
 def test_company_changes_nothing(model):
-    together = beam_search(model, *opened(model), width=3, length=8, nbest=3)
+    together = beam_search(model, *opened(model), width=3, max_tokens=8, nbest=3)
     for row in range(len(SOURCES)):
-        [alone] = beam_search(model, *opened(model, [row]), width=3, length=8, nbest=3)
+        [alone] = beam_search(model, *opened(model, [row]), width=3, max_tokens=8, nbest=3)
         assert texts([alone]) == texts([together[row]])
         assert [one.score for one in alone] == pytest.approx([one.score for one in together[row]])
 
 
 def test_an_ensemble_of_one_is_the_model(model):
     alone, one = (
-        beam_search(either, *opened(either), width=3, length=8, nbest=3)
+        beam_search(either, *opened(either), width=3, max_tokens=8, nbest=3)
         for either in (model, Ensemble([model]))
     )
     assert texts(one) == texts(alone)
@@ -116,19 +116,21 @@ def test_an_ensemble_of_one_is_the_model(model):
 
 
 def test_the_forced_score_of_an_output_is_its_own(model):
-    for row, found in enumerate(beam_search(model, *opened(model), width=4, length=8, nbest=4)):
+    for row, found in enumerate(beam_search(model, *opened(model), width=4, max_tokens=8, nbest=4)):
         for one in found:
             first, state, _ = opened(model, [row])
-            [tokens] = forced_log_probs(model, first, [one.ids], state, end=EOS if one.finished else None)
+            [tokens] = forced_log_probs(model, first, [one.ids], state, eos_id=EOS if one.finished else None)
             assert sum(tokens) == pytest.approx(one.log_probability)
             assert sum(tokens) / ((5 + len(tokens)) / 6) ** 0.6 == pytest.approx(one.score)
 
 
 def test_no_search_beats_the_exact_one(model):
     for row in range(2):
-        proven = exact_search(model, *opened(model, [row]), length=3)
+        proven = exact_search(model, *opened(model, [row]), max_tokens=3)
         for width in (1, 2, 5):
-            [[found]] = beam_search(model, *opened(model, [row]), width=width, length=3, penalty=0.0)
+            [[found]] = beam_search(
+                model, *opened(model, [row]), width=width, max_tokens=3, length_penalty=0.0
+            )
             assert found.log_probability <= proven.log_probability + 1e-9
 
 
@@ -136,12 +138,12 @@ def test_unlike_systems_write_together():
     """All nine in one beam: each token has the mean of their probabilities."""
     members = [tiny(name, seed) for seed, name in enumerate(TABLE2)]
     both = Ensemble(members)
-    for row, [found] in enumerate(beam_search(both, *opened(both), width=3, length=6)):
+    for row, [found] in enumerate(beam_search(both, *opened(both), width=3, max_tokens=6)):
         target = [*found.ids, *[EOS] * found.finished]
         probabilities = []
         for one in members:
             first, state, _ = opened(one, [row])
-            [tokens] = forced_log_probs(one, first, [target], state, end=None)
+            [tokens] = forced_log_probs(one, first, [target], state, eos_id=None)
             probabilities.append([math.exp(value) for value in tokens])
         mean = [sum(column) / len(members) for column in zip(*probabilities, strict=True)]
         assert sum(map(math.log, mean)) == pytest.approx(found.log_probability)
@@ -179,7 +181,9 @@ def test_looking_changes_no_feature_and_names_every_source_token(seeing):
 @pytest.mark.parametrize("weight", [0.0, 0.2, 3.0])
 def test_the_coverage_in_a_score_is_the_sum_over_its_steps(seeing, weight):
     first, state, _ = opened(seeing)
-    together = beam_search(seeing, first, state, width=4, length=8, nbest=4, coverage=Coverage(weight, REAL))
+    together = beam_search(
+        seeing, first, state, width=4, max_tokens=8, nbest=4, coverage=Coverage(weight, REAL)
+    )
     for row, found in enumerate(together):
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
         for one in found:
@@ -187,7 +191,7 @@ def test_the_coverage_in_a_score_is_the_sum_over_its_steps(seeing, weight):
             plain = one.log_probability / ((5 + len(target)) / 6) ** 0.6
             assert one.score == pytest.approx(plain + literal(seeing, row, target, weight))
     alone = beam_search(
-        seeing, *opened(seeing, [2]), width=4, length=8, nbest=4, coverage=Coverage(weight, REAL[2:3, :4])
+        seeing, *opened(seeing, [2]), width=4, max_tokens=8, nbest=4, coverage=Coverage(weight, REAL[2:3, :4])
     )
     assert texts(alone) == texts([together[2]])
 
@@ -195,7 +199,7 @@ def test_the_coverage_in_a_score_is_the_sum_over_its_steps(seeing, weight):
 def test_an_exhaustive_beam_with_coverage_finds_the_best_score_of_all(seeing):
     """Every text of up to 2 tokens from a beam that drops none: the bound on prefixes loses nothing."""
     ban = (0, 1, 2, *range(9, VOCABULARY))
-    options = {"width": 40, "length": 3, "ban": ban, "coverage": Coverage(2.0, REAL[:1])}
+    options = {"width": 40, "max_tokens": 3, "banned": ban, "coverage": Coverage(2.0, REAL[:1])}
     [every] = beam_search(seeing, *opened(seeing, [0]), nbest=40, **options)
     [[best]] = beam_search(seeing, *opened(seeing, [0]), nbest=1, **options)
     assert (best.ids, best.finished) == (every[0].ids, every[0].finished) and best.score == pytest.approx(
@@ -223,7 +227,7 @@ def test_without_attention_there_is_no_coverage(name):
     with pytest.raises(ValueError, match="has no attention over its source"):
         beam_search(blind, *opened(blind), coverage=Coverage(0.2, REAL))
     mixed = Ensemble([blind, tiny("rnnsearch")])
-    found = beam_search(mixed, *opened(mixed), width=2, length=5, coverage=Coverage(0.2, REAL))
+    found = beam_search(mixed, *opened(mixed), width=2, max_tokens=5, coverage=Coverage(0.2, REAL))
     alone = tiny("rnnsearch")
     target = [*found[0][0].ids, *[EOS] * found[0][0].finished]
     plain = found[0][0].log_probability / ((5 + len(target)) / 6) ** 0.6
@@ -234,6 +238,6 @@ def test_wrong_weights_are_named():
     with pytest.raises(ValueError, match="coverage penalty is -1"):
         Coverage(-1, REAL)
     assert (
-        select(Coverage(1, REAL).over(tiny("rnnsearch"), None)[1], torch.tensor([2])).real.tolist()
+        select(Coverage(1, REAL).wrap(tiny("rnnsearch"), None)[1], torch.tensor([2])).source_mask.tolist()
         == REAL[2:3].tolist()
     )

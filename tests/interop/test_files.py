@@ -59,7 +59,7 @@ def test_it_is_the_same_llama_in_transformers(stories, tmp_path):
 @pytest.mark.data
 def test_stories_with_a_cache_and_without_for_every_split(stories):
     ids, _ = stories.encode(["Once upon a time, there was a dog"], begin=True)
-    whole = generate_batch(stories.model, ids, pick=Greedy(), length=30, stop=())[0].ids
+    whole = generate_batch(stories.model, ids, sampler=Greedy(), max_tokens=30, stop_ids=())[0].ids
     read = ids[0].tolist()
     with torch.inference_mode():
         for _ in range(30):
@@ -68,7 +68,9 @@ def test_stories_with_a_cache_and_without_for_every_split(stories):
         for cut in range(1, ids.shape[1]):
             _, state = stories.model.features(ids[:, :cut])
             assert (
-                generate_batch(stories.model, ids[:, cut:], state, pick=Greedy(), length=30, stop=())[0].ids
+                generate_batch(
+                    stories.model, ids[:, cut:], state, sampler=Greedy(), max_tokens=30, stop_ids=()
+                )[0].ids
                 == whole
             )
 

@@ -105,9 +105,13 @@ def test_greedy_with_a_cache_is_theirs_and_ours_without(kind, tmp_path):
     theirs.generation_config.eos_token_id = None  # both go on through ends
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     prompts = [IDS[row, :length] for row, length in enumerate(LENGTHS)]
-    together = generate_batch(run.model, IDS, None, MASK, pick=Greedy(), length=20, stop=(), ban=())
+    together = generate_batch(
+        run.model, IDS, None, MASK, sampler=Greedy(), max_tokens=20, stop_ids=(), banned=()
+    )
     for prompt, found in zip(prompts, together, strict=True):
-        alone = generate_batch(run.model, prompt[None], pick=Greedy(), length=20, stop=(), ban=())[0]
+        alone = generate_batch(
+            run.model, prompt[None], sampler=Greedy(), max_tokens=20, stop_ids=(), banned=()
+        )[0]
         options = transformers.GenerationConfig(
             max_new_tokens=20, do_sample=False, eos_token_id=None, pad_token_id=0
         )
@@ -119,7 +123,7 @@ def test_greedy_with_a_cache_is_theirs_and_ours_without(kind, tmp_path):
             with torch.inference_mode():
                 _, state = run.model.features(prompt[None, :cut])
             split = generate_batch(
-                run.model, prompt[None, cut:], state, pick=Greedy(), length=20, stop=(), ban=()
+                run.model, prompt[None, cut:], state, sampler=Greedy(), max_tokens=20, stop_ids=(), banned=()
             )[0]
             assert split.ids == alone.ids
 
@@ -139,11 +143,15 @@ def test_marian_translates_greedily_as_they_do(tmp_path):
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     state = run.model.start(IDS, MASK)
     first = torch.zeros(3, 1, dtype=torch.int64)
-    together = generate_batch(run.model, first, state, pick=Greedy(), length=15, stop=(3,), ban=(0,))
+    together = generate_batch(
+        run.model, first, state, sampler=Greedy(), max_tokens=15, stop_ids=(3,), banned=(0,)
+    )
     for row, length in enumerate(LENGTHS):
         source = IDS[row : row + 1, :length]
         begin = run.model.start(source)
-        alone = generate_batch(run.model, first[:1], begin, pick=Greedy(), length=15, stop=(3,), ban=(0,))[0]
+        alone = generate_batch(
+            run.model, first[:1], begin, sampler=Greedy(), max_tokens=15, stop_ids=(3,), banned=(0,)
+        )[0]
         options = transformers.GenerationConfig(
             max_new_tokens=16,
             do_sample=False,

@@ -76,7 +76,7 @@ def forced(model: LanguageModel, prompt: list[int], text: list[int], finished: b
 def test_greedy_with_a_state_is_greedy_from_scratch(repeat: int):
     model = language(repeat)
     for prompt, text in zip(
-        PROMPTS, generate_batch(model, IDS, None, MASK, length=12, stop=(3,)), strict=True
+        PROMPTS, generate_batch(model, IDS, None, MASK, max_tokens=12, stop_ids=(3,)), strict=True
     ):
         anew: list[int] = []
         while len(anew) < 12:
@@ -93,7 +93,9 @@ def test_a_beams_score_is_the_texts_own():
     model = language()
     for prompt, found in zip(
         PROMPTS,
-        beam_search(model, IDS, None, MASK, width=5, length=8, stop=(3,), nbest=5, penalty=0.0),
+        beam_search(
+            model, IDS, None, MASK, width=5, max_tokens=8, stop_ids=(3,), nbest=5, length_penalty=0.0
+        ),
         strict=True,
     ):
         assert len({tuple(one.ids) for one in found}) > 1
@@ -103,12 +105,12 @@ def test_a_beams_score_is_the_texts_own():
 
 def test_samples_are_a_function_of_their_seed_alone():
     model, pick = language(), RandomSampler(temperature=1.3, top_p=0.95)
-    together = generate_batch(model, IDS, None, MASK, pick=pick, length=9, seed=row_seeds(7, 3))
-    assert together == generate_batch(model, IDS, None, MASK, pick=pick, length=9, seed=7)
-    assert together != generate_batch(model, IDS, None, MASK, pick=pick, length=9, seed=8)
+    together = generate_batch(model, IDS, None, MASK, sampler=pick, max_tokens=9, seed=row_seeds(7, 3))
+    assert together == generate_batch(model, IDS, None, MASK, sampler=pick, max_tokens=9, seed=7)
+    assert together != generate_batch(model, IDS, None, MASK, sampler=pick, max_tokens=9, seed=8)
     for row, prompt in enumerate(PROMPTS):
         (alone,) = generate_batch(
-            model, torch.tensor([prompt]), pick=pick, length=9, seed=[row_seeds(7, 3)[row]]
+            model, torch.tensor([prompt]), sampler=pick, max_tokens=9, seed=[row_seeds(7, 3)[row]]
         )
         assert alone.ids == together[row].ids
 
@@ -156,7 +158,7 @@ def test_translators_search_as_they_are_forced(name: str):
     with torch.inference_mode():
         prompt, state, _ = model.prepare_prompt(source, mask, 2)
     for row, found in enumerate(
-        beam_search(model, prompt, state, width=4, length=8, stop=(3,), nbest=4, penalty=0.0)
+        beam_search(model, prompt, state, width=4, max_tokens=8, stop_ids=(3,), nbest=4, length_penalty=0.0)
     ):
         for one in found:
             alone = model.start(source[row : row + 1, mask[row]])

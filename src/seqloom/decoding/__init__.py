@@ -1,4 +1,4 @@
-"""Generation: one loop, the picks it chooses with, beam search and exact search, for every model that keeps the protocol."""
+"""Decoding: one loop with its samplers, beam search and exact search, for every model that offers the protocol."""
 
 from seqloom.decoding.beam import Hypothesis, beam_search
 from seqloom.decoding.coverage import Coverage, forced_attention
@@ -6,6 +6,7 @@ from seqloom.decoding.ensemble import Ensemble
 from seqloom.decoding.exact import exact_search
 from seqloom.decoding.forced import forced_log_probs
 from seqloom.decoding.loop import DecodedSequence, DecodeStep, generate_batch, generate_steps
+from seqloom.decoding.options import Decoding
 from seqloom.decoding.sampling import Greedy, RandomSampler, Sampler, row_seeds
 from seqloom.decoding.search_report import Branch, SearchReport, SearchTree, explain_search
 from seqloom.decoding.workers import parallel_map
@@ -15,6 +16,7 @@ __all__ = [
     "Coverage",
     "DecodeStep",
     "DecodedSequence",
+    "Decoding",
     "Ensemble",
     "Greedy",
     "Hypothesis",

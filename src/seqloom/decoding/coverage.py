@@ -1,88 +1,100 @@
-"""What a text looks at in its source: the coverage that a beam rewards, and the weights behind a given text. For models with `features_with_attention`:
-features, weights over the source (B, heads, T, S) or None, state."""
+"""Attention over the source: the coverage penalty of beam search, and the weights behind a given text.
+
+Both need a model with `features_with_attention`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqloom.decoding.protocol import State
+from seqloom.decoding.protocol import AttendingModel, AutoregressiveModel, State
 
-MIN_ATTENTION = 1e-9  # a source token that was never looked at costs β ln 10⁻⁹, not everything
+MIN_ATTENTION = 1e-9  # a source token without attention costs β ln 10⁻⁹ instead of infinity
 
 
 class CoverageState(NamedTuple):
-    """The model's own state, what each source token has got so far, Σₜ αₜⱼ (B, S), and which tokens are real (B, S)."""
+    """The model's state, the attention that each source token has received, and the mask of the sources."""
 
     state: State
-    sums: Tensor
-    real: Tensor
+    sums: Tensor  # (B, S) Σₜ αₜⱼ
+    source_mask: Tensor  # (B, S)
 
 
 class Coverage:
-    """cp(X; Y) = β Σⱼ log min(Σₜ αₜⱼ, 1) over the real source tokens j: 0 where all of the source is looked at, below where a part is left
-    out (Wu et al. 2016). α is the mean over the heads of all layers that look.
+    """cp(X; Y) = β Σⱼ log min(Σₜ αₜⱼ, 1) over the real source tokens j (Wu et al. 2016).
 
-    `real` (B, S) is the mask of the sources. It is never above 0, so what bounds a score without it bounds a score with it.
+    It is 0 if the text attends to all of the source and negative if a part is left out. α is the mean over the heads of
+    all layers that attend to the source; `source_mask` is (B, S). It is never above 0, so a bound on the score without it
+    is also a bound on the score with it.
     """
 
-    def __init__(self, weight: float, real: Tensor):
+    def __init__(self, weight: float, source_mask: Tensor):
         if not (weight >= 0 and weight < float("inf")):
             raise ValueError(f"the coverage penalty is {weight}: give a finite number of at least 0")
-        self.weight, self.real = weight, real
+        self.weight = weight
+        self.source_mask = source_mask
 
-    def over(self, model: Any, state: State) -> tuple[CoverageModel, CoverageState]:
-        """The model and its state, watched."""
-        return CoverageModel(model), CoverageState(
-            state, torch.zeros(self.real.shape, device=self.real.device), self.real
-        )
+    def wrap(self, model: AutoregressiveModel, state: State) -> tuple[CoverageModel, CoverageState]:
+        """The model and its state with the attention counted."""
+        sums = torch.zeros(self.source_mask.shape, device=self.source_mask.device)
+        return CoverageModel(model), CoverageState(state, sums, self.source_mask)
 
     def penalty(self, state: CoverageState) -> Tensor:
         """cp of each row: (B,)"""
-        return self.weight * state.sums.clamp(MIN_ATTENTION, 1).log().masked_fill(~state.real, 0).sum(1)
+        log_coverage = state.sums.clamp(MIN_ATTENTION, 1).log()
+        return self.weight * log_coverage.masked_fill(~state.source_mask, 0).sum(1)
 
 
 class CoverageModel:
-    """A model whose state also counts what it looks at; it keeps the protocol of a model."""
+    """A model whose state also sums its attention; an `AutoregressiveModel` itself."""
 
-    def __init__(self, model: Any):
-        self.model, self.context, self.output = model, model.context, model.output
+    def __init__(self, model: AutoregressiveModel):
+        self.model = model
+        self.context = model.context
+
+    def output(self, h: Tensor) -> Tensor:
+        return self.model.output(h)
 
     def features(
         self, ids: Tensor, state: CoverageState, mask: Tensor | None = None
     ) -> tuple[Tensor, CoverageState]:
         h, alpha, after = features_with_mean_attention(self.model, ids, state.state, mask)
         alpha = alpha if mask is None else alpha * mask[..., None]
-        return h, CoverageState(after, state.sums + alpha.sum(1), state.real)
+        return h, CoverageState(after, state.sums + alpha.sum(1), state.source_mask)
 
 
 def features_with_mean_attention(
-    model: Any, ids: Tensor, state: State, mask: Tensor | None = None
+    model: AutoregressiveModel, ids: Tensor, state: State, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor, State]:
     """Features, α (B, T, S) averaged over heads, and the state."""
-    h, weights, state = model.features_with_attention(ids, state, mask)
-    if weights is None:
-        raise ValueError(
-            "the model has no attention over its source to read: use one that attends, such as rnnsearch, gnmt or transformer"
-        )
-    return h, weights.mean(1), state
+    if isinstance(model, AttendingModel):
+        h, weights, state = model.features_with_attention(ids, state, mask)
+        if weights is not None:
+            return h, weights.mean(1), state
+    raise ValueError(
+        "the model has no attention over its source: use a model that attends, such as rnnsearch, gnmt or transformer"
+    )
 
 
 @torch.inference_mode()
-def forced_attention(model: Any, first: Tensor, texts: Sequence[Sequence[int]], state: State) -> list[Tensor]:
-    """α over the source behind each token of each row's text, (len(text), S): what the model looked at when it wrote it.
+def forced_attention(
+    model: AutoregressiveModel, first: Tensor, texts: Sequence[Sequence[int]], state: State
+) -> list[Tensor]:
+    """α over the source for each token of each row's text, (len(text), S), as when the model generates that text.
 
-    `first` (B, 1) and `state` open the generation, as `model.prepare_prompt` gives them. One call for all rows.
+    `first` (B, 1) and `state` start the generation, as `model.prepare_prompt` returns them. One call for all rows.
     """
-    longest = max((len(text) for text in texts), default=0)
-    if not longest:
+    max_length = max((len(text) for text in texts), default=0)
+    if not max_length:
         return [torch.zeros(0, 0) for _ in texts]
-    fed = torch.tensor([[*text, *[0] * (longest - len(text))] for text in texts], device=first.device)[:, :-1]
+    padded = [[*text, *[0] * (max_length - len(text))] for text in texts]
+    fed = torch.tensor(padded, device=first.device)[:, :-1]
     lengths = torch.tensor([[len(text)] for text in texts], device=first.device)
-    mask = torch.arange(longest, device=first.device) < lengths.clamp(min=1)
+    mask = torch.arange(max_length, device=first.device) < lengths.clamp(min=1)
     _, alpha, _ = features_with_mean_attention(
         model, torch.cat([first, fed], 1), state, None if mask.all() else mask
     )

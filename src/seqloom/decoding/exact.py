@@ -1,68 +1,82 @@
-"""Exact search (J5): the most probable outcome, proven, on trees small enough to prove it.
+"""Exact search (J5): the most probable outcome, proven, for trees small enough to prove it.
 
-It tells a search error (the beam missed a better text) from a model error (the best text is a bad one). Left out: length penalties,
-under which a score can rise again and the proof fails.
+It tells a search error (the beam missed a better text) from a model error (the best text is a bad one). Length
+penalties are left out: with them a score can rise again, and the proof fails.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from seqloom.decoding.beam import Hypothesis
-from seqloom.decoding.protocol import Model, State, check_prompts, next_log_probs
+from seqloom.decoding.protocol import AutoregressiveModel, State, check_prompts, next_log_probs
+
+
+class Siblings(NamedTuple):
+    """The continuations of one prefix by one token, most probable first, and the state after the prefix."""
+
+    totals: list[float]  # log P of prefix and token
+    tokens: list[int]
+    state: State
+    prefix: tuple[int, ...]
+
+
+def _expand(log_p: Tensor, state: State, prefix_log_prob: float, prefix: tuple[int, ...]) -> Siblings:
+    sorted_log_p, tokens = log_p[0].double().sort(descending=True, stable=True)
+    return Siblings((prefix_log_prob + sorted_log_p).tolist(), tokens.tolist(), state, prefix)
 
 
 @torch.inference_mode()
 def exact_search(
-    model: Model,
+    model: AutoregressiveModel,
     ids: Tensor,
     state: State = None,
     mask: Tensor | None = None,
     *,
-    length: int = 10,
-    stop: Sequence[int] = (3,),
-    ban: Sequence[int] = (0, 2),
-    calls: int = 10_000,
+    max_tokens: int = 10,
+    stop_ids: Sequence[int] = (3,),
+    banned: Sequence[int] = (0, 2),
+    max_calls: int = 10_000,
 ) -> Hypothesis:
-    """argmax_Y P(Y | prompt) over texts that end with a stop token or have `length` tokens, for one prompt (1, T).
+    """argmax_Y P(Y | prompt) over texts that end with a stop token or have `max_tokens` tokens, for one prompt (1, T).
 
-    Dijkstra's search with distance −log P: the frontier's most probable prefix is taken first, and since log P only falls along a
-    path, the first complete text taken is the best of all. Gives up after `calls` calls of the model.
+    Dijkstra's search with distance −log P: the most probable prefix of the frontier is taken first, and since log P only
+    falls along a path, the first complete text taken is the best of all. Raises after `max_calls` calls of the model.
     """
-    ids, mask, lengths, limits = check_prompts(model, ids, mask, length)
+    ids, mask, lengths, limits = check_prompts(model, ids, mask, max_tokens)
     if len(ids) != 1:
         raise ValueError(f"exact search got {len(ids)} prompts: give one")
-    ends = set(stop)
-
-    def expand(log_p: Tensor, state: State, before: float, prefix: tuple[int, ...]) -> tuple:
-        steps, tokens = log_p[0].double().sort(descending=True, stable=True)
-        return (before + steps).tolist(), tokens.tolist(), state, prefix
-
-    # The frontier holds, of each expanded prefix, only its best child not yet taken: (−log P, order of arrival, rank, the siblings).
-    siblings = expand(*next_log_probs(model, ids, state, mask, lengths, ban), 0.0, ())
-    frontier, arrivals, called = [(-siblings[0][0], 0, 0, siblings)], 0, 1
+    stops = set(stop_ids)
+    siblings = _expand(*next_log_probs(model, ids, state, mask, lengths, banned), 0.0, ())
+    # Of each expanded prefix, the frontier holds only the best child not yet taken: (−log P, order of arrival, rank,
+    # siblings).
+    frontier = [(-siblings.totals[0], 0, 0, siblings)]
+    arrivals = 0
+    num_calls = 1
     while frontier:
         distance, _, rank, siblings = heapq.heappop(frontier)
         totals, tokens, state, prefix = siblings
         if distance == torch.inf:
             break
         text = (*prefix, tokens[rank])
-        if tokens[rank] in ends:
+        if tokens[rank] in stops:
             return Hypothesis(list(prefix), -distance, -distance, True)
         if len(text) == int(limits[0]):
             return Hypothesis(list(text), -distance, -distance, False)
-        if called == calls:
+        if num_calls == max_calls:
             raise ValueError(
-                f"exact search has no proof after {calls} calls of the model: shorten length (now {length}) or raise calls"
+                f"exact search has no proof after {max_calls} calls of the model: lower max_tokens (now {max_tokens}) "
+                "or raise max_calls"
             )
-        called += 1
-        log_p, after = next_log_probs(model, ids.new_tensor([[tokens[rank]]]), state, ban=ban)
-        below = expand(log_p, after, totals[rank], text)
-        heapq.heappush(frontier, (-below[0][0], arrivals + 1, 0, below))
+        num_calls += 1
+        log_p, after = next_log_probs(model, ids.new_tensor([[tokens[rank]]]), state, banned=banned)
+        children = _expand(log_p, after, totals[rank], text)
+        heapq.heappush(frontier, (-children.totals[0], arrivals + 1, 0, children))
         if rank + 1 < len(tokens):
             heapq.heappush(frontier, (-totals[rank + 1], arrivals + 2, rank + 1, siblings))
         arrivals += 2

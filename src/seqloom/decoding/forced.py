@@ -1,4 +1,4 @@
-"""Forced decoding: what a model thinks of a text it is given, token by token."""
+"""Forced decoding: the log-probability that a model gives to each token of a given text."""
 
 from __future__ import annotations
 
@@ -7,46 +7,47 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from seqloom.decoding.ensemble import log_probabilities
-from seqloom.decoding.protocol import Model, State, check_prompts
+from seqloom.decoding.ensemble import output_log_probs
+from seqloom.decoding.protocol import AutoregressiveModel, State, check_prompts
 
 
 @torch.inference_mode()
 def forced_log_probs(
-    model: Model,
+    model: AutoregressiveModel,
     ids: Tensor,
     texts: Sequence[Sequence[int]],
     state: State = None,
     mask: Tensor | None = None,
     *,
-    end: int | None = 3,
+    eos_id: int | None = 3,
 ) -> list[list[float]]:
-    """ln P(yₜ | prompt, y₍<t₎) for each token of each row's text, and of `end` after it where given.
+    """ln P(yₜ | prompt, y₍<t₎) for each token of each row's text, and for `eos_id` after it unless that is None.
 
     Two calls of the model for all rows together. The sum is the log P that a search reports for the same text.
     """
-    wanted = [[*text, *([] if end is None else [end])] for text in texts]
-    if len(wanted) != len(ids):
-        raise ValueError(f"{len(wanted)} texts for {len(ids)} prompts: give one each")
-    longest = max((len(text) for text in wanted), default=0)
-    if not longest:
-        return [[] for _ in wanted]
-    prompt = check_prompts(model, ids, mask, longest)
-    for row, (text, limit) in enumerate(zip(wanted, prompt.limits.tolist(), strict=True)):
-        if len(text) > limit:
+    end = [] if eos_id is None else [eos_id]
+    target_rows = [[*text, *end] for text in texts]
+    if len(target_rows) != len(ids):
+        raise ValueError(f"{len(target_rows)} texts for {len(ids)} prompts: give one each")
+    max_length = max((len(row) for row in target_rows), default=0)
+    if not max_length:
+        return [[] for _ in target_rows]
+    prompt = check_prompts(model, ids, mask, max_length)
+    for index, (row, limit) in enumerate(zip(target_rows, prompt.limits.tolist(), strict=True)):
+        if len(row) > limit:
             raise ValueError(
-                f"text {row} has {len(text)} tokens but the model has room for {limit} after its prompt: shorten it"
+                f"text {index} has {len(row)} tokens but only {limit} fit into the model's context after its prompt: "
+                "shorten it"
             )
     h, state = model.features(prompt.ids, state, prompt.mask)
     rows = torch.arange(len(ids), device=ids.device)
-    first = h[rows, prompt.lengths - 1][:, None]  # (B, 1, D)
-    lengths = torch.tensor([len(text) for text in wanted], device=ids.device)
-    targets = torch.tensor(
-        [text + [0] * (longest - len(text)) for text in wanted], device=ids.device
-    )  # (B, L)
-    if longest > 1:
-        fed = torch.arange(longest - 1, device=ids.device) < lengths[:, None] - 1
+    features = h[rows, prompt.lengths - 1][:, None]  # (B, 1, D)
+    lengths = torch.tensor([len(row) for row in target_rows], device=ids.device)
+    padded = [row + [0] * (max_length - len(row)) for row in target_rows]
+    targets = torch.tensor(padded, device=ids.device)  # (B, L)
+    if max_length > 1:
+        fed = torch.arange(max_length - 1, device=ids.device) < lengths[:, None] - 1
         more, _ = model.features(targets[:, :-1], state, None if fed.all() else fed)
-        first = torch.cat([first, more], 1)
-    log_p = log_probabilities(model, first).gather(2, targets[:, :, None])[:, :, 0]
+        features = torch.cat([features, more], 1)  # (B, L, D)
+    log_p = output_log_probs(model, features).gather(2, targets[:, :, None])[:, :, 0]  # (B, L)
     return [row[:count] for row, count in zip(log_p.tolist(), lengths.tolist(), strict=True)]

@@ -1,8 +1,8 @@
-"""Picks: how the next token is chosen. A pick is `ids = pick(logits, uniform)`: (B, V) and one number in [0, 1) per row → (B,).
+"""Samplers choose the next token: `ids = sampler(logits, uniform)`, from (B, V) and one number in [0, 1) per row to (B,).
 
-Picks only choose; the loop reads the log-probability of what was chosen. Chance comes in from outside as one number per row and step,
-made from the row's own seed by hashing, so a text does not depend on which other prompts shared its batch. That is why
-`torch.multinomial`, whose draws depend on the whole batch, is left out.
+The loop reads the log-probability of the chosen token; a sampler only chooses. Randomness comes from outside, as one
+number per row and step that is hashed from the row's seed, so a text does not depend on the other prompts in its
+batch. `torch.multinomial` is not used because its draws depend on the entire batch.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from torch import Tensor
 
 
 class Sampler(Protocol):
-    """`few` is how many of the most probable tokens it chooses among, None for all: it is then given no others, in the order of their ids."""
+    """`num_candidates` is how many of the most probable tokens it chooses from, None for all. With a number it receives
+    the logits of those tokens only, in the order of their ids."""
 
-    few: int | None
+    @property
+    def num_candidates(self) -> int | None: ...
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor: ...
 
@@ -28,7 +30,9 @@ class Sampler(Protocol):
 class Greedy:
     """y_t = argmax_i p_i (J1); the lowest id wins a tie."""
 
-    few = 1
+    @property
+    def num_candidates(self) -> int | None:
+        return 1
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         return logits.argmax(-1)
@@ -36,7 +40,7 @@ class Greedy:
 
 @dataclass(frozen=True)
 class RandomSampler:
-    """y_t ~ p (J6), after temperature, then top-k (J3), then nucleus (J4). None leaves a step out."""
+    """y_t ~ p (J6), after temperature, then top-k (J3), then nucleus (J4). None skips a step."""
 
     temperature: float = 1.0
     top_k: int | None = None
@@ -53,61 +57,61 @@ class RandomSampler:
             raise ValueError(f"top_p is {self.top_p}: give a number above 0 and at most 1, or leave it out")
 
     @property
-    def few(self) -> int | None:
+    def num_candidates(self) -> int | None:
         return None if self.top_k is None else int(self.top_k)
 
     def __call__(self, logits: Tensor, uniform: Tensor) -> Tensor:
         """p_i = exp(x_i / τ) / Σ_j exp(x_j / τ);  y = the first i with Σ_{j≤i} p_j > u Σ_j p_j."""
         x = logits.double()
-        x = (
-            x - x.amax(-1, keepdim=True)
-        ) / self.temperature  # the largest first becomes 0, so a tiny τ cannot overflow
+        x = x - x.amax(-1, keepdim=True)  # the largest becomes 0, so a tiny τ cannot overflow
+        x = x / self.temperature
         if self.top_k is not None:
             x = top_k_filter(x, int(self.top_k))
         p = x.softmax(-1)
         if self.top_p is not None:
             p = top_p_filter(p, self.top_p)
-        total = p.cumsum(-1)  # (B, V)
-        return torch.searchsorted(total, uniform.double()[:, None] * total[:, -1:], right=True)[:, 0]
+        cumulative = p.cumsum(-1)  # (B, V)
+        threshold = uniform.double()[:, None] * cumulative[:, -1:]
+        return torch.searchsorted(cumulative, threshold, right=True)[:, 0]
 
 
 def top_k_filter(x: Tensor, k: int) -> Tensor:
     """x_i = −inf unless i is among the k largest (J3)."""
-    edge = x.topk(min(k, x.shape[-1]), -1).values[:, -1:]  # (B, 1)
-    return x.masked_fill(~_top_mask(x, edge, torch.full_like(edge, k)), -torch.inf)
+    threshold = x.topk(min(k, x.shape[-1]), -1).values[:, -1:]  # (B, 1)
+    return x.masked_fill(~_top_mask(x, threshold, torch.full_like(threshold, k)), -torch.inf)
 
 
 def top_p_filter(p: Tensor, mass: float) -> Tensor:
-    """p_i = 0 outside the smallest set of most probable tokens with Σ p_i ≥ mass (J4): the token that crosses the threshold stays."""
-    falling = p.topk(
-        min(512, p.shape[-1]), -1
-    ).values  # nearly always enough, and sorting a large vocabulary is slow
-    if (falling.sum(-1) < mass).any():
-        falling = p.sort(-1, descending=True).values
-    count = (falling.cumsum(-1) - falling < mass).sum(
-        -1, keepdim=True
-    )  # (B, 1), at least 1: nothing stands before the first
-    return p.masked_fill(~_top_mask(p, falling.gather(-1, count - 1), count), 0)
+    """p_i = 0 outside the smallest set of most probable tokens with Σ p_i ≥ mass (J4): the token that crosses the
+    threshold stays."""
+    # 512 are nearly always enough, and sorting a large vocabulary is slow.
+    descending = p.topk(min(512, p.shape[-1]), -1).values
+    if (descending.sum(-1) < mass).any():
+        descending = p.sort(-1, descending=True).values
+    before = descending.cumsum(-1) - descending
+    count = (before < mass).sum(-1, keepdim=True)  # (B, 1), at least 1
+    return p.masked_fill(~_top_mask(p, descending.gather(-1, count - 1), count), 0)
 
 
-def _top_mask(x: Tensor, edge: Tensor, count: Tensor) -> Tensor:
-    """Which are the `count` largest, `edge` being the smallest of those; among equals the lower id."""
-    kept = x >= edge
-    if (kept.sum(-1, keepdim=True) > count).any():
-        above = x > edge
-        level = kept & ~above
-        kept = above | (level & (level.cumsum(-1) <= count - above.sum(-1, keepdim=True)))
-    return kept
+def _top_mask(x: Tensor, threshold: Tensor, count: Tensor) -> Tensor:
+    """The mask of the `count` largest, of which `threshold` is the smallest; of equal values the lower ids."""
+    mask = x >= threshold
+    if (mask.sum(-1, keepdim=True) > count).any():
+        above = x > threshold
+        equal = mask & ~above
+        mask = above | (equal & (equal.cumsum(-1) <= count - above.sum(-1, keepdim=True)))
+    return mask
 
 
-def apply_repetition_penalty(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """x_i ← x_i / θ where x_i > 0, else θ x_i, for every i in `seen` (B, t): what was said is less likely to be said again (Keskar et al. 2019)."""
-    x = logits.gather(1, seen)
-    return logits.scatter(1, seen, torch.where(x > 0, x / penalty, x * penalty))
+def apply_repetition_penalty(logits: Tensor, penalized_ids: Tensor, penalty: float) -> Tensor:
+    """x_i ← x_i / θ if x_i > 0, else θ x_i, for every i in `penalized_ids` (B, t), which makes them less probable
+    (Keskar et al. 2019)."""
+    x = logits.gather(1, penalized_ids)
+    return logits.scatter(1, penalized_ids, torch.where(x > 0, x / penalty, x * penalty))
 
 
 def row_seeds(seed: int, rows: int) -> list[int]:
-    """The seed of each row that the one number `seed` stands for; pass a slice of it to generate those rows alone."""
+    """One seed per row, derived from `seed`; pass a slice of the list to generate those rows alone."""
     return [splitmix64(splitmix64(seed) + row) for row in range(rows)]
 
 
@@ -116,9 +120,9 @@ def uniforms(row_seeds: Iterable[int], step: int) -> list[float]:
     return [(splitmix64(splitmix64(seed) + step) >> 11) * 2.0**-53 for seed in row_seeds]
 
 
-def splitmix64(number: int) -> int:
-    """Steele, Lea and Flood's 64-bit mixing function: neighbours come out unrelated."""
-    number = (number + 0x9E3779B97F4A7C15) % 2**64
-    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
-    number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
-    return number ^ number >> 31
+def splitmix64(value: int) -> int:
+    """The 64-bit mixing function of Steele, Lea and Flood: consecutive values give unrelated results."""
+    value = (value + 0x9E3779B97F4A7C15) % 2**64
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
+    return value ^ value >> 31

@@ -131,20 +131,27 @@ def generate(
             search_for = partial(
                 beam_search,
                 width=width,
-                length=length,
-                penalty=penalty,
+                max_tokens=length,
+                length_penalty=penalty,
                 nbest=nbest,
-                stop=stops,
-                ban=ban,
+                stop_ids=stops,
+                banned=ban,
                 coverage=cover,
             )
             found = search_for(run.model, prompt, state, real)
         else:
             endings = [StopStrings(read, stop) for read in readings] if stop else [None] * len(rows)
-            write = partial(generate_batch, run.model, pick=pick, stop=stops, ban=ban, repetition=repetition)
+            write = partial(
+                generate_batch,
+                run.model,
+                sampler=pick,
+                stop_ids=stops,
+                banned=ban,
+                repetition_penalty=repetition,
+            )
             until = (lambda place, new: endings[place](new)) if stop else None
             written = write(
-                prompt, state, real, length=length, seed=[chances[row] for row in rows], until=until
+                prompt, state, real, max_tokens=length, seed=[chances[row] for row in rows], stop_when=until
             )
             for row, begun, text, ending in zip(rows, known, written, endings, strict=True):
                 continue_past_context(run.model, begun, text, length, chances[row], ending, write)
@@ -271,7 +278,11 @@ def continue_past_context(
         until = None if ending is None else lambda _, ids, before=before: ending(before + ids)
         tail = known[:, -max(1, model.context // 2) :]
         (more,) = write(
-            tail, length=length - len(before), seed=[seed + len(before)], until=until, earlier=known
+            tail,
+            max_tokens=length - len(before),
+            seed=[seed + len(before)],
+            stop_when=until,
+            penalty_ids=known,
         )
         text.ids += more.ids
         text.log_probabilities += more.log_probabilities
@@ -294,14 +305,14 @@ def stream(
     write = partial(
         generate_steps,
         run.model,
-        pick=pick,
-        stop=run.specials.stop_ids,
-        ban=run.banned,
-        repetition=repetition,
+        sampler=pick,
+        stop_ids=run.specials.stop_ids,
+        banned=run.banned,
+        repetition_penalty=repetition,
     )
     (chance,) = text_seeds(seed, [text])
     return stream_text(
-        write(ids, length=length, seed=[chance]),
+        write(ids, max_tokens=length, seed=[chance]),
         ids[0].tolist(),
         StopStrings(Detokenizer(run, text, ids[0].tolist()), stop),
         length,
@@ -332,9 +343,9 @@ def stream_text(
             earlier = torch.tensor([known])
             steps = write(
                 earlier[:, -max(1, context // 2) :],
-                length=left,
+                max_tokens=left,
                 seed=[seed + len(known) - begun],
-                earlier=earlier,
+                penalty_ids=earlier,
             )
         for step in steps:
             if finished := bool(step.finished[0]):

@@ -26,28 +26,28 @@ def explain_translation(
         state,
         real,
         width=width,
-        length=length,
-        end=end,
-        ban=run.banned,
-        penalty=penalty,
+        max_tokens=length,
+        eos_id=end,
+        banned=run.banned,
+        length_penalty=penalty,
     )
     answer = run.decode(found.answer.ids)
     report = {
         "verdict": found.verdict, "answer": answer, "answer score": found.answer.score, "asked": wanted, "asked score": found.score,
-        "asked log probability": found.log_probability, "fell at": found.fell, "rank": found.rank, "gap": found.gap,
+        "asked log probability": found.log_probability, "fell at": found.pruned_at, "rank": found.rank, "gap": found.gap,
         "tokens": [{"token": run.decode([token]), "log probability": value} for token, value in zip([*asked, end], found.tokens, strict=True)],
     }  # fmt: skip
     lines = [f"answer  {found.answer.score:9.4f}  {answer}", f"asked   {found.score:9.4f}  {wanted}"]
-    if found.fell is not None:
+    if found.pruned_at is not None:
         before, token = (
-            run.decode(asked[: found.fell - 1]),
-            run.decode([[*asked, end][found.fell - 1]]) or "the end",
+            run.decode(asked[: found.pruned_at - 1]),
+            run.decode([[*asked, end][found.pruned_at - 1]]) or "the end",
         )
         gap = (
             "it could no longer win" if found.gap is None else f"{found.gap:.4f} nats below the last one kept"
         )
         lines.append(
-            f'it fell at step {found.fell}: after "{before}", "{token}" was number {found.rank} of all continuations, {gap}'
+            f'it fell at step {found.pruned_at}: after "{before}", "{token}" was number {found.rank} of all continuations, {gap}'
         )
     blame = {
         "found": "it is the answer",

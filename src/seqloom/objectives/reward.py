@@ -74,10 +74,10 @@ def sample_texts(
         model,
         first,
         start,
-        pick=RandomSampler(temperature),
-        length=max_tokens,
-        stop=(eos,),
-        ban=(),
+        sampler=RandomSampler(temperature),
+        max_tokens=max_tokens,
+        stop_ids=(eos,),
+        banned=(),
         seed=seed,
     )
     model.train()
