@@ -219,12 +219,12 @@ class Config:
     def data(self, of: store.Store) -> batches.Batches:
         return self.parts["data"](of, seed=self.seed)
 
-    def sketch(self) -> nn.Module:
+    def sketch(self) -> models.Model:
         """The model without its numbers, for some vocabulary: sizes that do not fit are found before the data is read."""
         with torch.device("meta"):
             return self.model(min(1000, self.parts["model"].keywords.get("vocabulary", 1000)))
 
-    def model(self, vocabulary: int, labels: Sequence[str] = ("", "")) -> nn.Module:
+    def model(self, vocabulary: int, labels: Sequence[str] = ("", "")) -> models.Model:
         """The model with its first weights, a function of the seed alone. `labels` are the names of those that it gives, if any."""
         torch.manual_seed(self.seed)
         wanted, said = inspect.signature(self.parts["model"].func).parameters, self.parts["model"].keywords
@@ -261,7 +261,7 @@ class Run:
     """A trained model with all that is needed to use it."""
 
     def __init__(
-        self, folder: Path, recipe: Config, learnt: Tokenizer, model: nn.Module, known: Sequence[str] = ()
+        self, folder: Path, recipe: Config, learnt: Tokenizer, model: models.Model, known: Sequence[str] = ()
     ):
         self.folder, self.recipe, self.tokenizer, self.model, self.labels = (
             folder,

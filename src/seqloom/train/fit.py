@@ -12,6 +12,7 @@ import torch
 
 from seqloom import config, evaluation, files, layouts
 from seqloom.measure import Number
+from seqloom.models import Model
 from seqloom.nn import lora
 from seqloom.run import Config, Run, config_of, is_run, named_weights, save_weights
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
@@ -52,7 +53,7 @@ class PreparedRun(NamedTuple):
     tokenizer: Any
     train: Store
     valid: Store
-    model: torch.nn.Module
+    model: Model
     begun: finetune.InitReport | None
     labels: Sequence[str] = ()
 
