@@ -40,7 +40,7 @@ def prepare(text: Path, most: int | None, place: Path) -> list[str]:
     if most:
         with gzip.open(text, "rt") as file:
             source = file.read(6 * most).splitlines()
-    vocabulary = Vocabulary.learn(source)
+    vocabulary = Vocabulary.build(source)
     corpus = encode(source, vocabulary, place)
     np.save(place / "ids.npy", corpus.ids)
     np.save(place / "starts.npy", corpus.starts)
@@ -101,7 +101,7 @@ def learn(
     probes, marks, rates = [probe()], [time.perf_counter()], []
     deal = glove._write_tiles
 
-    def dealt(*args: object) -> tuple[np.ndarray, np.ndarray]:
+    def dealt(*args: object) -> object:
         tiles = deal(*args)
         marks.append(time.perf_counter())
         return tiles
@@ -113,7 +113,7 @@ def learn(
 
     glove._write_tiles = dealt
     found = glove.train(
-        cells, DIM, iterations, rate=rate, threads=THREADS, memory=memory, folder=place, progress=told
+        cells, DIM, iterations, lr=rate, threads=THREADS, memory=memory, folder=place, progress=told
     )
     facts = {"shuffle seconds": marks[1] - marks[0], "losses": found.losses, "memory": peak() - before}
     parameters = 4 * sum(array.nbytes for array in (found.words, found.word_biases))

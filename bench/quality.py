@@ -133,12 +133,12 @@ def translation(place: Path, out: Path, minutes: float) -> None:
 def vectors(place: Path, out: Path) -> Path:
     """Skip-gram vectors of 17 million words, learnt once: five epochs, 100 numbers."""
     from seqloom.vectors.formats import save
-    from seqloom.vectors.training import train
+    from seqloom.vectors.training import VectorOptions, train
 
     folder = out / "vectors"
     if not folder.exists():
         out.mkdir(parents=True, exist_ok=True)
-        save(train(place / "enwiki17m" / "enwiki17m.txt.gz", "skip-gram", epochs=5), folder)
+        save(train(place / "enwiki17m" / "enwiki17m.txt.gz", VectorOptions("skip-gram", epochs=5)), folder)
     return folder
 
 

@@ -24,10 +24,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from seqloom.vectors.benchmarks import evaluate
+from seqloom.vectors.training import VectorOptions
 from seqloom.vectors.training import train as train_vectors
 from seqloom.vectors.vectors import Vectors
 from seqloom.vectors.vocabulary import Vocabulary, encode
-from seqloom.vectors.word2vec import train
+from seqloom.vectors.word2vec import Word2VecOptions, train
 from words import LAST, RATE, gensim
 
 FILES = ("EN-WS-353-ALL.txt", "EN-SIMLEX-999.txt", "questions-words.txt")
@@ -40,24 +41,23 @@ def peer(path: Path, kind: str, epochs: int) -> Vectors:
 
 def matched(path: Path, kind: str, epochs: int) -> Vectors:
     """Ours with the rates that gensim really has."""
-    vocabulary = Vocabulary.learn(path)
+    vocabulary = Vocabulary.build(path)
     end = RATE + (LAST - RATE) * (1 - 0.5 / epochs)
-    found = train(
-        encode(path, vocabulary), kind, epochs=epochs, rate=RATE, last_rate=end, vocabulary=vocabulary
-    )
+    options = Word2VecOptions(kind, epochs=epochs, lr=RATE, final_lr=end)
+    found = train(encode(path, vocabulary), options, vocabulary=vocabulary)
     return Vectors(vocabulary.words, found.vectors)
 
 
 def kinds(path: Path, epochs: int) -> dict[str, Callable[[], Vectors]]:
     return {
-        "skip-gram": partial(train_vectors, path, "skip-gram", epochs=epochs),
+        "skip-gram": partial(train_vectors, path, VectorOptions("skip-gram", epochs=epochs)),
         "skip-gram, gensim's rates": partial(matched, path, "skipgram", epochs),
         "skip-gram, gensim": partial(peer, path, "skipgram", epochs),
-        "cbow": partial(train_vectors, path, "cbow", epochs=epochs),
+        "cbow": partial(train_vectors, path, VectorOptions("cbow", epochs=epochs)),
         "cbow, gensim's rates": partial(matched, path, "cbow", epochs),
         "cbow, gensim": partial(peer, path, "cbow", epochs),
-        "glove": partial(train_vectors, path, "glove"),
-        "ppmi-svd": partial(train_vectors, path, "ppmi-svd"),
+        "glove": partial(train_vectors, path, VectorOptions("glove")),
+        "ppmi-svd": partial(train_vectors, path, VectorOptions("ppmi-svd")),
     }
 
 

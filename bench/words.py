@@ -33,7 +33,7 @@ from scipy.stats import spearmanr
 
 from probe import interleave, probe, record, show
 from seqloom.vectors.vocabulary import Corpus, Vocabulary, encode
-from seqloom.vectors.word2vec import train
+from seqloom.vectors.word2vec import Word2VecOptions, train
 
 RATE, OWN, LAST = 0.025, 0.05, 1e-4  # gensim's first rate, ours, and where both are said to end
 Trained = tuple[list[str], np.ndarray, float]  # words, vectors, seconds
@@ -53,11 +53,8 @@ def ours(
         began = time.perf_counter()
         result = train(
             corpus,
-            kind,
-            epochs=epochs,
+            Word2VecOptions(kind, epochs=epochs, lr=rate, final_lr=last),
             threads=threads,
-            rate=rate,
-            last_rate=last,
             seed=seed,
             reproducible=reproducible,
             vocabulary=vocabulary,
@@ -188,11 +185,12 @@ def losses(path: Path, rounds: int, threads: int, machine: bool) -> None:
             for words in (line.split() for line in lines)
             for i in range(0, min(len(words), 2000), 100)
         ][:200]
-    vocabulary = Vocabulary.learn(text, 1)
+    vocabulary = Vocabulary.build(text, 1)
     corpus = encode(text, vocabulary)
 
     def work(negatives: int) -> float:
-        train(corpus, negatives=negatives, epochs=1, threads=threads, vocabulary=vocabulary)
+        options = Word2VecOptions(negative=negatives, epochs=1)
+        train(corpus, options, threads=threads, vocabulary=vocabulary)
         return len(corpus.ids)
 
     rows = interleave(
@@ -225,13 +223,14 @@ def main() -> None:
             else:
                 shutil.copyfileobj(source, target)
         began = time.perf_counter()
-        vocabulary = Vocabulary.learn(path)
+        vocabulary = Vocabulary.build(path)
         corpus = encode(path, vocabulary)
         print(
-            f"{vocabulary.seen:,} words, {len(vocabulary):,} kinds; vocabulary and ids in {time.perf_counter() - began:.1f} s",
+            f"{vocabulary.corpus_words:,} words, {len(vocabulary):,} kinds; vocabulary and ids in {time.perf_counter() - began:.1f} s",
             file=sys.stderr,
         )
-        train(Corpus(corpus.ids, corpus.starts[:2]), epochs=1, vocabulary=vocabulary)  # compiles
+        first = Corpus(corpus.ids, corpus.starts[:2])
+        train(first, Word2VecOptions(epochs=1), vocabulary=vocabulary)  # compiles
         end = RATE + (LAST - RATE) * (
             1 - (1 - 1 / args.threads) / args.epochs
         )  # where gensim's decay really ends
@@ -248,7 +247,7 @@ def main() -> None:
             compare(
                 kind,
                 variants,
-                vocabulary.seen * args.epochs,
+                vocabulary.corpus_words * args.epochs,
                 args.rounds,
                 args.seeds,
                 data / "wordsim",

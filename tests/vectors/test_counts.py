@@ -154,7 +154,7 @@ def test_the_matrix_is_no_copy():
 
 
 def test_from_text(text: Path):
-    vocabulary = Vocabulary.learn(text, minimum=1)
+    vocabulary = Vocabulary.build(text, min_count=1)
     counted = cooccurrences(encode(text, vocabulary), len(vocabulary), 2, uniform_weight).matrix().toarray()
     lines = [line.split() for line in text.read_text("utf-8").splitlines()]
     near = sum(
@@ -172,7 +172,7 @@ def test_from_text(text: Path):
     "options, sentence",
     [
         ({"memory": 10_000}, "10,000 bytes of memory are too few to count 70 words; give at least"),
-        ({"window": 0}, "give 1 or more"),
+        ({"window": 0}, "give a window of 1 or more"),
         ({"weight": lambda d: 2 - d}, "weights above 0"),
         ({"side": "up"}, "give 'both', 'left' or 'right'"),
         ({"threads": 0}, "give at least 1"),
@@ -215,5 +215,5 @@ def test_counts_of_a_broken_folder_are_refused(tmp_path: Path):
     cooccurrences(draw(500, 70, 7), 70, folder=tmp_path)
     with open(tmp_path / counts.VALUES, "r+b") as file:
         file.truncate(80)
-    with pytest.raises(ValueError, match="do not fit each other; make them again"):
+    with pytest.raises(ValueError, match="do not fit each other; count again"):
         Cooccurrences.open(tmp_path)

@@ -90,7 +90,7 @@ def in_numpy(matrix: np.ndarray, found: glove.Glove, x_max: float, alpha: float)
 def test_the_loss_is_the_mean_over_all_cells():
     """With a rate of almost nothing the parameters stand still, and the loss reported is the objective itself."""
     counts = text()
-    found = glove.train(counts, dim=7, iterations=1, x_max=3.0, alpha=0.6, rate=1e-12, seed=3)
+    found = glove.train(counts, dim=7, iterations=1, x_max=3.0, alpha=0.6, lr=1e-12, seed=3)
     assert found.losses[0] == pytest.approx(in_numpy(counts.matrix().toarray(), found, 3.0, 0.6), rel=1e-5)
 
 
@@ -112,7 +112,7 @@ def test_counts_of_low_rank_are_recovered():
         + random.normal(size=40)[:, None]
         + random.normal(size=40)
     )
-    found = glove.train(cells(np.exp(logs)), dim=10, iterations=300, x_max=1e-9, rate=0.2)
+    found = glove.train(cells(np.exp(logs)), dim=10, iterations=300, x_max=1e-9, lr=0.2)
     assert found.losses[-1] < 1e-4 * found.losses[0]
     products = found.words @ found.contexts.T + found.word_biases[:, None] + found.context_biases
     np.testing.assert_allclose(products, logs, atol=0.1)
@@ -143,7 +143,7 @@ def test_every_cell_once_in_an_iteration(size: int, monkeypatch: pytest.MonkeyPa
         lambda ids, numbers, *rest: seen.append((ids.copy(), numbers.copy())) or 0.0,
     )
     glove.train(cells(matrix), dim=2, iterations=2, x_max=2.0, memory=3000)
-    blocks = glove._blocks(size, 16, np.count_nonzero(matrix), 3000)
+    blocks = glove._num_blocks(size, 16, np.count_nonzero(matrix), 3000)
     height = -(-size // blocks)
     ids, numbers = (np.concatenate([pair[side] for pair in seen]) for side in (0, 1))
     rows, columns = (ids[:, side] % height * blocks + ids[:, side] // height for side in (0, 1))
@@ -184,10 +184,10 @@ def test_iterations_see_other_orders(monkeypatch: pytest.MonkeyPatch):
     "options, sentence",
     [
         ({"dim": 0}, "dim is 0"),
-        ({"rate": -1.0}, "rate is -1.0"),
+        ({"lr": -1.0}, "lr is -1.0"),
         ({"x_max": float("nan")}, "x_max is nan"),
         ({"iterations": 0}, "iterations is 0"),
-        ({"rate": 1e30}, "the loss is (nan|inf) in iteration 1; give a rate below 1e"),
+        ({"lr": 1e30}, "the loss is (nan|inf) in iteration 1; give a learning rate below 1e"),
     ],
 )
 def test_what_cannot_be_learnt_is_a_sentence(options: dict, sentence: str):

@@ -14,7 +14,7 @@ from seqloom.vectors.vocabulary import Vocabulary, encode
 
 @pytest.fixture
 def counts(text: Path) -> csr_array:
-    vocabulary = Vocabulary.learn(text, minimum=1)
+    vocabulary = Vocabulary.build(text, min_count=1)
     return cooccurrences(
         encode(text, vocabulary), len(vocabulary), 1, uniform_weight, side="left"
     ).matrix()  # directed: rows differ from columns
@@ -81,7 +81,7 @@ def test_words_of_one_kind_come_close(tmp_path: Path):
     for _ in range(500):
         before, after = list(kinds.items())[random.integers(2)]
         lines.append(f"{random.choice(before.split())} {random.choice(after.split())}".split())
-    vocabulary = Vocabulary.learn(lines, minimum=1)
+    vocabulary = Vocabulary.build(lines, min_count=1)
     vectors, _ = svd(
         ppmi(cooccurrences(encode(lines, vocabulary), len(vocabulary), 1, uniform_weight).matrix()), 4
     )

@@ -18,16 +18,16 @@ TEXT = ["the cat saw the dog", "", "the dog ran", "a cat"]
 
 
 def test_words_stand_by_falling_count_and_ties_by_appearance():
-    vocab = Vocabulary.learn(TEXT, minimum=1)
+    vocab = Vocabulary.build(TEXT, min_count=1)
     assert vocab.words == ["the", "cat", "dog", "saw", "ran", "a"]
     assert vocab.counts.tolist() == [3, 2, 2, 1, 1, 1]
-    assert vocab.index["dog"] == 2 and len(vocab) == 6 and vocab.total == vocab.seen == 10
+    assert vocab.index["dog"] == 2 and len(vocab) == 6 and vocab.total == vocab.corpus_words == 10
 
 
 def test_minimum_and_most_cut_the_rare_words():
-    assert Vocabulary.learn(TEXT, minimum=2).words == ["the", "cat", "dog"]
-    both = Vocabulary.learn(TEXT, minimum=2, most=2)
-    assert both.words == ["the", "cat"] and both.total == 5 and both.seen == 10
+    assert Vocabulary.build(TEXT, min_count=2).words == ["the", "cat", "dog"]
+    both = Vocabulary.build(TEXT, min_count=2, max_size=2)
+    assert both.words == ["the", "cat"] and both.total == 5 and both.corpus_words == 10
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdefg"), max_size=6), min_size=1, max_size=40), st.integers(1, 4))
@@ -37,7 +37,7 @@ def test_ids_are_the_kept_words_of_each_sentence(corpus: list[list[str]], minimu
     }
     if not kept:
         return
-    vocab = Vocabulary.learn(corpus, minimum)
+    vocab = Vocabulary.build(corpus, minimum)
     ids, starts = encode(corpus, vocab)
     back = [[vocab.words[i] for i in ids[a:b]] for a, b in pairwise(starts)]
     assert set(vocab.words) == kept
@@ -56,7 +56,7 @@ def test_files_readers_and_lists_are_the_same_corpus(tmp_path: Path):
 
 def test_a_large_corpus_lies_on_the_disk_and_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     corpus = [["a", "b", "c"][: 1 + i % 3] for i in range(5000)]
-    vocab = Vocabulary.learn(corpus, 1)
+    vocab = Vocabulary.build(corpus, 1)
     plain = encode(corpus, vocab)
     monkeypatch.setattr(vocabulary, "IN_MEMORY", 100)
     monkeypatch.setattr(vocabulary, "GROUP", 64)
@@ -80,20 +80,20 @@ def test_a_line_without_end_is_read_in_pieces(tmp_path: Path):
 @pytest.mark.parametrize("corpus", [[], ["", "  "], [[]]])
 def test_no_words_is_one_sentence(corpus: list):
     with pytest.raises(ValueError, match="the corpus has no words; give text"):
-        Vocabulary.learn(corpus)
+        Vocabulary.build(corpus)
 
 
 def test_a_minimum_too_high_says_so():
     with pytest.raises(
         ValueError, match=r"no word occurs 4 times \(the most frequent, 'the', has 3\); lower --minimum"
     ):
-        Vocabulary.learn(TEXT, minimum=4)
+        Vocabulary.build(TEXT, min_count=4)
     with pytest.raises(ValueError, match="give at least 1"):
-        Vocabulary.learn(TEXT, minimum=0)
+        Vocabulary.build(TEXT, min_count=0)
 
 
 def test_a_binary_file_says_so(tmp_path: Path):
     path = tmp_path / "image"
     path.write_bytes(b"\x00\x01\x02" * 100)
     with pytest.raises(ValueError, match="binary file"):
-        Vocabulary.learn(path)
+        Vocabulary.build(path)

@@ -14,19 +14,26 @@ from scipy.stats import chisquare
 from seqloom.kernels import simd, word2vec
 from seqloom.kernels.word2vec_args import MERGED_STEPS, Matrices, TrainingData, Word2VecMode
 from seqloom.vectors.subwords import Subwords, fnv1a
-from seqloom.vectors.vocabulary import Corpus, Vocabulary, encode
+from seqloom.vectors.vocabulary import Corpus, VocabOptions, Vocabulary, encode
 from seqloom.vectors.word2vec import (
     TrainingProgress,
+    Word2Vec,
+    Word2VecOptions,
     alias_table,
-    chunk_sentences,
     init_matrices,
-    split_long_sentences,
     subsample_thresholds,
     train,
 )
+from seqloom.vectors.word2vec_trainers import chunk_sentences, split_long_sentences
 from seqloom.world import scenes
 
-QUIET = {"minimum": 1, "sample": 0.0, "threads": 1}
+QUIET = {"min_count": 1, "subsample": 0.0, "threads": 1}
+
+
+def fit(source, method: str = "skipgram", dim: int = 100, min_count: int = 5, **keywords) -> Word2Vec:
+    """`train` with all options as keywords."""
+    options = {name: keywords.pop(name) for name in Word2VecOptions._fields if name in keywords}
+    return train(source, Word2VecOptions(method, dim, **options), VocabOptions(min_count), **keywords)
 
 
 def context(sentence: str, position: int, reach: int) -> list[str]:
@@ -146,14 +153,14 @@ def test_five_negatives_at_once_are_autograds():
 @pytest.mark.parametrize("negatives, cost", [(1, 2), (5, 6), (6, 7), (17, 18)])
 def test_untrained_outputs_cost_log_two_each(negatives: int, cost: int):
     """With U = 0 every σ is ½; a rate of next to nothing keeps it so. Places that hold no negative cost nothing."""
-    result = train(
+    result = fit(
         ["a b c d e f"] * 40,
         window=1,
         dim=8,
-        negatives=negatives,
+        negative=negatives,
         epochs=2,
-        rate=1e-30,
-        last_rate=1e-30,
+        lr=1e-30,
+        final_lr=1e-30,
         **QUIET,
     )
     assert result.targets == [40 * 10] * 2
@@ -161,8 +168,8 @@ def test_untrained_outputs_cost_log_two_each(negatives: int, cost: int):
 
 
 def test_the_softmax_begins_at_the_log_of_the_vocabulary():
-    result = train(
-        ["a b c d e f g"] * 10, window=1, dim=8, negatives=0, epochs=1, rate=1e-30, last_rate=1e-30, **QUIET
+    result = fit(
+        ["a b c d e f g"] * 10, window=1, dim=8, negative=0, epochs=1, lr=1e-30, final_lr=1e-30, **QUIET
     )
     assert result.targets == [120] and result.losses == pytest.approx([math.log(7)], rel=1e-6)
 
@@ -171,7 +178,7 @@ def test_frequent_words_stay_as_often_as_gensim_keeps_them():
     from gensim.models import Word2Vec as Peer
 
     corpus = [["the"] * 50 + ["of"] * 20 + ["cat", "dog", "cat"]] * 3
-    vocab = Vocabulary.learn(corpus, 1)
+    vocab = Vocabulary.build(corpus, 1)
     peer = Peer(corpus, min_count=1, sample=0.01, vector_size=4, workers=1, epochs=1)
     theirs = [peer.wv.get_vecattr(word, "sample_int") for word in vocab.words]
     np.testing.assert_allclose(
@@ -184,7 +191,7 @@ def test_sub_sampling_happens_that_often():
     """Sentences "a b": a target exists where both words stay, which has the chance p²."""
     count, sample = 40_000, 0.05
     p = math.sqrt(sample / 0.5) + sample / 0.5
-    result = train(["a b"] * count, window=3, dim=8, epochs=1, sample=sample, minimum=1, threads=1)
+    result = fit(["a b"] * count, window=3, dim=8, epochs=1, subsample=sample, min_count=1, threads=1)
     assert abs(result.targets[0] / 2 - count * p * p) < 5 * math.sqrt(count * p * p * (1 - p * p))
 
 
@@ -221,7 +228,7 @@ def test_negatives_follow_count_to_the_three_quarters_and_reaches_are_even(seed:
 def test_reproducible_gives_the_same_bits_for_any_number_of_threads(kind: str, negatives: int):
     corpus = [list(one.words) for one in scenes(400)]
     runs = [
-        train(corpus, kind, 20, negatives=negatives, epochs=2, threads=threads, reproducible=True, seed=seed)
+        fit(corpus, kind, 20, negative=negatives, epochs=2, threads=threads, reproducible=True, seed=seed)
         for threads, seed in ((1, 3), (2, 3), (4, 3), (2, 4))
     ]
     for other in runs[1:3]:
@@ -249,7 +256,7 @@ def test_merging_adds_few_steps_and_averages_many():
 
 def test_one_thread_repeats_itself():
     corpus = [list(one.words) for one in scenes(200)]
-    one, other = (train(corpus, dim=16, epochs=1, threads=1) for _ in range(2))
+    one, other = (fit(corpus, dim=16, epochs=1, threads=1) for _ in range(2))
     assert np.array_equal(one.vectors, other.vectors) and one.losses == other.losses
 
 
@@ -269,12 +276,12 @@ def nearness(result) -> float:
 @pytest.mark.parametrize(
     "options",
     [
-        {"kind": "skipgram"},
-        {"kind": "cbow", "rate": 0.1},
-        {"kind": "skipgram", "reproducible": True},
-        {"kind": "skipgram", "average": True, "rate": 0.1},
-        {"kind": "skipgram", "negatives": 0},
-        {"kind": "skipgram", "subwords": Subwords(buckets=5000)},
+        {"method": "skipgram"},
+        {"method": "cbow", "lr": 0.1},
+        {"method": "skipgram", "reproducible": True},
+        {"method": "skipgram", "mean_context": True, "lr": 0.1},
+        {"method": "skipgram", "negative": 0},
+        {"method": "skipgram", "subwords": Subwords(buckets=5000)},
     ],
     ids=str,
 )
@@ -282,7 +289,7 @@ def test_words_of_one_class_end_up_near_and_the_loss_falls(options: dict):
     """The distributional hypothesis [A13]: a word is known by its company."""
     corpus = [list(one.words) for one in scenes(2000)]
     seen: list[TrainingProgress] = []
-    result = train(corpus, dim=32, window=2, epochs=8, sample=0.01, progress=seen.append, **options)
+    result = fit(corpus, dim=32, window=2, epochs=8, subsample=0.01, progress=seen.append, **options)
     assert nearness(result) > 0.3
     assert result.losses[-1] < 0.97 * result.losses[0] and np.isfinite(result.vectors).all()
     assert seen[-1].done == pytest.approx(1) and all(one.done < other.done for one, other in pairwise(seen))
@@ -303,7 +310,7 @@ def test_subwords_are_gensims():
 def test_an_unseen_word_has_the_mean_of_its_ngrams():
     corpus = [list(one.words) for one in scenes(1500)]
     parts = Subwords(buckets=20_000)
-    result = train(corpus, dim=24, epochs=5, sample=0.01, subwords=parts)
+    result = fit(corpus, dim=24, epochs=5, subsample=0.01, subwords=parts)
     flat, bounds = parts.table(["x", "where"])
     assert bounds.tolist() == [0, 1, 1 + len(parts.ngrams("where"))] and flat[0] == fnv1a(b"<x>") % 20_000 + 2
     np.testing.assert_allclose(
@@ -318,7 +325,7 @@ def test_an_unseen_word_has_the_mean_of_its_ngrams():
         return float(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
 
     assert cosine("bicyclez", "bicycles") > cosine("bicyclez", "the")
-    plain = train(corpus, dim=8, epochs=1)
+    plain = fit(corpus, dim=8, epochs=1)
     with pytest.raises(ValueError, match="'kinglet' is not in the vocabulary; train with subwords"):
         plain.vector("kinglet")
 
@@ -338,22 +345,22 @@ def test_long_sentences_are_cut_and_nothing_is_lost():
 @pytest.mark.parametrize(
     "corpus, options, sentence",
     [
-        (["alone"] * 9, {}, "no word has a neighbour"),
-        (["a a a"] * 9, {}, "the vocabulary is one word, 'a'"),
-        (["a b"] * 2, {"minimum": 5}, "lower --minimum"),
+        (["alone"] * 9, {}, "no word has a context"),
+        (["a a a"] * 9, {}, "the vocabulary has only one word, 'a'"),
+        (["a b"] * 2, {"min_count": 5}, "lower --minimum"),
         ([], {}, "the corpus has no words"),
-        (["a b"] * 9, {"kind": "glove"}, "neither skipgram nor cbow"),
+        (["a b"] * 9, {"method": "glove"}, "neither skipgram nor cbow"),
         (["a b"] * 9, {"dim": 0}, "dim 0"),
-        (["a b"] * 9, {"rate": float("nan")}, "rate nan"),
+        (["a b"] * 9, {"lr": float("nan")}, "lr nan"),
         ((line for line in ["a b"]), {}, "a generator can be read only once"),
-        (encode(["a b"], Vocabulary.learn(["a b"], 1)), {}, "give its vocabulary too"),
+        (encode(["a b"], Vocabulary.build(["a b"], 1)), {}, "give its vocabulary too"),
         (
             ["a b c d", "b d a c"] * 50,
-            {"rate": 1e38, "last_rate": 1e38},
-            "not finite after epoch 1: the steps are too long; lower --rate",
+            {"lr": 1e38, "final_lr": 1e38},
+            "not finite after epoch 1: the steps are too large; lower --rate",
         ),
     ],
 )
 def test_mistakes_are_one_sentence(corpus: list | Corpus, options: dict, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        train(corpus, **{"dim": 8, **QUIET, **options})
+        fit(corpus, **{"dim": 8, **QUIET, **options})

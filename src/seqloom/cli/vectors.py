@@ -103,8 +103,9 @@ def train(
         Print the report as JSON.
     """
     from seqloom.vectors import formats
-    from seqloom.vectors.training import LowercasedLines
+    from seqloom.vectors.training import LowercasedLines, VectorOptions
     from seqloom.vectors.training import train as train_vectors
+    from seqloom.vectors.vocabulary import VocabOptions
 
     if not files:
         raise ValueError(
@@ -136,10 +137,11 @@ def train(
     with formats.new_folder(
         folder
     ) as draft:  # a place that cannot be written is found before the work, not after it
+        options = VectorOptions(kind, dim, window, epochs, rate, negatives, sample, subwords, average)
+        vocab = VocabOptions(minimum, most)
         found = train_vectors(
-            source, kind, dim, window, epochs, minimum, most, negatives, sample, rate, subwords, average, threads, seed, reproducible,
-            memory << 20, StderrProgress(),
-        )  # fmt: skip
+            source, options, vocab, threads, seed, reproducible, memory << 20, StderrProgress()
+        )
         found.meta["source"] = name
         formats.write_into(draft, found)
     took, losses = found.meta["took"], found.meta.get("losses")

@@ -1,1 +1,1 @@
-"""Words by their company: counts, PMI, SVD, word2vec, GloVe, vector files, analogies. No torch."""
+"""Word vectors: counts, PMI, SVD, word2vec, GloVe, vector files, benchmarks, and classical text classifiers. No torch."""

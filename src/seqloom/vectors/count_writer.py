@@ -1,7 +1,10 @@
-"""Rows of counts, made by several threads and written to files in order.
+"""Rows of counts, computed by several threads and written to files in order.
 
-Memory holds one block of rows for each thread and one that is being written. Left out: processes, since the kernels run without the GIL.
+Memory holds one block of rows for each thread and one that is being written. Left out: processes, since the kernels
+release the GIL.
 """
+
+from __future__ import annotations
 
 import mmap
 from collections import deque
@@ -19,19 +22,21 @@ CELL = 12  # bytes of a column and a value
 
 
 class RowWriters:
-    """Threads with what each needs to make rows of `size` columns, and room for blocks of `buffer` cells."""
+    """Threads that compute rows of `size` columns, each with its scratch, and buffers for blocks of `max_cells` cells."""
 
-    def __init__(self, size: int, buffer: int, threads: int):
-        self.size, self.buffer, self.threads = size, buffer, threads
+    def __init__(self, size: int, max_cells: int, threads: int) -> None:
+        self.size = size
+        self.max_cells = max_cells
+        self.threads = threads
         self.pool = ThreadPoolExecutor(threads)
         self.scratch: SimpleQueue[object] = SimpleQueue()
-        self.room: SimpleQueue[tuple[np.ndarray, np.ndarray]] = SimpleQueue()
+        self.buffers: SimpleQueue[tuple[np.ndarray, np.ndarray]] = SimpleQueue()
         for _ in range(threads):
             self.scratch.put(load_kernels("cooccurrence").make_scratch(size))
         for _ in range(threads + 1):
-            self.room.put((np.empty(buffer, np.int32), np.empty(buffer, np.float64)))
+            self.buffers.put((np.empty(max_cells, np.int32), np.empty(max_cells, np.float64)))
 
-    def __enter__(self) -> "RowWriters":
+    def __enter__(self) -> RowWriters:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -40,60 +45,62 @@ class RowWriters:
     def write(
         self, bounds: np.ndarray, work: Callable[..., int], columns: BinaryIO, values: BinaryIO
     ) -> np.ndarray:
-        """Appends all rows of a matrix to two files; returns how many cells each row has.
+        """Appends all rows of a matrix to two files; returns the number of cells of each row.
 
-        `bounds` holds the most cells each row can have; work(first, last, scratch, lengths, columns, values) makes the rows of a block.
+        `bounds` holds the maximum number of cells of each row; work(first, last, scratch, lengths, columns, values) computes
+        the rows of a block and returns their number of cells.
         """
         lengths = np.zeros(len(bounds), np.int64)
-        waiting: deque[Future] = deque()
+        pending: deque[Future[tuple[int, np.ndarray, np.ndarray]]] = deque()
 
-        def make(first: int, last: int) -> tuple[int, np.ndarray, np.ndarray]:
-            room, scratch = self.room.get(), self.scratch.get()
-            n = work(first, last, scratch, lengths[first:last], *room)
+        def compute(first: int, last: int) -> tuple[int, np.ndarray, np.ndarray]:
+            block_columns, block_values = self.buffers.get()
+            scratch = self.scratch.get()
+            n = work(first, last, scratch, lengths[first:last], block_columns, block_values)
             self.scratch.put(scratch)
-            return n, *room
+            return n, block_columns, block_values
 
-        def keep() -> None:
-            n, *room = waiting.popleft().result()
-            append(columns, room[0][:n])
-            append(values, room[1][:n])
-            self.room.put(tuple(room))
+        def write_next() -> None:
+            n, block_columns, block_values = pending.popleft().result()
+            append(columns, block_columns[:n])
+            append(values, block_values[:n])
+            self.buffers.put((block_columns, block_values))
 
-        for first, last in blocks(bounds, self.buffer):
-            waiting.append(self.pool.submit(make, first, last))
-            if len(waiting) > self.threads:
-                keep()
-        while waiting:
-            keep()
+        for first, last in blocks(bounds, self.max_cells):
+            pending.append(self.pool.submit(compute, first, last))
+            if len(pending) > self.threads:
+                write_next()
+        while pending:
+            write_next()
         return lengths
 
 
-def blocks(bounds: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
-    """Cuts rows into blocks (first, last + 1) whose bounds add up to `most` at most; no bound is above it."""
+def blocks(bounds: np.ndarray, max_cells: int) -> Iterator[tuple[int, int]]:
+    """Splits rows into blocks (first, last + 1) whose bounds add up to at most `max_cells`; no single bound exceeds it."""
     ends = np.cumsum(bounds)
     first = 0
     while first < len(bounds):
         before = ends[first - 1] if first else 0
-        last = int(np.searchsorted(ends, before + most, "right"))
+        last = int(np.searchsorted(ends, before + max_cells, "right"))
         yield first, last
         first = last
 
 
 def append(file: BinaryIO, array: np.ndarray) -> None:
-    """Writes all bytes of an array to an unbuffered file: a nearly full disk takes a part first and refuses afterwards."""
-    rest = memoryview(array).cast("B") if array.size else b""
+    """Writes all bytes of an array to an unbuffered file, whose `write` may accept only a part when the disk is nearly full."""
+    rest = array.data.cast("B") if array.size else memoryview(b"")
     while rest:
         rest = rest[file.write(rest) :]
 
 
 def memory_map(file: BinaryIO | Path, dtype: type) -> np.ndarray:
-    """A file as an array; an empty one cannot be mapped."""
+    """A file as a read-only array; an empty file, which cannot be mapped, gives an empty array."""
     size = file.stat().st_size if isinstance(file, Path) else file.seek(0, 2)
     return np.memmap(file, dtype, "r") if size else np.empty(0, dtype)
 
 
 def release_pages(*arrays: np.ndarray) -> None:
-    """Gives back the memory through which arrays on the disk were read; it fills again when they are."""
+    """Releases the memory pages of memory-mapped arrays; they are read from disk again when needed."""
     for array in arrays:
         if isinstance(array.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             array.base.madvise(mmap.MADV_DONTNEED)

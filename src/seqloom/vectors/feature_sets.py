@@ -1,4 +1,4 @@
-"""The feature sets of the classifiers' table, each learnt from the training texts alone  [B4]."""
+"""The feature sets of the classifiers' table, each computed from the training texts alone  [B4]."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from seqloom.vectors.features import (
     tfidf_features,
     tokens,
 )
-from seqloom.vectors.training import ProgressCallback, train
+from seqloom.vectors.training import Method, ProgressCallback, VectorOptions, train
+from seqloom.vectors.vocabulary import VocabOptions
 
-TRAINED = {
+TRAINED: dict[str, Method] = {
     "PPMI-SVD averaged": "ppmi-svd",
     "skip-gram averaged": "skip-gram",
     "CBOW averaged": "cbow",
@@ -28,48 +29,45 @@ TRAINED = {
 
 def feature_sets(
     texts: Sequence[str],
-    given: Path | None,
+    vectors_path: Path | None,
     ngrams: int,
-    minimum: int,
+    min_count: int,
     dim: int,
     quick: bool,
     seed: int,
-    say: ProgressCallback | None = None,
+    progress: ProgressCallback | None = None,
 ) -> list[Features]:
-    """Bag of words, TF-IDF, its SVD, and averaged vectors: learnt by each method from these texts, and those of a file where given."""
-    plain = bag_of_words_features(texts, minimum, ngrams)
-    weighted = tfidf_features(plain, texts)
-    sets = [plain, weighted]
+    """Bag of words, TF-IDF, its SVD, and mean vectors: of vectors trained by each method on these texts, and of a file.
+
+    `quick` leaves out the SVD and the trained vectors.
+    """
+    bag = bag_of_words_features(texts, min_count, ngrams)
+    weighted = tfidf_features(bag, texts)
+    sets = [bag, weighted]
     if not quick:
         sets.append(lsa_features(weighted, texts, dim, seed))
         sentences = [tokens(text) for text in texts]
-        for name, kind in TRAINED.items():
-            # A small corpus needs more passes and no thinning out; one thread makes the table a function of the seed.
-            epochs = 15 if kind in ("skip-gram", "cbow") else None
+        for name, method in TRAINED.items():
+            # A small corpus needs more epochs and no sub-sampling; one thread makes the table a function of the seed.
+            epochs = 15 if method in ("skip-gram", "cbow") else None
+            options = VectorOptions(method, dim, epochs=epochs, subsample=0.0)
+            vocab = VocabOptions(max(2, min_count))
             try:
-                vectors = train(
-                    sentences,
-                    kind,
-                    dim,
-                    epochs=epochs,
-                    minimum=max(2, minimum),
-                    sample=0.0,
-                    seed=seed,
-                    threads=1,
-                    say=say,
-                )
-            except ValueError as error:  # too little text for vectors of its own; the other features may do
-                if say:
-                    say(f"no {name}: {error}", 1.0)
+                vectors = train(sentences, options, vocab, threads=1, seed=seed, progress=progress)
+            except (
+                ValueError
+            ) as error:  # too little text to train vectors on; the other features may still work
+                if progress:
+                    progress(f"no {name}: {error}", 1.0)
                 continue
             sets.append(mean_vector_features(vectors, texts, name))
-    if given is not None:
-        vectors = formats.load(given)
-        sets.append(mean_vector_features(vectors, texts, f"{given.name} averaged"))
+    if vectors_path is not None:
+        vectors = formats.load(vectors_path)
+        sets.append(mean_vector_features(vectors, texts, f"{vectors_path.name} averaged"))
     return sets
 
 
-def conditions(train: str, test: str, ngrams: int, minimum: int, dim: int) -> dict[str, object]:
-    """What decides the figures besides features and classifier."""
+def conditions(train: str, test: str, ngrams: int, min_count: int, dim: int) -> dict[str, object]:
+    """What the figures depend on besides features and classifier."""
     digests = {name: files.sha256(local_copy(path))[:12] for name, path in (("train", train), ("test", test))}
-    return {**digests, "ngrams": ngrams, "minimum": minimum, "dim": dim}
+    return {**digests, "ngrams": ngrams, "minimum": min_count, "dim": dim}

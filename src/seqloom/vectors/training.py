@@ -1,7 +1,7 @@
-"""Text → vectors by any method, in one call: skip-gram, CBOW, GloVe, PPMI with SVD  [A7, A9–A13].
+"""Text → vectors by any method in one call: skip-gram, CBOW, GloVe, PPMI with SVD  [A7, A9–A13].
 
-A word has one vector, whatever it means where it stands: "bank" by the river and "bank" with the account are the same row  [X25]. Left out:
-what each method alone can do, which its own module offers.
+A word has one vector whatever it means in its context: "bank" by the river and "bank" with the account are the same row
+[X25]. Left out: options that belong to one method alone; the method's own module has them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,16 +17,42 @@ from seqloom.text.lines import lines
 from seqloom.vectors.features import tokens
 from seqloom.vectors.subwords import Subwords
 from seqloom.vectors.vectors import SubwordVectors, Vectors
-from seqloom.vectors.vocabulary import Corpus, Source, Vocabulary, encode
+from seqloom.vectors.vocabulary import Corpus, Source, VocabOptions, Vocabulary, encode
 
-Kind = Literal["skip-gram", "cbow", "glove", "ppmi-svd"]
-ProgressCallback = Callable[[str, float], None]  # what is being done, and which part of all is done
+Method = Literal["skip-gram", "cbow", "glove", "ppmi-svd"]
+ProgressCallback = Callable[[str, float], None]  # (message, fraction of all work that is done)
+
+
+class VectorOptions(NamedTuple):
+    """The method and its hyperparameters; None means the method's default.
+
+    The default window is 5 words (10 for GloVe), the default number of epochs 5 (15 for GloVe), the default learning rate
+    0.05. `negative` 0 means the full softmax; PPMI with SVD uses `dim` and `window` only.
+    """
+
+    method: Method = "skip-gram"
+    dim: int = 100
+    window: int | None = None
+    epochs: int | None = None
+    lr: float | None = None
+    negative: int = 5
+    subsample: float = 1e-3
+    subwords: bool = False
+    mean_context: bool = False
+
+
+class Resources(NamedTuple):
+    """What training may use, and the seed."""
+
+    threads: int = 2
+    seed: int = 0
+    memory: int = 1 << 30  # bytes for counts of pairs; more go to disk
 
 
 class LowercasedLines:
-    """The lines of files in lower case, punctuation standing alone, to be read any number of times."""
+    """The tokens of each line of files, in lower case and with punctuation separated; can be iterated any number of times."""
 
-    def __init__(self, paths: Sequence[Path]):
+    def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = paths
 
     def __iter__(self) -> Iterator[list[str]]:
@@ -35,111 +61,152 @@ class LowercasedLines:
                 yield tokens(line)
 
 
+class _Trained(NamedTuple):
+    """The vectors of one method, with what `meta` says about them."""
+
+    matrix: np.ndarray
+    meta: dict[str, Any]
+    speed: dict[str, float]
+    subword_vectors: SubwordVectors | None = None
+
+
 def train(
     source: Source,
-    kind: Kind = "skip-gram",
-    dim: int = 100,
-    window: int | None = None,
-    epochs: int | None = None,
-    minimum: int = 5,
-    most: int | None = None,
-    negatives: int = 5,
-    sample: float = 1e-3,
-    rate: float | None = None,
-    subwords: bool = False,
-    average: bool = False,
+    options: VectorOptions | None = None,
+    vocab: VocabOptions | None = None,
     threads: int = 2,
     seed: int = 0,
     reproducible: bool = False,
     memory: int = 1 << 30,
-    say: ProgressCallback | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Vectors:
-    """Learn vectors from files or sentences. `window` is 5 words (10 for GloVe), `epochs` 5 (15 for GloVe), `rate` 0.05, where
-    not said; `negatives` 0 is the full softmax. What the vectors are and how they were learnt is in their `meta`."""
-    if subwords and kind not in ("skip-gram", "cbow"):
-        raise ValueError(f"{kind} knows no subwords; use skip-gram or cbow for them")
-    say = say or (lambda what, done: None)
-    began = time.perf_counter()
-    say("counting words", 0.0)
-    vocabulary = Vocabulary.learn(source, minimum, most)
+    """Trains vectors on files or sentences. Their `meta` records the method, its options, losses and speed."""
+    options = options or VectorOptions()
+    vocab = vocab or VocabOptions()
+    method = options.method
+    if options.subwords and method not in ("skip-gram", "cbow"):
+        raise ValueError(f"{method} has no subwords; use skip-gram or cbow with them")
+    report = progress or _ignore
+    start_time = time.perf_counter()
+    report("counting words", 0.0)
+    vocabulary = Vocabulary.build(source, vocab.min_count, vocab.max_vocab)
     if len(vocabulary) < 2:
         raise ValueError(
-            f"the vocabulary is one word, {vocabulary.words[0]!r}, with nothing to tell it from; lower --minimum or give more text"
+            f"the vocabulary has only one word, {vocabulary.words[0]!r}: lower --minimum or give more text"
         )
     corpus = encode(source, vocabulary)
-    window = window or (10 if kind == "glove" else 5)
-    about = {
-        "kind": kind,
-        "window": window,
-        "minimum": minimum,
-        "seed": seed,
-        "corpus words": vocabulary.seen,
-    }
-    grams = None
-    if kind == "ppmi-svd":
-        matrix, more = _ppmi_svd(corpus, vocabulary, dim, window, threads, memory, seed, say)
-    elif kind == "glove":
-        matrix, more = _glove(
-            corpus, vocabulary, dim, window, epochs or 15, rate or 0.05, threads, memory, seed, say
-        )
+    window = options.window or (10 if method == "glove" else 5)
+    options = options._replace(window=window)
+    resources = Resources(threads, seed, memory)
+    if method == "ppmi-svd":
+        trained = _ppmi_svd(corpus, vocabulary, options.dim, window, resources, report)
+    elif method == "glove":
+        trained = _glove(corpus, vocabulary, options, window, resources, report)
     else:
-        from seqloom.vectors import word2vec
+        trained = _word2vec(corpus, vocabulary, options, window, resources, reproducible, report)
+    meta = {
+        "kind": method,
+        "window": window,
+        "minimum": vocab.min_count,
+        "seed": seed,
+        "corpus words": vocabulary.corpus_words,
+        **trained.meta,
+        "took": {"seconds": time.perf_counter() - start_time, "threads": threads, **trained.speed},
+    }
+    return Vectors(vocabulary.words, trained.matrix, meta, trained.subword_vectors)
 
-        ngrams = Subwords() if subwords else None
-        found = word2vec.train(
-            corpus, "cbow" if kind == "cbow" else "skipgram", dim, window, negatives, epochs or 5, minimum, None, sample, rate or 0.05,
-            average=average, subwords=ngrams, threads=threads, reproducible=reproducible, seed=seed, vocabulary=vocabulary,
-            progress=lambda now: say(f"epoch {now.epoch}  loss {now.loss:.4f}  {now.speed:,.0f} words/s", now.done),
-        )  # fmt: skip
-        matrix = found.vectors
-        grams = SubwordVectors(ngrams, found.buckets) if ngrams else None
-        more = {
-            "epochs": epochs or 5,
-            "negatives": negatives,
-            "sample": sample,
-            "rate": rate or 0.05,
-            "average": average,
-            "reproducible": reproducible,
-            "losses": found.losses,
-            "took": {"words/s": found.speed},
-        }
-    took = {"seconds": time.perf_counter() - began, "threads": threads, **more.pop("took", {})}
-    return Vectors(vocabulary.words, matrix, {**about, **more, "took": took}, grams)
+
+def _ignore(message: str, done: float) -> None:
+    """Reports nothing."""
+
+
+def _word2vec(
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    options: VectorOptions,
+    window: int,
+    resources: Resources,
+    reproducible: bool,
+    report: ProgressCallback,
+) -> _Trained:
+    from seqloom.vectors import word2vec
+
+    epochs = options.epochs or 5
+    lr = options.lr or 0.05
+    subwords = Subwords() if options.subwords else None
+
+    def on_progress(now: word2vec.TrainingProgress) -> None:
+        report(f"epoch {now.epoch}  loss {now.loss:.4f}  {now.speed:,.0f} words/s", now.done)
+
+    result = word2vec.train(
+        corpus,
+        word2vec.Word2VecOptions(
+            "cbow" if options.method == "cbow" else "skipgram",
+            options.dim,
+            window,
+            options.negative,
+            epochs,
+            lr,
+            subsample=options.subsample,
+            mean_context=options.mean_context,
+            subwords=subwords,
+        ),
+        threads=resources.threads,
+        seed=resources.seed,
+        reproducible=reproducible,
+        progress=on_progress,
+        vocabulary=vocabulary,
+    )
+    meta = {
+        "epochs": epochs,
+        "negatives": options.negative,
+        "sample": options.subsample,
+        "rate": lr,
+        "average": options.mean_context,
+        "reproducible": reproducible,
+        "losses": result.losses,
+    }
+    subword_vectors = None
+    if subwords and result.buckets is not None:
+        subword_vectors = SubwordVectors(subwords, result.buckets)
+    return _Trained(result.vectors, meta, {"words/s": result.speed}, subword_vectors)
 
 
 def _glove(
     corpus: Corpus,
     vocabulary: Vocabulary,
-    dim: int,
+    options: VectorOptions,
     window: int,
-    epochs: int,
-    rate: float,
-    threads: int,
-    memory: int,
-    seed: int,
-    say: ProgressCallback,
-) -> tuple[np.ndarray, dict[str, Any]]:
+    resources: Resources,
+    report: ProgressCallback,
+) -> _Trained:
     from seqloom.vectors import counts, glove
 
-    say("counting pairs of words", 0.0)
+    threads, seed, memory = resources
+    epochs = options.epochs or 15
+    lr = options.lr or 0.05
+    report("counting pairs of words", 0.0)
     cells = counts.cooccurrences(corpus, len(vocabulary), window, memory=memory, threads=threads)
-    began, size = time.perf_counter(), len(cells.values)
+    size = len(cells.values)
+    start_time = time.perf_counter()
 
-    def told(iteration: int, loss: float) -> None:
-        speed = iteration * size / (time.perf_counter() - began)
-        say(f"iteration {iteration}  loss {loss:.4f}  {speed:,.0f} cells/s", iteration / epochs)
+    def on_iteration(iteration: int, loss: float) -> None:
+        speed = iteration * size / (time.perf_counter() - start_time)
+        report(f"iteration {iteration}  loss {loss:.4f}  {speed:,.0f} cells/s", iteration / epochs)
 
-    found = glove.train(
-        cells, dim, epochs, rate=rate, threads=threads, seed=seed, memory=memory, progress=told
+    result = glove.train(
+        cells,
+        options.dim,
+        epochs,
+        lr=lr,
+        threads=threads,
+        seed=seed,
+        memory=memory,
+        progress=on_iteration,
     )
-    took = {"cells/s": epochs * size / (time.perf_counter() - began)}
-    return found.vectors, {
-        "epochs": epochs,
-        "rate": rate,
-        "cells": size,
-        "losses": found.losses,
-        "took": took,
-    }
+    speed = {"cells/s": epochs * size / (time.perf_counter() - start_time)}
+    meta = {"epochs": epochs, "rate": lr, "cells": size, "losses": result.losses}
+    return _Trained(result.vectors, meta, speed)
 
 
 def _ppmi_svd(
@@ -147,18 +214,17 @@ def _ppmi_svd(
     vocabulary: Vocabulary,
     dim: int,
     window: int,
-    threads: int,
-    memory: int,
-    seed: int,
-    say: ProgressCallback,
-) -> tuple[np.ndarray, dict[str, Any]]:
+    resources: Resources,
+    report: ProgressCallback,
+) -> _Trained:
     from seqloom.vectors import counts, pmi
 
-    say("counting pairs of words", 0.0)
+    threads, seed, memory = resources
+    report("counting pairs of words", 0.0)
     cells = counts.cooccurrences(
         corpus, len(vocabulary), window, counts.uniform_weight, memory=memory, threads=threads
     )
-    say("finding the leading singular vectors", 0.5)
-    found, _ = pmi.svd(pmi.ppmi(cells.matrix(), smoothing=0.75), dim, seed=seed)
-    say(f"{dim} singular vectors", 1.0)
-    return found.astype(np.float32), {"smoothing": 0.75, "cells": len(cells.values)}
+    report("computing the leading singular vectors", 0.5)
+    vectors, _ = pmi.svd(pmi.ppmi(cells.matrix(), smoothing=0.75), dim, seed=seed)
+    report(f"{dim} singular vectors", 1.0)
+    return _Trained(vectors.astype(np.float32), {"smoothing": 0.75, "cells": len(cells.values)}, {})
