@@ -95,7 +95,7 @@ def test_places_that_are_no_files_are_refused(tmp_path):
         with pytest.raises(ValueError, match="not a regular file"):
             write_atomic(place, "x")
     assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
-    with pytest.raises(ValueError, match="does not exist; make it first"):
+    with pytest.raises(ValueError, match="does not exist; create it first"):
         write_atomic(tmp_path / "nowhere" / "a", "x")
 
 

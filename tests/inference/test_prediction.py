@@ -74,7 +74,7 @@ def test_the_numbers_of_some_batches_are_those_of_their_records(name, trained, c
     ]
     layout = RecordSchema(run.recipe.kinds(), [run.tokenizer], run.ends, run.labels)
     store = in_memory_store(records, layout)
-    chosen = sorted(next(run.recipe.data(store).pools())[0].tolist())
+    chosen = sorted(next(run.recipe.data(store).ordered_groups())[0].tolist())
     assert chosen != list(range(len(chosen)))
     some, same = (
         evaluate_labels(run, store, 1).numbers,
@@ -264,7 +264,7 @@ WRONG = {
     "cells": ("classifier", "x.tsv", "the dog\tking\na cat\n", "x.tsv:2: 1 cells, but the first row has 2"),
     "empty": ("classifier", "x.tsv", "the dog\tking\n \tnone\n", "x.tsv:2: an empty text"),
     "unknown": ("classifier", "x.tsv", "λόγος\tking\n", "not one token of these records is known to the run"),
-    "tags": ("tagger", "x.conllu", "1\tthe\t_\tZZZ\t_\t_\t_\t_\t_\t_\n\n", "x.conllu:1: the label 'ZZZ' is not one"),
+    "tags": ("tagger", "x.conllu", "1\tthe\t_\tZZZ\t_\t_\t_\t_\t_\t_\n\n", "x.conllu:1: the label 'ZZZ' is not in"),
     "row": ("tagger", "x.conllu", "1\tthe\t_\n\n", "x.conllu:1: the sentence that starts here is not CoNLL-U"),
     "number": ("similarity", "x.tsv", "a dog\ta cat\tmuch\n", "x.tsv:1: 'much' is not a number"),
     "span": ("qa", "x.json", '{"data": [{"paragraphs": [{"context": "a b", "qas": [{"id": 1, "question": "q", '
@@ -307,7 +307,7 @@ def test_a_wrong_file_is_one_line(case, trained, tmp_path, capsys):
             "tagger",
             "x.jsonl",
             '{"words": ["the", "d\\u0000g"]}\n',
-            "x.jsonl:1: the word 'd\\x00g' has a NUL in it",
+            "x.jsonl:1: the word 'd\\x00g' contains a NUL",
         ),
         ("qa", "x.jsonl", '{"question": "\\ud800", "context": "a"}\n', "x.jsonl:1: half a surrogate pair"),
         ("qa", "x.jsonl", '{"question": "q", "context": "\\ud800"}\n', "x.jsonl:1: half a surrogate pair"),
@@ -476,7 +476,7 @@ def test_memory_does_not_grow_with_the_file(trained, tmp_path, monkeypatch):
     import gc
     import tracemalloc
 
-    monkeypatch.setattr(lines, "BLOCK", 4096)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 4096)
     monkeypatch.setattr(prediction, "MAX_RECORDS", 200)
     peaks = []
     for times in (500, 9000):

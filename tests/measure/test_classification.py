@@ -8,7 +8,7 @@ import pytest
 from seqloom.measure.classification import Calibration, Confusion, classification_metrics
 from seqloom.measure.question_answering import AnswerMetrics, exact_match, f1
 from seqloom.measure.regression import correlations
-from seqloom.measure.spans import Spans, has_span_tags, spans
+from seqloom.measure.spans import SpanCounts, has_span_tags, spans
 
 LABELS = ["O", "B-PER", "I-PER", "E-PER", "S-PER", "B-LOC", "I-LOC", "E-LOC", "S-LOC"]
 
@@ -29,11 +29,11 @@ def test_span_f1_equals_seqeval(known):
         [chance.choice([a, b]) for a, b in zip(x, (y * 12)[: len(x)], strict=True)]
         for x, y in zip(right, said, strict=True)
     ]
-    counted = Spans()
+    counted = SpanCounts()
     for one, other in zip(right, said, strict=True):
         assert spans(one) == set(get_entities(one))
         counted.add(one, other)
-    numbers = {number.name: number.value for number in counted.numbers({})}
+    numbers = {number.name: number.value for number in counted.metrics({})}
     theirs = {"span F1": f1_score, "span precision": precision_score, "span recall": recall_score}
     for name, measure in theirs.items():
         assert numbers[name] == pytest.approx(100 * measure(right, said))
@@ -58,7 +58,7 @@ def test_accuracy_and_f1_equal_scikit_learn():
         counted.add(right[piece], said[piece])
     assert counted.counts.tolist() == confusion_matrix(right, said, labels=range(6)).tolist()
     assert counted.accuracy() == pytest.approx(accuracy_score(right, said))
-    assert counted.macro() == pytest.approx(f1_score(right, said, average="macro", zero_division=0))
+    assert counted.macro_f1() == pytest.approx(f1_score(right, said, average="macro", zero_division=0))
     assert counted.f1()[:5] == pytest.approx(
         f1_score(right, said, average=None, labels=range(5), zero_division=0)
     )
@@ -104,7 +104,7 @@ def test_answers_by_squads_rules():
     counted = AnswerMetrics()
     counted.add("a dog", ["dog"])
     counted.add("big dog", ["dog"])
-    numbers = {number.name: number.value for number in counted.numbers({})}
+    numbers = {number.name: number.value for number in counted.metrics({})}
     assert numbers == {"exact match": 50.0, "answer F1": pytest.approx(100 * (1 + 2 / 3) / 2)}
 
 

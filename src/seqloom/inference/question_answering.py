@@ -121,4 +121,4 @@ def measure(
     for number, span in predict_spans(run, source, most):
         texts = rows(right, [number])[0].tobytes().decode().split("\0")[:-1]
         counted.add(to_prediction(source, number, span).text, texts)
-    return counted.numbers(facts), None
+    return counted.metrics(facts), None

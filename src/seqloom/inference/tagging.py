@@ -65,7 +65,7 @@ def measure(
     run: Run, source: Tagged, facts: dict[str, object], most: int | None = None
 ) -> tuple[list[Number], Confusion]:
     """Accuracy, F1, calibration; accuracy on unknown words; F1 of spans where tags mark spans."""
-    confusion, calibration, spans = Confusion(run.labels), Calibration(), chunks.Spans()
+    confusion, calibration, spans = Confusion(run.labels), Calibration(), chunks.SpanCounts()
     marks, unknown, hits = chunks.has_span_tags(run.labels), 0, 0
     for number, one in predict_tags(run, source, most):
         right = rows(source.tags[0], [number])[0]
@@ -85,4 +85,4 @@ def measure(
                 make_signature("accuracy-unknown", {"words": unknown, **facts}),
             )
         )
-    return numbers + (spans.numbers(facts) if marks else []), confusion
+    return numbers + (spans.metrics(facts) if marks else []), confusion

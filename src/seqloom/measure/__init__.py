@@ -1,4 +1,4 @@
-"""Numbers, each with its signature. Knows nobody."""
+"""Metrics: every number has a signature that records how it was measured. Imports no other package."""
 
 from seqloom.measure.likelihood import likelihood
 from seqloom.measure.number import Number, make_signature

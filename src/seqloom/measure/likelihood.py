@@ -1,4 +1,4 @@
-"""How well a model predicts: nats per token, perplexity, and bits per byte, which compares across tokenizers  [W10]."""
+"""How well a model predicts: nats per token, perplexity, and bits per byte, which is comparable across tokenizers  [W10]."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import math
 from seqloom.measure.number import Number, make_signature
 
 
-def likelihood(nats: float, tokens: int, octets: int, facts: dict[str, object]) -> list[Number]:
-    """nats/token = Σ -ln P / N;   perplexity = exp(nats/token);   bits/byte = Σ -ln P / (ln 2 · bytes). Every token counts once."""
-    each = nats / max(tokens, 1)
+def likelihood(nats: float, tokens: int, num_bytes: int, conditions: dict[str, object]) -> list[Number]:
+    """nats/token = Σ -ln P / N;   perplexity = exp(nats/token);   bits/byte = Σ -ln P / (ln 2 · bytes).
+
+    Every token counts once. Without `num_bytes` there are no bits per byte.
+    """
+    nats_per_token = nats / max(tokens, 1)
+    token_conditions = {"tokens": tokens, **conditions}
     numbers = [
-        Number("nats per token", each, make_signature("nats", {"tokens": tokens, **facts})),
+        Number("nats per token", nats_per_token, make_signature("nats", token_conditions)),
         Number(
-            "perplexity", math.exp(min(each, 700)), make_signature("perplexity", {"tokens": tokens, **facts})
+            "perplexity", math.exp(min(nats_per_token, 700)), make_signature("perplexity", token_conditions)
         ),
     ]
-    if octets:
-        numbers.append(
-            Number(
-                "bits per byte",
-                nats / math.log(2) / octets,
-                make_signature("bits", {"bytes": octets, **facts}),
-            )
-        )
+    if num_bytes:
+        signature = make_signature("bits", {"bytes": num_bytes, **conditions})
+        numbers.append(Number("bits per byte", nats / math.log(2) / num_bytes, signature))
     return numbers

@@ -1,4 +1,4 @@
-"""A number and what it means: every figure is kept with the signature of how it came about  [W9, N11]."""
+"""A metric's value with its signature, which records the conditions of the measurement  [W9, N11]."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """`signature` is `metric|key:value|…`: two numbers compare only where their signatures are the same but for what is compared."""
+    """`signature` is `metric|key:value|…`: two numbers can be compared only if their signatures agree in all but the compared key."""
 
     name: str
     value: float
     signature: str
 
     def json(self) -> dict[str, str | float]:
+        """Returns the fields as a JSON object."""
         return {"name": self.name, "value": self.value, "signature": self.signature}
 
 
-def make_signature(metric: str, facts: dict[str, object]) -> str:
-    """The signature of a metric under the given facts, in one line."""
-    return "|".join([metric, *(f"{key}:{value}" for key, value in facts.items())])
+def make_signature(metric: str, conditions: dict[str, object]) -> str:
+    """Returns the signature of a metric under the given conditions, in one line."""
+    return "|".join([metric, *(f"{key}:{value}" for key, value in conditions.items())])

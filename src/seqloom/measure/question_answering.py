@@ -1,4 +1,4 @@
-"""Answers to questions, as SQuAD counts them: the same words, or how many words are the same; and numbers against numbers."""
+"""Quality of answers to questions, as SQuAD measures it: exact match, and F1 of the words."""
 
 from __future__ import annotations
 
@@ -14,46 +14,51 @@ PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> list[str]:
-    """The words of an answer in lower case, without punctuation and articles."""
+    """Returns the words of an answer in lower case, without punctuation and articles."""
     return ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split()
 
 
-def exact_match(said: str, right: Sequence[str]) -> float:
-    """1 where the words are those of one of the right answers; without a right answer, where nothing is said."""
-    return float(any(normalize_answer(said) == normalize_answer(one) for one in right or [""]))
+def exact_match(predicted: str, gold: Sequence[str]) -> float:
+    """1 if the words equal those of a correct answer, else 0; without correct answers, 1 if the prediction is empty."""
+    words = normalize_answer(predicted)
+    return float(any(words == normalize_answer(answer) for answer in gold or [""]))
 
 
-def f1(said: str, right: Sequence[str]) -> float:
-    """The best over the right answers of 2 · common / (words said + words right)."""
+def f1(predicted: str, gold: Sequence[str]) -> float:
+    """The maximum over the correct answers of 2 · common words / (words predicted + words correct)."""
+    predicted_words = normalize_answer(predicted)
 
-    def one(text: str) -> float:
-        ours, theirs = normalize_answer(said), normalize_answer(text)
-        if not ours or not theirs:
-            return float(ours == theirs)
-        return 2 * (Counter(ours) & Counter(theirs)).total() / (len(ours) + len(theirs))
+    def f1_of(answer: str) -> float:
+        gold_words = normalize_answer(answer)
+        if not predicted_words or not gold_words:
+            return float(predicted_words == gold_words)
+        common = (Counter(predicted_words) & Counter(gold_words)).total()
+        return 2 * common / (len(predicted_words) + len(gold_words))
 
-    return max(one(text) for text in right or [""])
+    return max(f1_of(answer) for answer in gold or [""])
 
 
 class AnswerMetrics:
-    """Adds up exact matches and F1."""
+    """Accumulates exact match and F1 over questions."""
 
     def __init__(self) -> None:
-        self.count, self.exact, self.f1 = 0, 0.0, 0.0
+        self.count = 0
+        self.exact_match_sum = 0.0
+        self.f1_sum = 0.0
 
-    def add(self, said: str, right: Sequence[str]) -> None:
-        self.count, self.exact, self.f1 = (
-            self.count + 1,
-            self.exact + exact_match(said, right),
-            self.f1 + f1(said, right),
-        )
+    def add(self, predicted: str, gold: Sequence[str]) -> None:
+        """Adds a question; `gold` are its correct answers."""
+        self.count += 1
+        self.exact_match_sum += exact_match(predicted, gold)
+        self.f1_sum += f1(predicted, gold)
 
-    def numbers(self, facts: dict[str, object]) -> list[Number]:
-        """Both in per cent."""
-        each = 100 / max(self.count, 1)
+    def metrics(self, conditions: dict[str, object]) -> list[Number]:
+        """Returns both means, in percent."""
+        percent = 100 / max(self.count, 1)
+        all_conditions = {"questions": self.count, **conditions}
         return [
             Number(
-                name, total * each, make_signature(name.replace(" ", "-"), {"questions": self.count, **facts})
-            )
-            for name, total in (("exact match", self.exact), ("answer F1", self.f1))
+                "exact match", self.exact_match_sum * percent, make_signature("exact-match", all_conditions)
+            ),
+            Number("answer F1", self.f1_sum * percent, make_signature("answer-F1", all_conditions)),
         ]

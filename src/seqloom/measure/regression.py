@@ -1,4 +1,4 @@
-"""Answers to questions, as SQuAD counts them: the same words, or how many words are the same; and numbers against numbers."""
+"""Quality of predicted numbers: rank correlation, correlation and root mean squared error."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ import numpy as np
 from seqloom.measure.number import Number, make_signature
 
 
-def correlations(said: np.ndarray, right: np.ndarray, facts: dict[str, object]) -> list[Number]:
-    """Spearman's ρ (the correlation of ranks, equal values sharing theirs), Pearson's r, and √mean (ŷ - y)²."""
+def correlations(predicted: np.ndarray, gold: np.ndarray, conditions: dict[str, object]) -> list[Number]:
+    """Spearman's ρ (the correlation of ranks, in which equal values share their rank), Pearson's r, and √mean (ŷ - y)²."""
     from scipy.stats import rankdata
 
     def correlation(x: np.ndarray, y: np.ndarray) -> float:
-        x, y = x - x.mean(), y - y.mean()
-        size = np.sqrt((x**2).sum() * (y**2).sum())
-        return float((x * y).sum() / size) if size > 0 else 0.0
+        x = x - x.mean()
+        y = y - y.mean()
+        norm = np.sqrt((x**2).sum() * (y**2).sum())
+        return float((x * y).sum() / norm) if norm > 0 else 0.0
 
     values = {
-        "Spearman": correlation(rankdata(said), rankdata(right)),
-        "Pearson": correlation(said, right),
-        "RMSE": float(np.sqrt(((said - right) ** 2).mean())),
+        "Spearman": correlation(rankdata(predicted), rankdata(gold)),
+        "Pearson": correlation(predicted, gold),
+        "RMSE": float(np.sqrt(((predicted - gold) ** 2).mean())),
     }
-    return [
-        Number(name, value, make_signature(name, {"records": len(said), **facts}))
-        for name, value in values.items()
-    ]
+    all_conditions = {"records": len(predicted), **conditions}
+    return [Number(name, value, make_signature(name, all_conditions)) for name, value in values.items()]

@@ -1,4 +1,4 @@
-"""Spans of words that tags mark (names, phrases): BIO and its kin, and their F1 as conlleval and seqeval count it."""
+"""Spans of words that tags mark (names, phrases) in BIO and similar schemes, and their F1 as conlleval and seqeval compute it."""
 
 from __future__ import annotations
 
@@ -7,49 +7,60 @@ from itertools import pairwise
 
 from seqloom.measure.number import Number, make_signature
 
+# The prefixes of tags: those that begin a span, those inside a span, those that end a span.
 BEGINS, INSIDE, ENDS = "BSU", "IEM", "ESLU"
 
 
 def has_span_tags(labels: Sequence[str]) -> bool:
-    """Whether labels mark spans: a mark and a kind (`B-PER`), and `O` for the rest."""
-    marks = [label for label in labels if label != "O"]
-    return bool(marks) and all(label[1:2] == "-" and label[0] in "BIESLUM" for label in marks)
+    """Returns whether labels mark spans: a prefix and a type (`B-PER`), and `O` outside spans."""
+    tags = [label for label in labels if label != "O"]
+    return bool(tags) and all(tag[1:2] == "-" and tag[0] in "BIESLUM" for tag in tags)
 
 
 def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
-    """(kind, first, last) of each span of a sentence. As conlleval reads it: a span also begins where an inside follows another kind or nothing."""
-    split = [(tag[0], tag[2:]) if tag != "O" else ("O", "") for tag in tags]
-    found, start = set(), 0
-    for place, ((mark, kind), (after, next_kind)) in enumerate(pairwise([("O", ""), *split, ("O", "")])):
-        if mark != "O" and (mark in ENDS or after == "O" or after in BEGINS or kind != next_kind):
-            found.add((kind, start, place - 1))
-        if after != "O" and (after in BEGINS or mark == "O" or mark in ENDS or kind != next_kind):
-            start = place
-    return found
+    """Returns (type, first word, last word) of each span of a sentence.
+
+    As in conlleval, a span also begins at an inside tag that follows another type or no span.
+    """
+    parts = [(tag[0], tag[2:]) if tag != "O" else ("O", "") for tag in tags]
+    result = set()
+    start = 0
+    for i, (current, following) in enumerate(pairwise([("O", ""), *parts, ("O", "")])):
+        prefix, span_type = current
+        next_prefix, next_type = following
+        is_other_type = span_type != next_type
+        if prefix != "O" and (prefix in ENDS or next_prefix == "O" or next_prefix in BEGINS or is_other_type):
+            result.add((span_type, start, i - 1))
+        if next_prefix != "O" and (next_prefix in BEGINS or prefix == "O" or prefix in ENDS or is_other_type):
+            start = i
+    return result
 
 
-class Spans:
-    """Adds up the spans that are right, said, and both."""
+class SpanCounts:
+    """Counts the spans of the gold tags, those of the predicted tags, and those in both."""
 
     def __init__(self) -> None:
-        self.right = self.said = self.hits = 0
+        self.gold = 0
+        self.predicted = 0
+        self.correct = 0
 
-    def add(self, right: Sequence[str], said: Sequence[str]) -> None:
-        ours, theirs = spans(right), spans(said)
-        self.right, self.said, self.hits = (
-            self.right + len(ours),
-            self.said + len(theirs),
-            self.hits + len(ours & theirs),
-        )
+    def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
+        """Adds a sentence."""
+        gold_spans = spans(gold)
+        predicted_spans = spans(predicted)
+        self.gold += len(gold_spans)
+        self.predicted += len(predicted_spans)
+        self.correct += len(gold_spans & predicted_spans)
 
-    def numbers(self, facts: dict[str, object]) -> list[Number]:
-        """precision = hits / said;   recall = hits / right;   F1 = 2 hits / (said + right), in per cent."""
+    def metrics(self, conditions: dict[str, object]) -> list[Number]:
+        """precision = correct / predicted;   recall = correct / gold;   F1 = 2 correct / (predicted + gold), in percent."""
         values = {
-            "span precision": self.hits / max(self.said, 1),
-            "span recall": self.hits / max(self.right, 1),
-            "span F1": 2 * self.hits / max(self.said + self.right, 1),
+            "span precision": self.correct / max(self.predicted, 1),
+            "span recall": self.correct / max(self.gold, 1),
+            "span F1": 2 * self.correct / max(self.predicted + self.gold, 1),
         }
+        all_conditions = {"spans": self.gold, **conditions}
         return [
-            Number(name, 100 * value, make_signature(name.replace(" ", "-"), {"spans": self.right, **facts}))
+            Number(name, 100 * value, make_signature(name.replace(" ", "-"), all_conditions))
             for name, value in values.items()
         ]
