@@ -97,6 +97,8 @@ WEIGHT_RENAMES: list[tuple[str, str]] = [
 ]
 JSON_KEYS: dict[str, dict[str, str]] = {
     # file name: {old key: present key}
+    "state.json": {"every": "eval_every", "worse": "evals_since_best", "promise": "estimate"},
+    "begin.json": {"taken": "loaded", "left": "unused"},
 }
 
 

@@ -386,7 +386,7 @@ def test_a_cut_run_ends_with_the_same_bits(name, corpora, tmp_path, monkeypatch)
         "model.dropout=0.1",
     ]
     seqloom.fit(name, *options, data=[corpora[name][0]], out=tmp_path / "whole", quiet=True)
-    advance = TrainLoop.advance
+    advance = TrainLoop.train_step
     for cut in (2, 7):
         steps = iter(range(cut))
 
@@ -395,10 +395,10 @@ def test_a_cut_run_ends_with_the_same_bits(name, corpora, tmp_path, monkeypatch)
                 raise InterruptedError
             return advance(self, *arguments)
 
-        monkeypatch.setattr(TrainLoop, "advance", failing)
+        monkeypatch.setattr(TrainLoop, "train_step", failing)
         with pytest.raises(InterruptedError):
             seqloom.fit(name, *options, data=[corpora[name][0]], out=tmp_path / str(cut), quiet=True)
-        monkeypatch.setattr(TrainLoop, "advance", advance)
+        monkeypatch.setattr(TrainLoop, "train_step", advance)
         seqloom.fit(name, *options, data=[corpora[name][0]], out=tmp_path / str(cut), quiet=True)
         for file in ("model.safetensors", "metrics.jsonl", "labels.json"):
             if (tmp_path / "whole" / file).exists():

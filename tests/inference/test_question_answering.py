@@ -80,5 +80,5 @@ def test_what_is_learnt_must_be_allowed(tmp_path: Path):
 
 
 def test_labels_that_mark_no_spans_are_told(tmp_path: Path):
-    with pytest.raises(ValueError, match="DET, NOUN are not labels of spans"):
+    with pytest.raises(ValueError, match="DET, NOUN are not span labels"):
         fit(tmp_path, "the DET\nking NOUN\n\n" * 30, "SoftmaxHead")

@@ -31,7 +31,8 @@ from seqloom.nn import (
 )
 from seqloom.objectives import next_token
 from seqloom.run import Config, load
-from seqloom.train.loop import TrainLoop, read_metrics
+from seqloom.train.loop import TrainLoop
+from seqloom.train.metrics import read_metrics
 
 WORDS, DIM = 11, 12
 experts = partial(Experts, experts=3, top_k=2, expert=partial(FeedForward, dim=10))
@@ -269,17 +270,17 @@ def test_it_learns_and_goes_on_to_the_same_bits(recipe: Path, tmp_path: Path, te
     whole = seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "whole", quiet=True)
     losses = [line["loss"] for line in read_metrics(tmp_path / "whole") if "loss" in line]
     assert len(losses) == 40 and sum(losses[-5:]) < 0.85 * sum(losses[:5])
-    advance, steps = TrainLoop.advance, iter(range(25))
+    advance, steps = TrainLoop.train_step, iter(range(25))
 
     def failing(self, *arguments):
         if next(steps, None) is None:
             raise Cut
         return advance(self, *arguments)
 
-    monkeypatch.setattr(TrainLoop, "advance", failing)
+    monkeypatch.setattr(TrainLoop, "train_step", failing)
     with pytest.raises(Cut):
         seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "cut", quiet=True)
-    monkeypatch.setattr(TrainLoop, "advance", advance)
+    monkeypatch.setattr(TrainLoop, "train_step", advance)
     seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "cut", quiet=True)
     assert sha256(tmp_path / "cut" / "model.safetensors") == sha256(tmp_path / "whole" / "model.safetensors")
     assert read_metrics(tmp_path / "cut") == read_metrics(tmp_path / "whole")

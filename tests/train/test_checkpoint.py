@@ -47,7 +47,7 @@ def files(step, many=400):
     return {"model": weights, "optim": moments, "rng": {"cpu": generator.get_state()}}
 
 
-def facts(step):
+def metadata(step):
     return {"epoch": step / 7, "seed": 3, "cursor": {"file": "a.txt", "at": step}}
 
 
@@ -66,7 +66,7 @@ def holds(found, step, many=400):
     """Whether a loaded checkpoint is exactly the one of `step`."""
     return (
         found.step == step
-        and found.facts == facts(step)
+        and found.metadata == metadata(step)
         and all(same(found.tensors(n), t) for n, t in files(step, many).items())
     )
 
@@ -79,13 +79,13 @@ def never(message):
 
 
 def test_a_save_comes_back_whole(tmp_path):
-    path = save(tmp_path / "a" / "ckpt", 20, files(20), facts(20))
+    path = save(tmp_path / "a" / "ckpt", 20, files(20), metadata(20))
     assert path == tmp_path / "a" / "ckpt" / "step-00000020" and os.listdir(path.parent) == [path.name]
     assert verify(path) == [] and holds(load(path), 20) and holds(latest(path.parent, never), 20)
 
 
 def test_the_manifest_lists_every_file_with_its_size_and_digest(tmp_path):
-    path = save(tmp_path, 3, files(3), facts(3))
+    path = save(tmp_path, 3, files(3), metadata(3))
     manifest = json.loads((path / "manifest.json").read_text())
     data = {f.name: f.read_bytes() for f in path.iterdir() if f.name != "manifest.json"}
     assert sorted(data) == ["model.safetensors", "optim.safetensors", "rng.safetensors", "state.json"]
@@ -96,12 +96,12 @@ def test_the_manifest_lists_every_file_with_its_size_and_digest(tmp_path):
 
 
 def test_two_saves_of_the_same_state_are_the_same_bytes(tmp_path):
-    one, two = save(tmp_path / "1", 5, files(5), facts(5)), save(tmp_path / "2", 5, files(5), facts(5))
+    one, two = save(tmp_path / "1", 5, files(5), metadata(5)), save(tmp_path / "2", 5, files(5), metadata(5))
     assert {f.name: f.read_bytes() for f in one.iterdir()} == {f.name: f.read_bytes() for f in two.iterdir()}
 
 
 def test_files_are_as_readable_as_their_folder(tmp_path):
-    path = save(tmp_path, 5, files(5), facts(5))
+    path = save(tmp_path, 5, files(5), metadata(5))
     assert {stat.S_IMODE(f.stat().st_mode) for f in path.iterdir()} == {
         stat.S_IMODE(path.stat().st_mode) & 0o666
     }
@@ -143,14 +143,14 @@ def test_views_tied_and_lazy_tensors_are_saved_by_value(tmp_path):
 
 
 def test_loaded_tensors_may_be_changed_without_touching_the_checkpoint(tmp_path):
-    path = save(tmp_path, 1, files(1), facts(1))
+    path = save(tmp_path, 1, files(1), metadata(1))
     for tensor in load(path).tensors("model").values():
         tensor.zero_()
     assert verify(path) == [] and holds(load(path), 1)
 
 
 def test_other_programs_can_read_the_weights(tmp_path):
-    with safe_open(save(tmp_path, 1, files(1), facts(1)) / "model.safetensors", framework="numpy") as file:
+    with safe_open(save(tmp_path, 1, files(1), metadata(1)) / "model.safetensors", framework="numpy") as file:
         assert file.metadata() == {"format": "pt"}
         assert file.get_tensor("embed").tobytes() == files(1)["model"]["embed"].numpy().tobytes()
 
@@ -163,7 +163,7 @@ def test_other_programs_can_read_the_weights(tmp_path):
     "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.float8_e5m2]
 )
 def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, value, dtype):
-    save(tmp_path, 1, files(1), facts(1))
+    save(tmp_path, 1, files(1), metadata(1))
     bad = torch.zeros(3, 4)
     bad[1, 2] = value
     with pytest.raises(ValueError, match=r"'layer\.weight' holds 1 NaN or infinite"):
@@ -181,12 +181,12 @@ def test_other_files_may_hold_infinities_and_counters_are_no_weights(tmp_path):
 
 @pytest.mark.parametrize("name", ["", "../model", "a/b", ".hidden", "a b", "x" * 65])
 def test_names_that_leave_the_folder_are_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="no name for a file"):
+    with pytest.raises(ValueError, match="not a valid file name"):
         save(tmp_path, 1, {name: {}}, {})
     assert os.listdir(tmp_path) == []
 
 
-def test_facts_must_be_json_and_steps_not_negative(tmp_path):
+def test_metadata_must_be_json_and_steps_not_negative(tmp_path):
     with pytest.raises(ValueError, match="JSON values"):
         save(tmp_path, 1, {}, {"model": object()})
     with pytest.raises(ValueError, match="0 or more"):
@@ -201,15 +201,15 @@ def test_facts_must_be_json_and_steps_not_negative(tmp_path):
 
 def test_a_missing_part_is_named_with_what_there_is(tmp_path):
     with pytest.raises(ValueError, match=r"ema\.safetensors: .* it holds: model, optim, rng"):
-        load(save(tmp_path, 1, files(1), facts(1))).tensors("ema")
+        load(save(tmp_path, 1, files(1), metadata(1))).tensors("ema")
 
 
 # Saving a step again -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_whole_step_is_never_overwritten(tmp_path):
-    path = save(tmp_path, 1, files(1), facts(1))
-    assert save(tmp_path, 1, files(2), facts(2)) == path
+    path = save(tmp_path, 1, files(1), metadata(1))
+    assert save(tmp_path, 1, files(2), metadata(2)) == path
     assert holds(load(path), 1) and os.listdir(tmp_path) == [path.name]
 
 
@@ -217,11 +217,11 @@ def test_a_whole_step_is_never_overwritten(tmp_path):
     "make", [Path.touch, Path.mkdir, lambda p: p.symlink_to("nowhere"), lambda p: shutil.copytree(p.parent / "other", p)],
 )  # fmt: skip
 def test_a_damaged_step_is_replaced(tmp_path, make):
-    other = save(tmp_path, 9, files(9), facts(9)).rename(tmp_path / "other")
+    other = save(tmp_path, 9, files(9), metadata(9)).rename(tmp_path / "other")
     (other / "optim.safetensors").unlink()
     make(tmp_path / "step-00000001")
     assert verify(tmp_path / "step-00000001")
-    assert holds(load(save(tmp_path, 1, files(1), facts(1))), 1)
+    assert holds(load(save(tmp_path, 1, files(1), metadata(1))), 1)
     assert sorted(os.listdir(tmp_path)) == ["other", "step-00000001"]
 
 
@@ -276,7 +276,7 @@ def extra(path, good, dice):
 
 @pytest.mark.parametrize("damage", [flipped, truncated, missing, swapped, extra], ids=lambda f: f.__name__)
 def test_every_damage_is_named_and_the_checkpoint_before_is_used(tmp_path, damage, times=20):
-    old, new = (save(tmp_path / "clean", step, files(step), facts(step)) for step in (10, 20))
+    old, new = (save(tmp_path / "clean", step, files(step), metadata(step)) for step in (10, 20))
     detected = 0
     for seed in range(times):
         folder = tmp_path / str(seed)
@@ -325,13 +325,13 @@ def test_every_bit_of_the_manifest_counts(tmp_path):
     ],
 )
 def test_a_manifest_of_another_form_is_a_fault_not_a_crash(tmp_path, content):
-    path = save(tmp_path, 1, files(1), facts(1))
+    path = save(tmp_path, 1, files(1), metadata(1))
     (path / "manifest.json").write_text(content)
     assert [f.startswith(str(path / "manifest.json")) for f in verify(path)] == [True]
 
 
 def test_a_manifest_that_vouches_for_nonsense_is_not_believed(tmp_path):
-    path = save(tmp_path, 1, files(1), facts(1))
+    path = save(tmp_path, 1, files(1), metadata(1))
 
     def forge(**changes):
         (path / "manifest.json").write_bytes(checkpoint._with_digest({**body, **changes}))
@@ -358,7 +358,7 @@ def test_a_manifest_that_vouches_for_nonsense_is_not_believed(tmp_path):
 
 
 def test_faults_say_what_happened(tmp_path):
-    path = save(tmp_path, 1, files(1), facts(1))
+    path = save(tmp_path, 1, files(1), metadata(1))
     model, optim, rng = (path / f"{n}.safetensors" for n in ("model", "optim", "rng"))
     length = optim.stat().st_size
     os.truncate(optim, 100)
@@ -373,7 +373,7 @@ def test_faults_say_what_happened(tmp_path):
 
 
 def test_the_manifest_of_another_step_is_named_alone(tmp_path):
-    one, two = (save(tmp_path, step, files(step), facts(step)) for step in (1, 2))
+    one, two = (save(tmp_path, step, files(step), metadata(step)) for step in (1, 2))
     shutil.copyfile(one / "manifest.json", two / "manifest.json")
     assert verify(two) == [f"{two / 'manifest.json'}: belongs to step 1, not to this folder."]
     shutil.rmtree(two)
@@ -383,7 +383,7 @@ def test_the_manifest_of_another_step_is_named_alone(tmp_path):
 
 def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path):
     assert latest(tmp_path / "nowhere", never) is None and latest(tmp_path, never) is None
-    path = save(tmp_path, 7, files(7), facts(7))
+    path = save(tmp_path, 7, files(7), metadata(7))
     for name in (
         ".tmp-9-ab",
         ".old-step-00000009-ab",
@@ -396,7 +396,7 @@ def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path):
     assert holds(latest(tmp_path, never), 7) and holds(load(tmp_path / "best"), 7)
     warnings = []
     (path / "state.json").unlink()
-    assert latest(tmp_path, warnings.append) is None and "none of its 1 checkpoints is whole" in warnings[-1]
+    assert latest(tmp_path, warnings.append) is None and "none of its 1 checkpoints is intact" in warnings[-1]
     with pytest.raises(ValueError, match="cannot be read"):
         load(tmp_path / "nothing")
     with pytest.raises(ValueError, match="cannot be read"):
@@ -405,7 +405,7 @@ def test_what_is_no_checkpoint_is_not_taken_for_one(tmp_path):
 
 def test_steps_of_more_than_eight_digits_are_the_newest(tmp_path):
     for step in (99_999_999, 100_000_000):
-        save(tmp_path, step, files(1), facts(step))
+        save(tmp_path, step, files(1), metadata(step))
     assert latest(tmp_path, never).step == 100_000_000
 
 
@@ -418,7 +418,7 @@ def steps(folder):
 
 def test_rotation_keeps_the_newest_and_the_protected(tmp_path):
     for step in range(1, 7):
-        save(tmp_path, step, files(step), facts(step))
+        save(tmp_path, step, files(step), metadata(step))
     rotate(tmp_path, keep=3, protect=[2, 5])
     assert steps(tmp_path) == [2, 4, 5, 6]
     rotate(tmp_path)
@@ -432,7 +432,7 @@ def test_rotation_keeps_the_newest_and_the_protected(tmp_path):
 
 def test_damaged_checkpoints_do_not_push_whole_ones_out(tmp_path):
     for step in range(1, 7):
-        save(tmp_path, step, files(step), facts(step))
+        save(tmp_path, step, files(step), metadata(step))
     for step in (4, 6):
         (tmp_path / f"step-{step:08d}" / "state.json").write_text("{}")
     rotate(tmp_path, keep=2)
@@ -447,7 +447,7 @@ def test_only_what_dead_writers_left_is_swept(tmp_path):
     with lock_folder(tmp_path / ".tmp-1-alive"):
         rotate(tmp_path)
         assert sorted(os.listdir(tmp_path)) == [".tmp-1-alive", "mine.txt"]
-    save(tmp_path, 2, files(2), facts(2))
+    save(tmp_path, 2, files(2), metadata(2))
     assert sorted(os.listdir(tmp_path)) == ["mine.txt", "step-00000002"]
 
 
@@ -459,7 +459,7 @@ def test_a_sweep_during_a_save_leaves_it_alone(tmp_path, monkeypatch):
         write(*args, **options)
 
     monkeypatch.setattr(checkpoint, "save_file", sweeping)
-    assert holds(load(save(tmp_path, 1, files(1), facts(1))), 1)
+    assert holds(load(save(tmp_path, 1, files(1), metadata(1))), 1)
 
 
 # Averages ----------------------------------------------------------------------------------------------------------------------
@@ -551,12 +551,12 @@ def test_a_kill_at_any_call_leaves_a_whole_checkpoint(tmp_path, case):
     while True:
         folder = tmp_path / str(points)
         for step in {"first": [], "later": [4, 10], "damaged": [10, 20]}[case]:
-            save(folder, step, files(step, 20), facts(step))
+            save(folder, step, files(step, 20), metadata(step))
         if case == "damaged":
             (folder / "step-00000020" / "rng.safetensors").unlink()
 
         def work(folder=folder):
-            save(folder, 20, files(20, 20), facts(20))
+            save(folder, 20, files(20, 20), metadata(20))
             rotate(folder, keep=2)
 
         died = in_a_child_dying_at(points, work)
@@ -573,7 +573,7 @@ def test_a_kill_at_any_call_leaves_a_whole_checkpoint(tmp_path, case):
             assert not [fault for entry in folder.glob("step-*") for fault in verify(entry)], (
                 "a half-deleted checkpoint keeps its name"
             )
-        save(folder, 30, files(30, 20), facts(30))
+        save(folder, 30, files(30, 20), metadata(30))
         assert not [name for name in os.listdir(folder) if not name.startswith("step-")], (
             "the next save sweeps what the dead one left"
         )
@@ -601,7 +601,7 @@ def test_everything_is_flushed_before_the_rename_and_the_name_after_it(tmp_path,
 
     monkeypatch.setattr(os, "fsync", recording_fsync)
     monkeypatch.setattr(os, "rename", recording_rename)
-    save(tmp_path, 1, files(1), facts(1))
+    save(tmp_path, 1, files(1), metadata(1))
     assert renamed == [("step-00000001", set())]
     assert [inode for inode, _ in flushed] == [tmp_path.stat().st_ino]
 
@@ -651,7 +651,7 @@ def check_refusal(folder, caught, needed):
 
 
 def bytes_needed(step):
-    return estimated_bytes(files(step, MANY)) + len(json.dumps(facts(step), indent=1)) + 1
+    return estimated_bytes(files(step, MANY)) + len(json.dumps(metadata(step), indent=1)) + 1
 
 
 def taken(path):
@@ -661,24 +661,24 @@ def taken(path):
 
 @pytest.mark.parametrize("twentieths", range(20))
 def test_a_full_disk_costs_nothing_but_the_new_save(tmp_path, disk, twentieths):
-    footprint = taken(save(tmp_path, 10, files(10, MANY), facts(10)))
+    footprint = taken(save(tmp_path, 10, files(10, MANY), metadata(10)))
     folder = disk(f"size={footprint + footprint * twentieths // 20}")
-    save(folder, 10, files(10, MANY), facts(10))
+    save(folder, 10, files(10, MANY), metadata(10))
     assert "bytes and" in space_warning(folder, estimated_bytes(files(20, MANY)))
     with pytest.raises(NoRoom, match="the disk is full") as caught:
-        save(folder, 20, files(20, MANY), facts(20))
+        save(folder, 20, files(20, MANY), metadata(20))
     assert check_refusal(folder, caught, bytes_needed(20)) == 10
     shutil.rmtree(folder / "step-00000010")
-    assert holds(load(save(folder, 20, files(20, MANY), facts(20))), 20, MANY)
+    assert holds(load(save(folder, 20, files(20, MANY), metadata(20))), 20, MANY)
 
 
 def test_size_and_room_agree_with_the_disk(tmp_path, disk):
-    path = save(tmp_path, 10, files(10, MANY), facts(10))
+    path = save(tmp_path, 10, files(10, MANY), metadata(10))
     written = sum(f.stat().st_size for f in path.iterdir())
     assert written <= estimated_bytes(files(10, MANY)) <= 1.05 * written
     folder = disk(f"size={taken(path) * 12 // 10}")
     assert space_warning(folder / "to" / "come", estimated_bytes(files(10, MANY))) is None
-    assert holds(load(save(folder, 10, files(10, MANY), facts(10))), 10, MANY)
+    assert holds(load(save(folder, 10, files(10, MANY), metadata(10))), 10, MANY)
     assert f"needs {110:,} bytes" not in (
         space_warning(folder, 100) or ""
     ) and "needs 110,000,000 bytes" in space_warning(folder, 100_000_000)
@@ -686,10 +686,10 @@ def test_size_and_room_agree_with_the_disk(tmp_path, disk):
 
 def test_a_read_only_disk_is_said_to_be_one(disk):
     folder = disk("size=8m")
-    save(folder, 10, files(10, MANY), facts(10))
+    save(folder, 10, files(10, MANY), metadata(10))
     subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
     with pytest.raises(NoRoom, match="read-only") as caught:
-        save(folder, 20, files(20, MANY), facts(20))
+        save(folder, 20, files(20, MANY), metadata(20))
     assert check_refusal(folder, caught, bytes_needed(20)) == 10
 
 
@@ -697,7 +697,7 @@ def test_a_read_only_disk_is_said_to_be_one(disk):
     "number", [errno.EIO, errno.EDQUOT, errno.EROFS, errno.ENOSPC, errno.EACCES], ids=errno.errorcode.get
 )
 def test_an_error_at_any_call_costs_nothing_but_the_new_save(tmp_path, monkeypatch, number):
-    save(tmp_path / "clean", 10, files(10, MANY), facts(10))
+    save(tmp_path / "clean", 10, files(10, MANY), metadata(10))
     points = 0
     while True:
         folder, left = tmp_path / str(points), [points]
@@ -721,7 +721,7 @@ def test_an_error_at_any_call_costs_nothing_but_the_new_save(tmp_path, monkeypat
                 patch.setattr(os, name, shim(name, getattr(os, name)))
             patch.setattr(checkpoint, "save_file", shim("save_file", checkpoint.save_file))
             try:
-                path = save(folder, 20, files(20, MANY), facts(20))
+                path = save(folder, 20, files(20, MANY), metadata(20))
             except NoRoom as error:
                 caught = pytest.ExceptionInfo.from_exception(error)
             else:

@@ -96,7 +96,7 @@ def test_another_head_is_new_and_the_body_is_taken(
     assert begun["new"] == ["output.table", "output.bias"] and "embedding.table" in begun["taken"]
     assert run.recipe.tree["model"]["stack"]["dropout"] == 0.5  # what is asked for stands
     told = capfd.readouterr().err
-    assert "taken from" in told and "(embedding, stack)" in told and "new: 2 weights" in told
+    assert "loaded from" in told and "(embedding, stack)" in told and "new: 2 weights" in told
 
 
 def test_what_is_frozen_stays_and_the_rest_learns(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(source: seqloom.Run, other: Pa
             quiet=True,
             base=source.folder,
         )
-    with pytest.raises(ValueError, match="nothing is left to learn"):
+    with pytest.raises(ValueError, match="no weight is left to train"):
         seqloom.fit(
             "gpt",
             *SHORT,
@@ -189,7 +189,7 @@ def test_adapters_learn_a_small_difference_and_are_merged(
     "overrides, sentence",
     [
         (["model.dim=24", "model.stack.layers=1"], "no weight fits the model .*embedding.table is"),
-        (["lora={rank: 2, names: [nothing]}"], "lora.names: no matrix that was taken is called so"),
+        (["lora={rank: 2, names: [nothing]}"], "lora.names: no matching matrix was loaded"),
         (["lora={rank: two}"], "lora.rank: expected a whole number"),
         (["lr_factors={stack: fast}"], "lr_factors.stack: expected a number"),
     ],
@@ -212,9 +212,9 @@ def test_what_does_not_fit_is_said_in_one_line(
 def test_a_source_that_is_none_or_has_changed_is_named(
     source: seqloom.Run, other: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match="not a run folder, so there is nothing to begin from"):
+    with pytest.raises(ValueError, match="not a run folder, so training cannot start from it"):
         seqloom.fit("gpt", *SHORT, data=[str(other)], out=tmp_path / "a", quiet=True, base=tmp_path)
-    with pytest.raises(ValueError, match="say which with --from RUN"):
+    with pytest.raises(ValueError, match="pass --from RUN"):
         seqloom.fit("gpt", *SHORT, "lora={rank: 2}", data=[str(other)], out=tmp_path / "b", quiet=True)
     recipe = finetune.from_run(Config.of("gpt", SHORT, [str(other)]), source.folder, SHORT)
     weights = source.folder / "model.safetensors"

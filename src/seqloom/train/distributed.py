@@ -1,4 +1,4 @@
-"""Several processes under torchrun: who we are, sums over all, tensors of all. One process is the same code with a world of 1."""
+"""Several processes under torchrun: ranks, sums over all ranks, tensors of all ranks. A single process is a world of size 1."""
 
 from __future__ import annotations
 
@@ -12,26 +12,29 @@ from torch import Tensor
 
 
 class World(NamedTuple):
+    """The rank of this process and the number of processes."""
+
     rank: int = 0
     size: int = 1
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
+        """Whether this process writes the files and the log."""
         return self.rank == 0
 
 
 def init() -> World:
-    """Join the processes that torchrun started; without torchrun, a world of one."""
+    """Joins the processes that torchrun started; without torchrun, a world of one process."""
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return World()
     if not dist.is_initialized():
-        dist.init_process_group(
-            "nccl" if torch.cuda.is_available() else "gloo", timeout=timedelta(minutes=30)
-        )
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(minutes=30))
     return World(dist.get_rank(), dist.get_world_size())
 
 
 def shutdown() -> None:
+    """Leaves the process group, if this process is in one."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
@@ -46,7 +49,7 @@ def all_sum(world: World, *numbers: float) -> list[float]:
 
 
 def gather(world: World, tensor: Tensor) -> list[Tensor]:
-    """The tensor of every process, in order of rank."""
+    """The tensor of every process, in the order of their ranks."""
     if world.size == 1:
         return [tensor]
     tensors = [torch.empty_like(tensor) for _ in range(world.size)]
@@ -55,5 +58,6 @@ def gather(world: World, tensor: Tensor) -> list[Tensor]:
 
 
 def barrier(world: World) -> None:
+    """Waits until all processes are here."""
     if world.size > 1:
         dist.barrier()

@@ -1,4 +1,4 @@
-"""From a recipe to a finished run folder: tokenizer, stores, model, training, results."""
+"""From a config to a finished run folder: tokenizer, stores, model, training, results."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from tokenizers import Tokenizer
 
 from seqloom import config, evaluation, files, layouts
 from seqloom.measure import Number
@@ -19,164 +20,178 @@ from seqloom.text import fields, labels, tokenizer, tokenizer_file
 from seqloom.text.store import Store
 from seqloom.threads import use_threads
 from seqloom.train import budget, distributed, finetune, initialize
-from seqloom.train.loop import Trainer, TrainJob, TrainResult
+from seqloom.train.distributed import World
+from seqloom.train.loop import TrainLoop
 from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
 from seqloom.train.progress import TokenizeProgress, log
 from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, LinearDecay
+from seqloom.train.trainer import Trainer, TrainJob, TrainResult
 
-TRAIN_PARTS: config.Names = {
-    part.__name__: part
-    for part in (
-        AdamW,
-        SGD,
-        GlobalNorm,
-        PerTensor,
-        ByValue,
-        NoClip,
-        Constant,
-        LinearDecay,
-        Cosine,
-        InverseSquareRoot,
-    )
-}
+OPTIMIZERS = (AdamW, SGD)
+CLIPS = (GlobalNorm, PerTensor, ByValue, NoClip)
+SCHEDULES = (Constant, LinearDecay, Cosine, InverseSquareRoot)
+TRAIN_PARTS: config.Names = {part.__name__: part for part in (*OPTIMIZERS, *CLIPS, *SCHEDULES)}
 
 
 def build_trainer(recipe: Config) -> Trainer:
-    """The trainer that a recipe's `train` section describes."""
-    return config.options(Trainer, recipe.tree.get("train", {}), TRAIN_PARTS, "train", recipe.lines)()
+    """The options in the `train` section of a config."""
+    section = recipe.tree.get("train", {})
+    return config.options(Trainer, section, TRAIN_PARTS, "train", recipe.lines)()
 
 
 class PreparedRun(NamedTuple):
-    """A recipe with its data at hand."""
+    """A config with its tokenizer, data and initial model."""
 
     recipe: Config
-    tokenizer: Any
+    tokenizer: Tokenizer
     train: Store
     valid: Store
     model: Model
-    begun: finetune.InitReport | None
+    init_report: finetune.InitReport | None
     labels: Sequence[str] = ()
 
 
 def prepare(recipe: Config, saved: Path | None = None, quiet: bool = True) -> PreparedRun:
-    """Tokenizer, stores and model; the tokenizer is the saved one where there is one. Sizes that do not fit are found before the data
-    is read, and those that do not fit the data before anything is written."""
-    sketch = recipe.sketch()
-    given = tokenizer_file.load(saved) if saved and saved.exists() else finetune.source_tokenizer(recipe)
-    learnt = given or layouts.with_family_template(sketch, recipe.tokenizer())
-    known = (
-        labels.load(saved.with_name("labels.json"))
-        if saved and saved.with_name("labels.json").exists()
-        else recipe.labels()
-    )
-    train, valid = recipe.stores(learnt, None if quiet else TokenizeProgress(), known)
-    model = recipe.model(learnt.get_vocab_size(), known)
+    """Builds the tokenizer, the stores and the model; reads the tokenizer and the labels of a run folder if it has them.
+
+    `saved` is the path of the run's tokenizer.json. Sizes that do not fit each other raise before any data is read,
+    and sizes that do not fit the data raise before anything is written.
+    """
+    meta_model = recipe.sketch()
+    if saved and saved.exists():
+        trained_tokenizer = tokenizer_file.load(saved)
+    else:
+        source_tokenizer = finetune.source_tokenizer(recipe)
+        trained_tokenizer = source_tokenizer or layouts.with_family_template(meta_model, recipe.tokenizer())
+    if saved and saved.with_name("labels.json").exists():
+        label_names: Sequence[str] = labels.load(saved.with_name("labels.json"))
+    else:
+        label_names = recipe.labels()
+    progress = None if quiet else TokenizeProgress()
+    train, valid = recipe.stores(trained_tokenizer, progress, label_names)
+    model = recipe.model(trained_tokenizer.get_vocab_size(), label_names)
     model.set_unk_id(train.specials.unk)
-    if not saved or not any(
-        (saved.parent / "checkpoints").glob("step-*")
-    ):  # which hold the table as it was learnt on
-        initialize.load_word_vectors(model, learnt, None if quiet else log)
-        initialize.initialize_from_data(model, train, known)
-    begun = finetune.initialize(model, recipe, saved and saved.parent)
-    for line in begun.lines(model) if begun and not quiet else ():
-        log(line)
+    # A checkpoint holds these weights as they were after training, so a resumed run does not set them again.
+    if not saved or not any((saved.parent / "checkpoints").glob("step-*")):
+        initialize.load_word_vectors(model, trained_tokenizer, None if quiet else log)
+        initialize.initialize_from_data(model, train, label_names)
+    init_report = finetune.initialize(model, recipe, saved and saved.parent)
+    if init_report and not quiet:
+        for line in init_report.lines(model):
+            log(line)
     batch, _ = next(recipe.data(train).batches())
     with torch.no_grad():
         recipe.objective(model, batch, None)
-    return PreparedRun(recipe, learnt, train, valid, model, begun, known)
+    return PreparedRun(recipe, trained_tokenizer, train, valid, model, init_report, label_names)
 
 
 def check_folder(folder: Path, recipe: Config) -> None:
-    """A run goes on only with the config it began with; a new one needs a folder of its own that can be written."""
+    """Raises unless the folder is new, empty, or holds a run with the same config."""
     if is_run(folder):
-        old, _ = config_of(folder)
-        ours, theirs = (
-            {key: value for key, value in tree.items() if key != "files"} for tree in (recipe.tree, old)
+        old_tree, _ = config_of(folder)
+        old, new = (
+            {key: value for key, value in tree.items() if key != "files"} for tree in (old_tree, recipe.tree)
         )
-        if found := config.diff(theirs, ours):
+        if changes := config.diff(old, new):
             raise ValueError(
-                f"{folder}: the run there has another config ({'; '.join(found[:3])}); choose another --out or the same options"
+                f"{folder}: the run there has another config ({'; '.join(changes[:3])}); "
+                "choose another --out or the same options"
             )
         with files.exclusive(folder, "training"):
             return
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder}: exists and is no run folder; choose another --out")
+        raise ValueError(f"{folder}: exists and is not a run folder; choose another --out")
 
 
-def open_folder(folder: Path, ready: PreparedRun) -> None:
-    """Make the run folder with its config and tokenizer; where it is there, see that the data is what the run began with."""
+def open_folder(folder: Path, prepared: PreparedRun) -> None:
+    """Creates the run folder with its config and tokenizer; for an existing run, checks that the data is the same."""
     if not is_run(folder):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ValueError(
-                f"{folder}: cannot make the run folder ({(error.strerror or str(error)).lower()}); choose another --out"
-            ) from None
-        tokenizer.save(ready.tokenizer, folder / "tokenizer.json")
-        if fields.has_labels(ready.recipe.kinds()):
-            labels.save(ready.labels, folder / "labels.json")
-        files.write_atomic(folder / "data.json", json.dumps(data_digests(ready), indent=1))
-        if ready.begun:
-            files.write_atomic(folder / "begin.json", json.dumps(ready.begun._asdict(), indent=1))
-        files.write_atomic(
-            folder / "config.yaml", config.write(ready.recipe.tree)
-        )  # last: with it the folder is a run
+        create_folder(folder, prepared)
         return
     try:
         before = json.loads((folder / "data.json").read_text("utf-8"))
     except (OSError, ValueError):
         raise ValueError(f"{folder / 'data.json'}: missing or damaged; choose another --out") from None
-    for name, now in data_digests(ready).items():
-        if before.get(name) != now:
+    for name, digest in data_digests(prepared).items():
+        if before.get(name) != digest:
             raise ValueError(
-                f"{folder}: the {name} is not what the run began with; give the same files, or choose another --out"
+                f"{folder}: the {name} is not what the run began with; "
+                "give the same files, or choose another --out"
             )
 
 
-def data_digests(ready: PreparedRun) -> dict[str, str]:
-    """What a run is trained on, by content."""
-    signature = tokenizer.signature(ready.tokenizer)
-    named = {"labels": labels.signature(ready.labels)} if ready.labels else {}
-    return {
-        "training data": ready.train.digest,
-        "held-out data": ready.valid.digest,
-        "tokenizer": signature,
-        **named,
+def create_folder(folder: Path, prepared: PreparedRun) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ValueError(f"{folder}: cannot create the run folder ({reason}); choose another --out") from None
+    tokenizer.save(prepared.tokenizer, folder / "tokenizer.json")
+    if fields.has_labels(prepared.recipe.kinds()):
+        labels.save(prepared.labels, folder / "labels.json")
+    files.write_atomic(folder / "data.json", json.dumps(data_digests(prepared), indent=1))
+    if prepared.init_report:
+        report = json.dumps(prepared.init_report._asdict(), indent=1)
+        files.write_atomic(folder / finetune.REPORT_FILE, report)
+    # The config comes last: with it the folder is a run.
+    files.write_atomic(folder / "config.yaml", config.write(prepared.recipe.tree))
+
+
+def data_digests(prepared: PreparedRun) -> dict[str, str]:
+    """Digests of the data that a run is trained on."""
+    digests = {
+        "training data": prepared.train.digest,
+        "held-out data": prepared.valid.digest,
+        "tokenizer": tokenizer.signature(prepared.tokenizer),
     }
+    if prepared.labels:
+        digests["labels"] = labels.signature(prepared.labels)
+    return digests
 
 
 def train(recipe: Config, folder: Path, threads: int | None = None, quiet: bool = False) -> Run:
-    """Trains a config into a run folder, or resumes the run in it, and returns the finished run.
+    """Trains a config into a run folder, or resumes the run that is there, and returns the finished run.
 
-    `threads` is the number of CPU threads during the call; None keeps torch's. Rank 0 reads and writes, the others follow.
+    Of several processes under torchrun, the main rank reads and writes the folder. `threads` holds for this call only.
     """
     with use_threads(threads or None):
-        return _train(recipe, folder, quiet)
+        options = build_trainer(finetune.pin_source(recipe))
+        world = distributed.init()
+        try:
+            prepared = train_in_world(recipe, folder, options, world, quiet)
+        finally:
+            distributed.shutdown()
+    return Run(folder, recipe, prepared.tokenizer, prepared.model.eval(), prepared.labels)
 
 
-def _train(recipe: Config, folder: Path, quiet: bool) -> Run:
-    options = build_trainer(finetune.pin_source(recipe))
-    world = distributed.init()
-    try:
-        if world.first:
-            check_folder(folder, recipe)
-        else:
-            distributed.barrier(world)
-        ready = prepare(recipe, folder / "tokenizer.json", quiet or not world.first)
-        if world.first:
-            open_folder(folder, ready)
-            distributed.barrier(world)
-        job = TrainJob(folder, ready.model, recipe.objective, recipe.data(ready.train), recipe.data(ready.valid), world, recipe.seed,
-                  finetune.lr_factors(ready.model, recipe))  # fmt: skip
-        with files.exclusive(folder, "training") if world.first else nullcontext():
-            outcome = options.fit(job, quiet)
-            lora.merge_lora(ready.model)
-            if world.first:
-                finish_run(folder, ready, outcome, options.eval_batches)
+def train_in_world(recipe: Config, folder: Path, options: Trainer, world: World, quiet: bool) -> PreparedRun:
+    """Trains as one of the processes of a world."""
+    if world.is_main:
+        check_folder(folder, recipe)
+    else:
         distributed.barrier(world)
-    finally:
-        distributed.shutdown()
-    return Run(folder, recipe, ready.tokenizer, ready.model.eval(), ready.labels)
+    prepared = prepare(recipe, folder / "tokenizer.json", quiet or not world.is_main)
+    if world.is_main:
+        open_folder(folder, prepared)
+        distributed.barrier(world)
+    model = prepared.model
+    job = TrainJob(
+        folder,
+        model,
+        recipe.objective,
+        recipe.data(prepared.train),
+        recipe.data(prepared.valid),
+        world,
+        recipe.seed,
+        finetune.lr_factors(model, recipe),
+    )
+    with files.exclusive(folder, "training") if world.is_main else nullcontext():
+        result = TrainLoop(options, job, quiet).run()
+        lora.merge_lora(model)
+        if world.is_main:
+            finish_run(folder, prepared, result, options.eval_batches)
+    distributed.barrier(world)
+    return prepared
 
 
 def fit(
@@ -191,46 +206,47 @@ def fit(
     parts: Sequence[type[torch.nn.Module]] = (),
     base: str | Path | None = None,
 ) -> Run:
-    """Train a preset or config file on your files into a run folder: what `seqloom train` does. `parts` are classes of your own that the
-    config may name, `base` is a run to begin from."""
+    """Trains a preset or a config file on your files into a run folder, as `seqloom train` does.
+
+    `parts` are your own classes that the config names; `base` is a run whose weights the training starts from.
+    """
     recipe = Config.of(what, overrides, data, valid, seed, parts)
-    return train(
-        recipe if base is None else finetune.from_run(recipe, base, overrides, parts),
-        Path(out),
-        threads,
-        quiet,
-    )
+    if base is not None:
+        recipe = finetune.from_run(recipe, base, overrides, parts)
+    return train(recipe, Path(out), threads, quiet)
 
 
-def finish_run(folder: Path, ready: PreparedRun, outcome: TrainResult, most: int) -> None:
-    """Write the final weights, and results.json with what was promised, what it took, and the numbers of at most `most` held-out batches.
-    Whatever becomes of the numbers, the run can be opened."""
-    save_weights(folder, ready.model, named_weights(ready.model), ready.tokenizer)
-    write_results(folder, ready, outcome, [])
-    numbers = evaluation.held_out(
-        Run(folder, ready.recipe, ready.tokenizer, ready.model, ready.labels), ready.valid, most
-    )
-    write_results(folder, ready, outcome, numbers)
+def finish_run(folder: Path, prepared: PreparedRun, result: TrainResult, eval_batches: int) -> None:
+    """Writes the final weights, and results.json with the scores of at most `eval_batches` held-out batches.
+
+    results.json is written before the evaluation too, so that the run can be opened if the evaluation fails.
+    """
+    save_weights(folder, prepared.model, named_weights(prepared.model), prepared.tokenizer)
+    write_results(folder, prepared, result, [])
+    run = Run(folder, prepared.recipe, prepared.tokenizer, prepared.model, prepared.labels)
+    numbers = evaluation.held_out(run, prepared.valid, eval_batches)
+    write_results(folder, prepared, result, numbers)
 
 
-def write_results(folder: Path, ready: PreparedRun, outcome: TrainResult, numbers: list[Number]) -> None:
-    """Write results.json."""
-    begun = {"begun": ready.begun._asdict()} if ready.begun else {}
-    files.write_atomic(
-        folder / "results.json", json.dumps({**results(folder, outcome, numbers), **begun}, indent=1)
-    )
+def write_results(folder: Path, prepared: PreparedRun, result: TrainResult, numbers: list[Number]) -> None:
+    """Writes results.json."""
+    content = results(folder, result, numbers)
+    if prepared.init_report:
+        content["begun"] = prepared.init_report.to_results()
+    files.write_atomic(folder / "results.json", json.dumps(content, indent=1))
 
 
-def results(folder: Path, outcome: TrainResult, numbers: list[Number]) -> dict[str, Any]:
-    promise = outcome.promise
+def results(folder: Path, result: TrainResult, numbers: list[Number]) -> dict[str, Any]:
+    """The content of results.json: estimated and actual costs, and the scores on the held-out data."""
+    estimate = result.estimate
     return {
-        "steps": outcome.step,
-        "best step": outcome.best_step,
-        "tokens": outcome.tokens,
+        "steps": result.step,
+        "best step": result.best_step,
+        "tokens": result.tokens,
         "held out": [number.json() for number in numbers],
-        "parameters": promise.parameters if promise else {},
-        "FLOPs per token": promise.flops_per_token if promise else None,
-        "promised": {"seconds": promise.seconds, "memory": promise.memory} if promise else None,
-        "actual": {"seconds": outcome.seconds, "memory": budget.peak_memory()},
+        "parameters": estimate.parameters if estimate else {},
+        "FLOPs per token": estimate.flops_per_token if estimate else None,
+        "promised": {"seconds": estimate.seconds, "memory": estimate.memory} if estimate else None,
+        "actual": {"seconds": result.seconds, "memory": budget.peak_memory()},
         "weights": {"sha256": files.sha256(folder / "model.safetensors")},
     }

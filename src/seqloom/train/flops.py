@@ -1,4 +1,4 @@
-"""FLOPs of products. torch counts those of matrices; what it leaves out stands here."""
+"""FLOPs of matrix products. torch counts most of them; the formulas of the products that it leaves out are here."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ EXTRA_FLOPS = {
 
 
 def flop_counter() -> FlopCounterMode:
-    """Inside, every product is counted; `flop_registry` says how."""
+    """A context that counts the FLOPs of every matrix product inside it; its `flop_registry` holds the formulas."""
     return FlopCounterMode(display=False, custom_mapping=EXTRA_FLOPS)

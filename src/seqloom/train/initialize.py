@@ -1,6 +1,8 @@
-"""Embeddings that start from word vectors: `embedding: {type: Embedding, vectors: FOLDER_OR_FILE, frozen: true}`  [A2].
+"""Initial values of a new model: word vectors in its embeddings, and what a task takes from the training data.
 
-Done once, before the first step: a checkpoint holds the table as it was learnt on, and a finished run needs the file no more.
+`embedding: {type: Embedding, vectors: FOLDER_OR_FILE, frozen: true}` starts an embedding from word vectors  [A2]. This
+happens once, before the first step: a checkpoint holds the trained table, so a resumed or finished run does not read
+the vectors again.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from seqloom.measure import spans as chunks
+from seqloom.measure.spans import has_span_tags
 from seqloom.models import Regressor, Tagger
 from seqloom.nn import Embedding
 from seqloom.text.fields import preview
@@ -23,47 +25,53 @@ from seqloom.vectors.vectors import Vectors
 
 
 def load_word_vectors(
-    model: nn.Module, tokenizer: Tokenizer, say: Callable[[str], None] | None = None
+    model: nn.Module, tokenizer: Tokenizer, log: Callable[[str], None] | None = None
 ) -> None:
-    """Put the vectors that each embedding names into the rows of the tokens that are spelt so; the other rows keep their random start."""
+    """Copies the vectors that each embedding names into the rows of the matching tokens; other rows stay random."""
     for name, part in model.named_modules():
         if not isinstance(part, Embedding) or part.vectors is None:
             continue
         vectors = load(part.vectors)
-        if vectors.dim != part.table.shape[1]:
+        dim = part.table.shape[1]
+        if vectors.dim != dim:
             raise ValueError(
-                f"{part.vectors}: vectors of {vectors.dim} numbers do not fit an embedding of {part.table.shape[1]}; "
+                f"{part.vectors}: vectors of {vectors.dim} numbers do not fit an embedding of {dim}; "
                 f"set model.dim to {vectors.dim} or use other vectors"
             )
-        known = match_tokens(vectors, tokenizer)
-        if not known:
+        matches = match_tokens(vectors, tokenizer)
+        if not matches:
             raise ValueError(
-                f"{part.vectors}: not one token of the tokenizer has a vector there; use a Words tokenizer or other vectors"
+                f"{part.vectors}: none of the tokenizer's tokens has a vector there; "
+                "use a Words tokenizer or other vectors"
             )
-        places = torch.tensor([token for token, _ in known])
-        found = np.asarray(vectors.matrix[[row for _, row in known]], dtype=np.float32)
+        token_ids = torch.tensor([token_id for token_id, _ in matches])
+        rows = np.asarray(vectors.matrix[[row for _, row in matches]], dtype=np.float32)
         with torch.no_grad():
-            part.table[places] = torch.from_numpy(found).to(part.table) / part.factor
-        if say:
-            kept = "which stay as they are" if not part.table.requires_grad else "and learn on"
-            say(
-                f"{name}: {len(known):,} of {tokenizer.get_vocab_size():,} tokens start from {part.vectors}, {kept}"
+            part.table[token_ids] = torch.from_numpy(rows).to(part.table) / part.factor
+        if log:
+            state = "trained further" if part.table.requires_grad else "frozen"
+            log(
+                f"{name}: {len(matches):,} of {tokenizer.get_vocab_size():,} tokens start from {part.vectors}, {state}"
             )
 
 
 def match_tokens(vectors: Vectors, tokenizer: Tokenizer) -> list[tuple[int, int]]:
-    """(token, row of its vector): by its spelling, or in lower case. Of byte-pair tokens those with their space are words."""
-    found = []
-    for token, number in tokenizer.get_vocab().items():
-        word = tokenizer.decode([number]).strip() if token.startswith("Ġ") else token
+    """(token id, row of its vector) for each token that has a vector under its spelling, or its spelling in lower case.
+
+    Of byte-level BPE tokens, those that begin with a space are words.
+    """
+    result = []
+    for token, token_id in tokenizer.get_vocab().items():
+        word = tokenizer.decode([token_id]).strip() if token.startswith("Ġ") else token
         row = vectors.index.get(word, vectors.index.get(word.lower()))
-        if row is not None and not (number < len(SPECIALS) and token == SPECIALS[number]):
-            found.append((number, row))
-    return sorted(found)
+        is_special = token_id < len(SPECIALS) and token == SPECIALS[token_id]
+        if row is not None and not is_special:
+            result.append((token_id, row))
+    return sorted(result)
 
 
 def initialize_from_data(model: nn.Module, store: Store, labels: Sequence[str]) -> None:
-    """What a task sets in a new model from the data that it will learn."""
+    """Sets what a new model takes from its training data, and checks the data against the model."""
     if isinstance(model, Regressor):
         set_target_scale(model, store)
     elif isinstance(model, Tagger):
@@ -71,7 +79,7 @@ def initialize_from_data(model: nn.Module, store: Store, labels: Sequence[str]) 
 
 
 def set_target_scale(model: Regressor, store: Store) -> None:
-    """Set the mean and the deviation of the numbers to learn."""
+    """Sets the mean and the standard deviation of the target numbers."""
     numbers = store.columns("number")[0].tokens
     with torch.no_grad():
         model.mean.fill_(float(numbers.mean()))
@@ -79,25 +87,25 @@ def set_target_scale(model: Regressor, store: Store) -> None:
 
 
 def check_span_tags(model: Tagger, store: Store, names: Sequence[str]) -> None:
-    """Where tags mark spans, the sentences to learn must keep to what spans allow."""
+    """Raises if the head restricts tags to spans and the training data has a sequence of tags that is not a span."""
     if not model.head.spans:
         return
-    if not chunks.has_span_tags(names):
+    if not has_span_tags(names):
         raise ValueError(
-            f"model.head.spans: {preview(names)} are not labels of spans, such as O, B-PER and I-PER; leave it out"
+            f"model.head.spans: {preview(names)} are not span labels, such as O, B-PER and I-PER; remove it"
         )
     field = store.columns("tags")[0]
-    tags, border, full = field.tokens.astype(np.int64), len(names), np.flatnonzero(np.diff(field.offsets))
-    before, after = (
-        np.insert(tags, field.offsets[full], border),
-        np.insert(tags, field.offsets[full + 1], border),
-    )
-    if len(wrong := np.flatnonzero(~model.head.allowed.numpy()[before, after])):
+    tags = field.tokens.astype(np.int64)
+    boundary = len(names)  # the tag before the first and after the last word of a sentence
+    sentences = np.flatnonzero(np.diff(field.offsets))  # without the empty ones
+    before = np.insert(tags, field.offsets[sentences], boundary)
+    after = np.insert(tags, field.offsets[sentences + 1], boundary)
+    wrong = np.flatnonzero(~model.head.allowed.numpy()[before, after])
+    if len(wrong):
         first, second = ([*names, "the border"][side[wrong[0]]] for side in (before, after))
-        sentence = (
-            full[np.searchsorted(field.offsets[full + 1] + np.arange(1, len(full) + 1), wrong[0], "right")]
-            + 1
-        )
+        ends = field.offsets[sentences + 1] + np.arange(1, len(sentences) + 1)
+        sentence = sentences[np.searchsorted(ends, wrong[0], "right")] + 1
         raise ValueError(
-            f"sentence {sentence} of the training text has {second} after {first}, which no spans allow; leave model.head.spans out"
+            f"sentence {sentence} of the training text has {second} after {first}, which no spans allow; "
+            "leave model.head.spans out"
         )

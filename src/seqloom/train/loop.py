@@ -1,41 +1,38 @@
-"""The only training loop. It knows models, data and objectives by their contracts alone.
+"""The only training loop. It uses models, data and objectives through their contracts alone.
 
-A run that is stopped, killed or out of room goes on from its newest whole checkpoint and ends with the same bits.
+A run that is stopped, killed or out of disk space resumes from its newest intact checkpoint and ends with the same
+bits as one that was never interrupted.
 """
 
 from __future__ import annotations
 
-import copy
-import json
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
-from itertools import islice
-from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from seqloom import compat
-from seqloom.batches.batch import Batch, Batches, Cursor
+from seqloom.batches.batch import Batch, Cursor
 from seqloom.evaluation import total_nll
 from seqloom.files import NoRoom
-from seqloom.nn.layer import Factory
 from seqloom.nn.state import State, detach, state_tensors, with_tensors
 from seqloom.run import named_weights, set_weights
-from seqloom.train import budget, checkpoint, distributed
-from seqloom.train.distributed import World
+from seqloom.train import checkpoint, distributed
+from seqloom.train.budget import Estimate
+from seqloom.train.estimate import estimate_cost
 from seqloom.train.malloc import keep_freed_memory
 from seqloom.train.metrics import Metrics
-from seqloom.train.optim import AdamW, Clip, GlobalNorm, set_lr_factors
+from seqloom.train.optim import set_lr_factors
 from seqloom.train.progress import ProgressBar, log
-from seqloom.train.schedule import Cosine, Schedule
 from seqloom.train.signals import Signals
+from seqloom.train.trainer import Trainer, TrainJob, TrainResult
 
-BAD_IN_A_ROW = 5
+MAX_SKIPPED_IN_A_ROW = 5
 
 
 class Diverged(RuntimeError):
@@ -43,34 +40,13 @@ class Diverged(RuntimeError):
 
 
 class Stopped(RuntimeError):
-    """A signal asked to stop; everything is saved."""
+    """A signal stopped training; everything is saved."""
 
     def __init__(self, signal: int, step: int):
-        super().__init__(f"stopped by signal {signal} after step {step}; the same command goes on from there")
+        super().__init__(
+            f"stopped by signal {signal} after step {step}; run the same command again to resume"
+        )
         self.code = 128 + signal
-
-
-class TrainJob(NamedTuple):
-    """What is trained, on what, and where."""
-
-    folder: Path
-    model: nn.Module
-    objective: Any
-    train: Batches
-    valid: Batches
-    world: World = World()
-    seed: int = 0
-    factors: Mapping[str, float] = {}  # on the rate, by the names of weights
-
-
-class TrainResult(NamedTuple):
-    step: int
-    best: float  # nats per held-out token
-    best_step: int
-    seconds: float
-    tokens: float  # predicted, all ranks together
-    promise: budget.Estimate | None
-    resumed_from: int | None
 
 
 class TrainStep(nn.Module):
@@ -78,391 +54,289 @@ class TrainStep(nn.Module):
 
     def __init__(self, model: nn.Module, objective: Any):
         super().__init__()
-        self.model, self.objective = model, objective
+        self.model = model
+        self.objective = objective
 
     def forward(self, batch: Batch, state: State) -> tuple[Tensor, dict[str, float], State]:
         return self.objective(self.model, batch, state)
 
 
-class Trainer:
-    """Trains for `steps`, or for as many as a budget allows: `minutes` by a probe made before the first, `tokens` to predict, or `flops`.
-
-    eval_every: steps between evaluations; fewer if a budget allows only a few steps.
-    save_every: steps between checkpoints (default: eval_every).
-    keep_checkpoints: newest checkpoints that are kept, in addition to the best one.
-    patience: evaluations without improvement before training stops early.
-    average_checkpoints: how many of the newest checkpoints are averaged into the final weights (0: use the best one).
-    accumulate: batches per step.
-    log_every: steps between lines of metrics.jsonl.
-    eval_batches: the largest number of held-out batches that one evaluation reads.
-    """
-
-    def __init__(
-        self,
-        steps: int = 1000,
-        minutes: float | None = None,
-        tokens: float | None = None,
-        flops: float | None = None,
-        optimizer: Factory[torch.optim.Optimizer] = AdamW,
-        schedule: Factory[Schedule] = Cosine,
-        clip: Factory[Clip] = GlobalNorm,
-        accumulate: int = 1,
-        eval_every: int = 250,
-        save_every: int | None = None,
-        keep_checkpoints: int = 2,
-        patience: int | None = None,
-        average_checkpoints: int = 0,
-        precision: Literal["auto", "float32", "bfloat16"] = "auto",
-        log_every: int = 10,
-        eval_batches: int = 400,
-    ):
-        for name, value in (
-            ("steps", steps),
-            ("accumulate", accumulate),
-            ("eval_every", eval_every),
-            ("save_every", save_every or eval_every),
-            ("log_every", log_every),
-            ("eval_batches", eval_batches),
-        ):
-            if value < 1:
-                raise ValueError(f"train.{name} must be at least 1, not {value}")
-        budgets = {"minutes": minutes, "tokens": tokens, "flops": flops}
-        self.budgets = {name: value for name, value in budgets.items() if value is not None}
-        if len(self.budgets) > 1 or any(value <= 0 for value in self.budgets.values()):
-            raise ValueError(
-                f"train: give one budget above 0, not {', '.join(f'{name}={value:g}' for name, value in self.budgets.items())}"
-            )
-        self.steps = steps
-        self.eval_every = eval_every
-        self.save_every = save_every or eval_every
-        self.log_every = log_every
-        self.make_optimizer, self.schedule, self.clip = optimizer, schedule(), clip()
-        self.accumulate = accumulate
-        self.patience = patience
-        self.average_checkpoints = average_checkpoints
-        self.keep_checkpoints = max(keep_checkpoints, average_checkpoints, 2)
-        self.precision = precision
-        self.eval_batches = eval_batches
-
-    def fit(self, job: TrainJob, quiet: bool = False) -> TrainResult:
-        """Train the job's model from where its folder stands to the end. Its weights are the final ones afterwards."""
-        return TrainLoop(self, job, quiet).run()
-
-
 class TrainLoop:
-    """One training: the trainer's options at work on a job, with all that a checkpoint must hold."""
+    """One training run: the options, the job, and everything that a checkpoint holds."""
 
-    def __init__(self, trainer: Trainer, job: TrainJob, quiet: bool):
-        self.options, self.job, self.world, self.quiet = trainer, job, job.world, quiet or not job.world.first
-        self.optimizer = trainer.make_optimizer(job.model.parameters())
-        set_lr_factors(
-            self.optimizer,
-            {p: job.factors[name] for name, p in job.model.named_parameters() if name in job.factors},
-        )
+    def __init__(self, options: Trainer, job: TrainJob, quiet: bool = False):
+        self.options = options
+        self.job = job
+        self.world = job.world
+        self.quiet = quiet or not job.world.is_main
+        self.optimizer = options.make_optimizer(job.model.parameters())
+        named = job.model.named_parameters()
+        factors = {p: job.lr_factors[name] for name, p in named if name in job.lr_factors}
+        set_lr_factors(self.optimizer, factors)
         self.parameters = [p for p in job.model.parameters() if p.requires_grad]
-        self.half = bf16(trainer.precision, self.parameters[0].device)
+        self.device = self.parameters[0].device
+        self.use_bf16 = options.use_bf16(self.device)
         self.checkpoints = job.folder / "checkpoints"
-        self.step, self.steps, self.every, self.seconds, self.skipped = (
-            0,
-            trainer.steps,
-            trainer.eval_every,
-            0.0,
-            0,
-        )
-        self.best, self.best_step, self.worse = math.inf, 0, 0
+        self.step = 0
+        self.steps = options.steps
+        self.eval_every = options.eval_every
+        self.seconds = 0.0
+        self.skipped = 0  # steps in a row
+        self.best = math.inf
+        self.best_step = 0
+        self.evals_since_best = 0
         self.cursor: Cursor = ()
         self.state: State = None
-        self.promise: budget.Estimate | None = None
+        self.estimate: Estimate | None = None
         self.tokens = 0.0
+        self.metrics_bytes = 0
 
     def run(self) -> TrainResult:
-        job, options = self.job, self.options
+        """Trains from the state of the folder to the end. The model then holds the final weights."""
+        job = self.job
         keep_freed_memory()
-        resumed = self.restore()
-        if resumed is None:
+        resumed_from = self.restore()
+        if resumed_from is None:
             torch.manual_seed(job.seed + self.world.rank)
-            self.rehearse()
+            self.estimate_cost()
         step = TrainStep(job.model, job.objective)
         module = DistributedDataParallel(step) if self.world.size > 1 else step
-        self.metrics = Metrics(job.folder, self.world.first)
-        self.metrics.cut(self.metrics_bytes if resumed is not None else 0)
+        self.metrics = Metrics(job.folder, self.world.is_main)
+        self.metrics.truncate(self.metrics_bytes)
         self.progress = ProgressBar(self.steps, self.step, self.quiet)
-        begun, before = time.perf_counter(), self.seconds
+        start_time = time.perf_counter()
+        seconds_before = self.seconds
         stream = job.train.batches(self.cursor, self.world.rank, self.world.size)
         job.model.train()
         try:
             with Signals() as signals:
-                while self.step < self.steps and not self.patience_lost():
-                    stop = self.advance(module, stream, signals.seen)
-                    self.seconds = before + time.perf_counter() - begun
-                    if self.step % self.every == 0 or self.step == self.steps:
+                while self.step < self.steps and not self.out_of_patience():
+                    stop_signal = self.train_step(module, stream, signals.received)
+                    self.seconds = seconds_before + time.perf_counter() - start_time
+                    if self.step % self.eval_every == 0 or self.step == self.steps:
                         self.validate()
-                    if (
-                        stop
-                        or self.step in (self.steps, self.best_step)
-                        or self.step % options.save_every == 0
-                        or self.patience_lost()
-                    ):
-                        self.keep()
-                    if stop and self.step < self.steps:
-                        raise Stopped(stop, self.step)
+                    if stop_signal or self.is_time_to_save():
+                        self.save_checkpoint()
+                    if stop_signal and self.step < self.steps:
+                        raise Stopped(stop_signal, self.step)
         finally:
             self.progress.close()
             self.metrics.close()
         distributed.barrier(self.world)
-        self.finish()
+        self.set_final_weights()
         return TrainResult(
-            self.step, self.best, self.best_step, self.seconds, self.tokens, self.promise, resumed
+            self.step, self.best, self.best_step, self.seconds, self.tokens, self.estimate, resumed_from
         )
 
-    def patience_lost(self) -> bool:
-        return self.options.patience is not None and self.worse >= self.options.patience
+    def out_of_patience(self) -> bool:
+        return self.options.patience is not None and self.evals_since_best >= self.options.patience
 
-    def advance(self, module: nn.Module, stream: Iterator[tuple[Batch, Cursor]], signal: int) -> int:
-        """One step: gradients of the mean over every counted token of all micro-batches and ranks, clipped, then the optimiser."""
-        micro = [next(stream) for _ in range(self.options.accumulate)]
-        weight, stop = distributed.all_sum(self.world, sum(batch.num_targets for batch, _ in micro), signal)
-        loss = 0.0
-        for number, (batch, cursor) in enumerate(micro):
-            last = number == len(micro) - 1
-            self.state, self.cursor = detach(self.state) if batch.carry_state else None, cursor
-            with nullcontext() if last or self.world.size == 1 else module.no_sync():
-                with (
-                    torch.autocast(self.parameters[0].device.type, torch.bfloat16)
-                    if self.half
-                    else nullcontext()
-                ):
+    def is_time_to_save(self) -> bool:
+        return (
+            self.step in (self.steps, self.best_step)
+            or self.step % self.options.save_every == 0
+            or self.out_of_patience()
+        )
+
+    def train_step(self, module: nn.Module, stream: Iterator[tuple[Batch, Cursor]], signal: int) -> int:
+        """One optimizer step on the mean loss of every counted token of all micro-batches and ranks.
+
+        `signal` is the signal that this rank has received, or 0. Returns the signal that any rank has received, or 0.
+        """
+        micro_batches = [next(stream) for _ in range(self.options.accumulate)]
+        local_tokens = sum(batch.num_targets for batch, _ in micro_batches)
+        tokens, signals = distributed.all_sum(self.world, local_tokens, signal)
+        local_loss = 0.0
+        for index, (batch, cursor) in enumerate(micro_batches):
+            last = index == len(micro_batches) - 1
+            self.state = detach(self.state) if batch.carry_state else None
+            self.cursor = cursor
+            with self.gradient_sync(module, last):
+                with self.autocast():
                     value, numbers, self.state = module(batch, self.state)
-                (value * (self.world.size / weight)).backward()
-            loss += numbers["nats"]
-        rate = self.optimizer.defaults["lr"] * self.options.schedule(self.step, self.steps)
+                (value * (self.world.size / tokens)).backward()
+            local_loss += numbers["nats"]
+        lr = self.optimizer.defaults["lr"] * self.options.schedule(self.step, self.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["factor"]
-        gradients = [p.grad for p in self.parameters if p.grad is not None]
-        norm = self.options.clip(gradients)
-        loss, bad = distributed.all_sum(self.world, loss, not (math.isfinite(norm) and math.isfinite(loss)))
+            group["lr"] = lr * group["factor"]
+        norm = self.options.clip([p.grad for p in self.parameters if p.grad is not None])
+        is_bad = not (math.isfinite(norm) and math.isfinite(local_loss))
+        total_loss, num_bad = distributed.all_sum(self.world, local_loss, is_bad)
+        loss = total_loss / tokens
         self.step += 1
-        if bad:
-            self.skip(norm, loss / weight)
+        if num_bad:
+            self.skip_step(norm, loss)
         else:
             self.skipped = 0
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self.tokens += weight
-        self.progress.advance(self.step, int(weight))
+        self.tokens += tokens
+        self.progress.advance(self.step, int(tokens))
         if self.step % self.options.log_every == 0 or self.step == self.steps:
-            self.metrics.add({"step": self.step, "loss": loss / weight, "rate": rate, "norm": norm})
-            self.progress.show(self.step, loss / weight)
-        return int(stop / self.world.size) if stop else 0
+            self.metrics.add({"step": self.step, "loss": loss, "rate": lr, "norm": norm})
+            self.progress.show(self.step, loss)
+        return int(signals / self.world.size) if signals else 0
 
-    def skip(self, norm: float, loss: float) -> None:
-        """A step whose gradient is not finite changes nothing; a few in a row end the run with its healthy checkpoints kept."""
-        self.skipped, self.state = self.skipped + 1, None
-        self.metrics.add(
-            {
-                "step": self.step,
-                "skipped": "the gradient or the loss is not finite",
-                "norm": norm,
-                "loss": loss,
-            }
-        )
-        self.progress.note(f"step {self.step} skipped: gradient norm {norm}, loss {loss}")
-        if self.skipped >= BAD_IN_A_ROW:
+    def gradient_sync(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
+        """Ranks exchange gradients only in the backward pass of the last micro-batch of a step."""
+        if isinstance(module, DistributedDataParallel) and not last:
+            return module.no_sync()
+        return nullcontext()
+
+    def autocast(self) -> AbstractContextManager[object]:
+        if self.use_bf16:
+            return torch.autocast(self.device.type, torch.bfloat16)
+        return nullcontext()
+
+    def skip_step(self, norm: float, loss: float) -> None:
+        """Skips a step whose gradient is not finite; several in a row end the run."""
+        self.skipped += 1
+        self.state = None
+        reason = "the gradient or the loss is not finite"
+        self.metrics.add({"step": self.step, "skipped": reason, "norm": norm, "loss": loss})
+        self.progress.message(f"step {self.step} skipped: gradient norm {norm}, loss {loss}")
+        if self.skipped >= MAX_SKIPPED_IN_A_ROW:
             raise Diverged(
-                f"{BAD_IN_A_ROW} steps in a row had no finite gradient (step {self.step}); the last healthy checkpoint is kept in "
-                f"{self.checkpoints}: lower train.optimizer.lr or train.clip.limit and train anew"
+                f"{MAX_SKIPPED_IN_A_ROW} steps in a row had no finite gradient (step {self.step}); "
+                f"{self.checkpoints} keeps the last healthy checkpoint: "
+                "lower train.optimizer.lr or train.clip.limit and train again"
             )
-
-    def held_out(self) -> Iterator[Batch]:
-        return islice(self.job.valid.sequential(self.world.rank, self.world.size), self.options.eval_batches)
 
     def validate(self) -> None:
-        total, count = total_nll(self.job.model, self.job.objective, self.held_out())
-        total, count = distributed.all_sum(self.world, total, count)
-        value = total / max(count, 1)
-        better = value < self.best
-        self.best, self.best_step, self.worse = (
-            (value, self.step, 0) if better else (self.best, self.best_step, self.worse + 1)
-        )
-        self.metrics.add({"step": self.step, "valid": value})
-        self.progress.note(
-            f"step {self.step}: held-out loss {value:.4f} nats per token{' (best so far)' if better else ''}"
-        )
+        """Measures the held-out loss and remembers the best step."""
+        batches = self.job.held_out(self.options.eval_batches)
+        local_nll, local_count = total_nll(self.job.model, self.job.objective, batches)
+        nll, count = distributed.all_sum(self.world, local_nll, local_count)
+        loss = nll / max(count, 1)
+        improved = loss < self.best
+        if improved:
+            self.best = loss
+            self.best_step = self.step
+            self.evals_since_best = 0
+        else:
+            self.evals_since_best += 1
+        self.metrics.add({"step": self.step, "valid": loss})
+        suffix = " (best so far)" if improved else ""
+        self.progress.message(f"step {self.step}: held-out loss {loss:.4f} nats per token{suffix}")
 
-    def keep(self) -> None:
-        """A checkpoint, if the weights are healthy and there is room; without room training goes on and tries again later."""
-        ranks = [distributed.gather(self.world, torch.get_rng_state())]
-        ranks += [distributed.gather(self.world, tensor.detach()) for tensor in state_tensors(self.state)]
-        if not self.world.first:
+    def save_checkpoint(self) -> None:
+        """Saves a checkpoint. On a full disk it prints a warning, and training continues without one."""
+        local_tensors = [torch.get_rng_state(), *(tensor.detach() for tensor in state_tensors(self.state))]
+        gathered = [distributed.gather(self.world, tensor) for tensor in local_tensors]
+        if not self.world.is_main:
             return
-        model, names = (
-            named_weights(self.job.model),
-            {id(p): name for name, p in self.job.model.named_parameters()},
-        )
+        names = {id(p): name for name, p in self.job.model.named_parameters()}
         moments = {
             f"{names[id(p)]}:{key}": value
-            for p, kept in self.optimizer.state.items()
-            for key, value in kept.items()
+            for p, state in self.optimizer.state.items()
+            for key, value in state.items()
         }
-        facts = {
-            "step": self.step, "steps": self.steps, "every": self.every, "cursor": list(self.cursor), "seconds": self.seconds,
-            "skipped": self.skipped, "tokens": self.tokens, "best": self.best if math.isfinite(self.best) else None,
-            "best_step": self.best_step, "worse": self.worse,
-            "seed": self.job.seed, "world": self.world.size, "threads": torch.get_num_threads(), "torch": torch.__version__,
-            "metrics": self.metrics.flushed(), "promise": self.promise and self.promise._asdict(),
-        }  # fmt: skip
-        files = {"model": model, "optim": moments}
+        files = {"model": named_weights(self.job.model), "optim": moments}
         for rank in range(self.world.size):
-            files[f"rank-{rank}"] = {f"{number}": kept[rank] for number, kept in enumerate(ranks)}
+            files[f"rank-{rank}"] = {str(index): ranks[rank] for index, ranks in enumerate(gathered)}
+        metadata = self.metadata()
         try:
-            if sentence := checkpoint.space_warning(self.checkpoints, checkpoint.estimated_bytes(files)):
-                self.progress.note(f"no checkpoint at step {self.step}: {sentence}")
+            size = checkpoint.estimated_bytes(files)
+            if warning := checkpoint.space_warning(self.checkpoints, size):
+                self.progress.message(f"no checkpoint at step {self.step}: {warning}")
                 return
-            checkpoint.save(self.checkpoints, self.step, files, facts)
+            checkpoint.save(self.checkpoints, self.step, files, metadata)
         except NoRoom as error:
-            self.progress.note(f"no checkpoint at step {self.step}: {error}")
-        else:
-            checkpoint.rotate(
-                self.checkpoints, self.options.keep_checkpoints, [self.best_step, *self.averaged()]
-            )
+            self.progress.message(f"no checkpoint at step {self.step}: {error}")
+            return
+        protected = [self.best_step, *self.steps_to_average()]
+        checkpoint.rotate(self.checkpoints, self.options.keep_checkpoints, protected)
 
-    def averaged(self) -> list[int]:
-        """The steps whose checkpoints make the final weights, were this the last one."""
-        save = self.options.save_every
-        return [step for step in [self.step, *range((self.step - 1) // save * save, 0, -save)]][
-            : self.options.average_checkpoints
-        ]
+    def metadata(self) -> dict[str, Any]:
+        """The content of a checkpoint's state.json."""
+        return {
+            "step": self.step,
+            "steps": self.steps,
+            "eval_every": self.eval_every,
+            "cursor": list(self.cursor),
+            "seconds": self.seconds,
+            "skipped": self.skipped,
+            "tokens": self.tokens,
+            "best": self.best if math.isfinite(self.best) else None,
+            "best_step": self.best_step,
+            "evals_since_best": self.evals_since_best,
+            "seed": self.job.seed,
+            "world": self.world.size,
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "metrics": self.metrics.sync(),
+            "estimate": self.estimate and self.estimate._asdict(),
+        }
+
+    def steps_to_average(self) -> list[int]:
+        """The steps whose checkpoints would be averaged into the final weights if training ended now."""
+        interval = self.options.save_every
+        last_saved = (self.step - 1) // interval * interval
+        steps = [self.step, *range(last_saved, 0, -interval)]
+        return steps[: self.options.average_checkpoints]
 
     def restore(self) -> int | None:
-        """Stand where the newest whole checkpoint stands; its step, or None where there is none."""
-        found = checkpoint.latest(self.checkpoints, self.warn)
-        if found is None:
+        """Restores the newest intact checkpoint. Returns its step, or None if there is none."""
+        saved = checkpoint.latest(self.checkpoints, self.warn)
+        if saved is None:
             return None
-        facts = compat.upgrade_json("state.json", found.facts)
-        set_weights(self.job.model, found.tensors("model"), found.path / "model.safetensors")
-        named = dict(self.job.model.named_parameters())
-        for name, tensor in found.tensors("optim").items():
-            parameter, _, key = name.rpartition(":")
-            self.optimizer.state[named[compat.upgrade_weight(parameter, named)]][key] = tensor
-        self.step, self.steps, self.cursor, self.seconds = (
-            facts["step"],
-            facts["steps"],
-            tuple(facts["cursor"]),
-            facts["seconds"],
-        )
-        self.tokens, self.every = facts.get("tokens", 0.0), facts.get("every", self.options.eval_every)
-        self.best = math.inf if facts["best"] is None else facts["best"]
-        self.best_step, self.worse, self.skipped = facts["best_step"], facts["worse"], facts["skipped"]
-        self.metrics_bytes = facts["metrics"]
-        self.promise = budget.Estimate(**facts["promise"]) if facts["promise"] else None
-        if facts["world"] != self.world.size:
-            self.warn(
-                f"the run was trained by {facts['world']} processes and goes on with {self.world.size}: the bits will differ"
-            )
-        if facts["threads"] != torch.get_num_threads():
-            self.warn(
-                f"the run was trained with {facts['threads']} threads and goes on with {torch.get_num_threads()}: the bits will differ"
-            )
-        rank = found.tensors(f"rank-{self.world.rank if self.world.rank < facts['world'] else 0}")
-        torch.set_rng_state(rank.pop("0"))
-        if rank and facts["world"] == self.world.size:
+        metadata = compat.upgrade_json("state.json", saved.metadata)
+        model = self.job.model
+        set_weights(model, saved.tensors("model"), saved.path / "model.safetensors")
+        named = dict(model.named_parameters())
+        for name, tensor in saved.tensors("optim").items():
+            weight, _, key = name.rpartition(":")
+            self.optimizer.state[named[compat.upgrade_weight(weight, named)]][key] = tensor
+        self.step = metadata["step"]
+        self.steps = metadata["steps"]
+        self.eval_every = metadata.get("eval_every", self.options.eval_every)
+        self.cursor = tuple(metadata["cursor"])
+        self.seconds = metadata["seconds"]
+        self.skipped = metadata["skipped"]
+        self.tokens = metadata.get("tokens", 0.0)
+        self.best = math.inf if metadata["best"] is None else metadata["best"]
+        self.best_step = metadata["best_step"]
+        self.evals_since_best = metadata["evals_since_best"]
+        self.metrics_bytes = metadata["metrics"]
+        self.estimate = Estimate.from_json(metadata["estimate"]) if metadata["estimate"] else None
+        self.warn_if_changed("processes", metadata["world"], self.world.size)
+        self.warn_if_changed("threads", metadata["threads"], torch.get_num_threads())
+        same_world = metadata["world"] == self.world.size
+        rank = self.world.rank if self.world.rank < metadata["world"] else 0
+        tensors = saved.tensors(f"rank-{rank}")
+        torch.set_rng_state(tensors.pop("0"))
+        if tensors and same_world:
             batch, _ = next(self.job.train.batches(self.cursor, self.world.rank, self.world.size))
-            self.state = with_tensors(
-                self.job.model.start(len(batch.ids)), [rank[str(number)] for number in sorted(map(int, rank))]
-            )
+            ordered = [tensors[str(index)] for index in sorted(map(int, tensors))]
+            self.state = with_tensors(model.start(len(batch.ids)), ordered)
         return self.step
 
-    def warn(self, sentence: str) -> None:
+    def warn_if_changed(self, unit: str, before: int, now: int) -> None:
+        if before != now:
+            self.warn(
+                f"the run was trained with {before} {unit} and resumes with {now}: the bits will differ"
+            )
+
+    def warn(self, message: str) -> None:
         if not self.quiet:
-            log(f"warning: {sentence}")
+            log(f"warning: {message}")
 
-    def rehearse(self) -> None:
-        """The promise: count and time a few steps on a copy, then say what the whole will cost."""
-        job, options = self.job, self.options
-        random = torch.get_rng_state()
-        model = copy.deepcopy(job.model).train()
-        stream = job.train.batches((), self.world.rank, self.world.size)
-        batches = [next(stream)[0] for _ in range(8)]
-        optimizer = options.make_optimizer(model.parameters())
-
-        def forward(number: int = 0) -> Tensor:
-            return job.objective(model, batches[number % len(batches)], None)[0]
-
-        def step(number: int) -> None:
-            for micro in range(options.accumulate):
-                forward(number + micro).backward()
-            options.clip([p.grad for p in model.parameters() if p.grad is not None])
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-
-        held = budget.activation_bytes(forward)
-        flops = budget.flops(lambda: forward().backward()) / max(batches[0].num_targets, 1)
-        each = budget.seconds_per_step(step, *self.probe())
-        look = budget.seconds_per_step(
-            lambda _: total_nll(model, job.objective, islice(self.held_out(), 1)), at_least=0.5, most=5
-        )
-        look *= sum(1 for _ in self.held_out())
-        weight = options.accumulate * sum(batch.num_targets for batch in batches)
-        each, look, flops, weight = distributed.all_sum(
-            self.world, each, look, flops, weight
-        )  # all processes find the same steps
-        each, look, flops, weight = (
-            each / self.world.size,
-            look / self.world.size,
-            flops / self.world.size,
-            weight / len(batches),
-        )
-        for name, value in options.budgets.items():
-            for _ in range(2):  # few steps are looked at more often, which makes them fewer
-                each_step = {
-                    "minutes": (each + look / self.every) / 60,
-                    "tokens": weight,
-                    "flops": weight * flops,
-                }
-                self.steps = max(1, int(value / each_step[name]))
-                points = (
-                    budget.POINTS if name != "minutes" else budget.num_evaluations(each * self.steps, look)
-                )
-                self.every = min(options.eval_every, max(1, self.steps // points))
-        seconds = each * self.steps + look * -(-self.steps // self.every)
-        moments = sum(
-            value.numel() * value.element_size()
-            for kept in optimizer.state.values()
-            for value in kept.values()
-        )
-        size = sum(p.numel() * p.element_size() for p in model.parameters())
-        memory = budget.peak_memory(now=True) + size + moments + held
-        self.promise = budget.Estimate(budget.parameters(model), flops, memory, seconds, self.steps)
-        torch.set_rng_state(random)
+    def estimate_cost(self) -> None:
+        """Sets the number of steps from the budget and prints what the run will cost."""
+        plan = estimate_cost(self.options, self.job)
+        self.steps = plan.steps
+        self.eval_every = plan.eval_every
+        self.estimate = plan.estimate
         if not self.quiet:
-            log(self.promise.text())
+            log(plan.estimate.text())
 
-    def probe(self) -> tuple[float, int]:
-        """How long to time steps, and how many at most: longer where minutes are the budget, since the machine's speed wavers."""
-        return (
-            (min(max(2.0, 60 * minutes / 50), 30.0), 10_000)
-            if (minutes := self.options.budgets.get("minutes"))
-            else (2.0, 20)
-        )
-
-    def finish(self) -> None:
-        """The final weights: the mean of the newest checkpoints, or the best one, or the last where nothing was kept."""
+    def set_final_weights(self) -> None:
+        """The mean of the newest checkpoints, or the best checkpoint; the last weights if there is neither."""
         if self.options.average_checkpoints > 1:
-            found = [checkpoint.load(self.checkpoints / f"step-{step:08d}") for step in self.averaged()]
-            set_weights(self.job.model, checkpoint.average(found), self.checkpoints)
+            paths = [self.checkpoints / f"step-{step:08d}" for step in self.steps_to_average()]
+            mean = checkpoint.average([checkpoint.load(path) for path in paths])
+            set_weights(self.job.model, mean, self.checkpoints)
         elif self.best_step and self.best_step != self.step:
             path = self.checkpoints / f"step-{self.best_step:08d}"
             if path.exists():
                 set_weights(self.job.model, checkpoint.load(path).tensors("model"), path)
-
-
-def bf16(precision: str, device: torch.device) -> bool:
-    """Whether to compute in bfloat16: asked for, or `auto` on a device that really has it. CPUs without the unit are 40 times slower."""
-    if precision == "bfloat16":
-        return True
-    return precision == "auto" and device.type == "cuda" and torch.cuda.is_bf16_supported()
-
-
-def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text("utf-8").splitlines()]

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line for each thing measured, a function of the run alone (no times), so that equal runs have equal files."""
+"""metrics.jsonl: one line per measurement. It holds no times, so that equal runs write equal files."""
 
 from __future__ import annotations
 
@@ -10,37 +10,40 @@ from typing import Any
 
 from seqloom.train.progress import TensorBoardWriter
 
+FILE = "metrics.jsonl"
+
 
 class Metrics:
-    """Appends lines; a resumed run first cuts the file back to where its checkpoint stood. Only the first rank writes."""
+    """Appends lines to metrics.jsonl, and the numbers to TensorBoard. Only the main rank writes."""
 
-    def __init__(self, folder: Path, first: bool):
-        self.path = folder / "metrics.jsonl"
-        self.file = self.path.open("ab") if first else None
-        self.board = TensorBoardWriter(folder / "tensorboard") if first else None
+    def __init__(self, folder: Path, is_main: bool):
+        self.file = (folder / FILE).open("ab") if is_main else None
+        self.tensorboard = TensorBoardWriter(folder / "tensorboard") if is_main else None
 
-    def cut(self, size: int) -> None:
+    def truncate(self, num_bytes: int) -> None:
+        """Cuts the file to the size that it had when the checkpoint was saved from which the run resumes."""
         if self.file:
-            self.file.truncate(size)
+            self.file.truncate(num_bytes)
             self.file.seek(0, os.SEEK_END)
 
     def add(self, numbers: dict[str, Any]) -> None:
-        if self.file:
-            plain = {
-                key: None if isinstance(value, float) and not math.isfinite(value) else value
-                for key, value in numbers.items()
-            }
-            self.file.write(json.dumps(plain).encode() + b"\n")
-            self.file.flush()
-            values = {
-                key: value
-                for key, value in plain.items()
-                if isinstance(value, (int, float)) and key != "step"
-            }
-            self.board.add(numbers["step"], values)
+        """Writes one line; numbers that are not finite become null."""
+        if not self.file or not self.tensorboard:
+            return
+        record = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in numbers.items()
+        }
+        self.file.write(json.dumps(record).encode() + b"\n")
+        self.file.flush()
+        scalars = {key: value for key, value in record.items() if isinstance(value, int | float)}
+        step = scalars.pop("step")
+        self.tensorboard.add(step, scalars)
 
-    def flushed(self) -> int:
-        """The size of the file, once it is safely on disk."""
+    def sync(self) -> int:
+        """The size of the file after it is safely on disk; 0 on ranks that do not write."""
+        if not self.file:
+            return 0
         self.file.flush()
         os.fsync(self.file.fileno())
         return self.file.tell()
@@ -48,4 +51,10 @@ class Metrics:
     def close(self) -> None:
         if self.file:
             self.file.close()
-            self.board.close()
+        if self.tensorboard:
+            self.tensorboard.close()
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl."""
+    return [json.loads(line) for line in (folder / FILE).read_text("utf-8").splitlines()]

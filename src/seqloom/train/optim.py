@@ -1,4 +1,4 @@
-"""Optimisers and clipping, under our names and defaults; the arithmetic is torch's."""
+"""Optimizers and gradient clipping, with our defaults; torch does the arithmetic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Parameters = Iterable[nn.Parameter]
 
 
 def param_groups(parameters: Parameters, weight_decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; biases and gains do not."""
+    """The trainable parameters in two groups: matrices have weight decay, biases and gains have none."""
     trainable = [p for p in parameters if p.requires_grad]
     groups = [
         {"params": [p for p in trainable if p.dim() >= 2], "weight_decay": weight_decay},
@@ -22,14 +22,14 @@ def param_groups(parameters: Parameters, weight_decay: float) -> list[dict[str, 
 
 
 def set_lr_factors(optimizer: torch.optim.Optimizer, factors: Mapping[nn.Parameter, float]) -> None:
-    """Give parameters a factor on the rate of their own: groups fall apart by it."""
-    parted = []
+    """Splits the groups so that all parameters of a group have the same factor on the learning rate (default 1)."""
+    split = []
     for group in optimizer.param_groups:
-        members: dict[float, list[nn.Parameter]] = {}
+        by_factor: dict[float, list[nn.Parameter]] = {}
         for parameter in group["params"]:
-            members.setdefault(factors.get(parameter, 1.0), []).append(parameter)
-        parted += [{**group, "params": own, "factor": factor} for factor, own in members.items()]
-    optimizer.param_groups[:] = parted
+            by_factor.setdefault(factors.get(parameter, 1.0), []).append(parameter)
+        split += [{**group, "params": members, "factor": factor} for factor, members in by_factor.items()]
+    optimizer.param_groups[:] = split
 
 
 class AdamW(torch.optim.AdamW):
@@ -44,9 +44,8 @@ class AdamW(torch.optim.AdamW):
         epsilon: float = 1e-8,
         weight_decay: float = 0.1,
     ):
-        super().__init__(
-            param_groups(parameters, weight_decay), lr=lr, betas=(beta1, beta2), eps=epsilon, fused=True
-        )
+        groups = param_groups(parameters, weight_decay)
+        super().__init__(groups, lr=lr, betas=(beta1, beta2), eps=epsilon, fused=True)
 
 
 class SGD(torch.optim.SGD):
@@ -59,7 +58,7 @@ class SGD(torch.optim.SGD):
 
 
 class Clip:
-    """Changes the gradients in place and gives the global norm they had, which is not finite when any of them is not."""
+    """Clips gradients in place. A call returns their global norm before clipping; if it is not finite, nothing is clipped."""
 
     def __init__(self, limit: float = 1.0):
         if not limit > 0:
@@ -69,10 +68,10 @@ class Clip:
     def __call__(self, gradients: list[Tensor]) -> float:
         norm = global_norm(gradients)
         if torch.isfinite(norm):
-            self.change(gradients, norm)
+            self.clip_(gradients, norm)
         return float(norm)
 
-    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+    def clip_(self, gradients: list[Tensor], norm: Tensor) -> None:
         raise NotImplementedError
 
 
@@ -82,36 +81,36 @@ def global_norm(gradients: list[Tensor]) -> Tensor:
 
 
 class NoClip(Clip):
-    """The gradients as they are."""
+    """Leaves the gradients as they are."""
 
     def __init__(self) -> None:
         super().__init__()
 
-    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+    def clip_(self, gradients: list[Tensor], norm: Tensor) -> None:
         pass
 
 
 class GlobalNorm(Clip):
-    """g ← g · min(1, limit / ‖all g‖)   [D16, D-23, X18]: the direction of the whole step stays."""
+    """g ← g · min(1, limit / ‖all g‖)   [D16, D-23, X18]: the direction of the step stays the same."""
 
-    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+    def clip_(self, gradients: list[Tensor], norm: Tensor) -> None:
         if norm > self.limit:
             torch._foreach_mul_(gradients, self.limit / norm)
 
 
 class PerTensor(Clip):
-    """g ← g · min(1, limit / ‖g‖) for each tensor alone   [D16, D-23]"""
+    """g ← g · min(1, limit / ‖g‖) for each tensor by itself   [D16, D-23]"""
 
-    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+    def clip_(self, gradients: list[Tensor], norm: Tensor) -> None:
         for gradient in gradients:
-            own = torch.linalg.vector_norm(gradient)
-            if own > self.limit:
-                gradient.mul_(self.limit / own)
+            tensor_norm = torch.linalg.vector_norm(gradient)
+            if tensor_norm > self.limit:
+                gradient.mul_(self.limit / tensor_norm)
 
 
 class ByValue(Clip):
-    """g ← max(-limit, min(limit, g)) for each number alone   [D16]"""
+    """g ← max(-limit, min(limit, g)) for each element   [D16]"""
 
-    def change(self, gradients: list[Tensor], norm: Tensor) -> None:
+    def clip_(self, gradients: list[Tensor], norm: Tensor) -> None:
         torch._foreach_clamp_min_(gradients, -self.limit)
         torch._foreach_clamp_max_(gradients, self.limit)

@@ -1,4 +1,4 @@
-"""Progress on stderr: a live bar on a terminal, plain lines elsewhere; TensorBoard files where its package is there."""
+"""Progress on stderr: a live bar on a terminal, plain lines elsewhere; TensorBoard files if its package is installed."""
 
 from __future__ import annotations
 
@@ -7,40 +7,42 @@ import time
 from pathlib import Path
 from typing import Any
 
+LOG_SECONDS = 5  # least time between two lines of progress
 
-def log(sentence: str) -> None:
-    """One line of the log."""
-    print(sentence, file=sys.stderr, flush=True)
+
+def log(message: str) -> None:
+    """Prints one line to stderr."""
+    print(message, file=sys.stderr, flush=True)
 
 
 class TokenizeProgress:
-    """Says how much text has been tokenized, once in five seconds; a corpus that takes less says nothing."""
+    """Logs how much text has been tokenized, at most once in five seconds."""
 
     def __init__(self) -> None:
-        self.done, self.begin = 0, time.perf_counter()
-        self.spoken = self.begin
+        self.num_bytes = 0
+        self.start_time = time.perf_counter()
+        self.last_log_time = self.start_time
 
-    def __call__(self, octets: int) -> None:
-        self.done += octets
+    def __call__(self, num_bytes: int) -> None:
+        self.num_bytes += num_bytes
         now = time.perf_counter()
-        if now - self.spoken > 5:
-            self.spoken = now
-            log(f"tokenized {self.done / 1e6:,.0f} MB, {self.done / 1e6 / (now - self.begin):,.1f} MB/s")
+        if now - self.last_log_time > LOG_SECONDS:
+            self.last_log_time = now
+            megabytes = self.num_bytes / 1e6
+            log(f"tokenized {megabytes:,.0f} MB, {megabytes / (now - self.start_time):,.1f} MB/s")
 
 
 class ProgressBar:
-    """Shows where a run stands: loss, tokens per second, time left."""
+    """Shows the step, the loss, the tokens per second and the time left of a training run."""
 
-    def __init__(self, steps: int, step: int, quiet: bool = False):
-        self.steps, self.begun_at, self.begin, self.tokens, self.quiet = (
-            steps,
-            step,
-            time.perf_counter(),
-            0,
-            quiet,
-        )
+    def __init__(self, steps: int, start_step: int, quiet: bool = False):
+        self.steps = steps
+        self.start_step = start_step
+        self.quiet = quiet
+        self.tokens = 0
+        self.start_time = time.perf_counter()
+        self.last_log_time = self.start_time
         self.bar: Any = None
-        self.spoken = self.begin
         if not quiet and sys.stderr.isatty():
             from rich import progress
             from rich.console import Console
@@ -54,28 +56,34 @@ class ProgressBar:
                 console=Console(stderr=True),
             )
             self.bar.start()
-            self.task = self.bar.add_task("training", total=steps, completed=step, numbers="")
+            self.task = self.bar.add_task("training", total=steps, completed=start_step, numbers="")
 
     def advance(self, step: int, tokens: int) -> None:
+        """Moves the bar to a step that has predicted `tokens` tokens."""
         self.tokens += tokens
         if self.bar:
             self.bar.update(self.task, completed=step)
 
     def show(self, step: int, loss: float) -> None:
-        """The latest loss; on a pipe at most one line in five seconds, and the last."""
-        speed = self.tokens / max(time.perf_counter() - self.begin, 1e-9)
+        """Shows the latest loss; without a terminal at most one line in five seconds, and the last step."""
+        now = time.perf_counter()
+        seconds = now - self.start_time
+        speed = self.tokens / max(seconds, 1e-9)
         if self.bar:
             self.bar.update(self.task, numbers=f"loss {loss:.4f}  {speed:,.0f} tokens/s")
-        elif not self.quiet and (time.perf_counter() - self.spoken > 5 or step == self.steps):
-            self.spoken = time.perf_counter()
-            left = (self.steps - step) * (self.spoken - self.begin) / max(step - self.begun_at, 1)
-            log(f"step {step}/{self.steps}  loss {loss:.4f}  {speed:,.0f} tokens/s  {left / 60:.1f} min left")
+        elif not self.quiet and (now - self.last_log_time > LOG_SECONDS or step == self.steps):
+            self.last_log_time = now
+            minutes_left = (self.steps - step) * seconds / max(step - self.start_step, 1) / 60
+            log(
+                f"step {step}/{self.steps}  loss {loss:.4f}  {speed:,.0f} tokens/s  {minutes_left:.1f} min left"
+            )
 
-    def note(self, sentence: str) -> None:
+    def message(self, text: str) -> None:
+        """Prints a line above the bar."""
         if self.bar:
-            self.bar.console.print(sentence, highlight=False, markup=False)
+            self.bar.console.print(text, highlight=False, markup=False)
         elif not self.quiet:
-            log(sentence)
+            log(text)
 
     def close(self) -> None:
         if self.bar:
@@ -83,19 +91,19 @@ class ProgressBar:
 
 
 class TensorBoardWriter:
-    """TensorBoard files, or nothing where the package is missing."""
+    """Writes TensorBoard files, or nothing if the package is missing."""
 
     def __init__(self, folder: Path):
+        self.writer: Any = None
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            self.writer = None
-        else:
-            self.writer = SummaryWriter(str(folder))
+            return
+        self.writer = SummaryWriter(str(folder))
 
-    def add(self, step: int, numbers: dict[str, float]) -> None:
+    def add(self, step: int, scalars: dict[str, float]) -> None:
         if self.writer:
-            for name, value in numbers.items():
+            for name, value in scalars.items():
                 self.writer.add_scalar(name, value, step)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the factor on the rate at a step of so many. Each begins with a linear warm-up."""
+"""Learning-rate schedules: the factor on the learning rate at each step. Each begins with a linear warm-up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 class Schedule:
-    """factor = min(1, (step + 1) / warmup) · decay(progress after the warm-up), step from 0."""
+    """factor = min(1, (step + 1) / (warmup + 1)) · decay(progress after the warm-up), step from 0."""
 
     def __init__(self, warmup: int = 100):
         if warmup < 0:
@@ -16,9 +16,11 @@ class Schedule:
     def __call__(self, step: int, steps: int) -> float:
         if step < self.warmup:
             return (step + 1) / (self.warmup + 1)
-        return self.decay(step, min(1.0, (step - self.warmup) / max(1, steps - self.warmup)))
+        progress = (step - self.warmup) / max(1, steps - self.warmup)
+        return self.decay(step, min(1.0, progress))
 
     def decay(self, step: int, progress: float) -> float:
+        """The factor after the warm-up; `progress` goes from 0 to 1."""
         return 1.0
 
 
@@ -45,7 +47,7 @@ class Cosine(LinearDecay):
 
 
 class InverseSquareRoot(Schedule):
-    """√(warmup / step): the Transformer paper's, with its peak, the rate, at the end of the warm-up."""
+    """√(warmup / step): the schedule of the Transformer paper; the full learning rate is reached at the end of the warm-up."""
 
     def decay(self, step: int, progress: float) -> float:
         return math.sqrt(max(self.warmup, 1) / max(step, 1))

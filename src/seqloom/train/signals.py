@@ -1,31 +1,40 @@
-"""SIGINT and SIGTERM: the first asks the loop to save and leave, the second leaves at once."""
+"""SIGINT and SIGTERM: the first asks the loop to save and stop, the second ends the process at once."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
+from typing import Any
+
+Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Signals:
-    """Inside, `seen` is the number of the signal that came, or 0."""
+    """A context that catches both signals; `received` is the number of the signal that arrived, or 0.
+
+    Outside the main thread, where Python allows no signal handlers, it catches nothing.
+    """
 
     def __init__(self) -> None:
-        self.seen = 0
-        self.before: dict[int, object] = {}
+        self.received = 0
+        self.previous: dict[int, Handler] = {}
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
-                self.before[number] = signal.signal(number, self.note)
+                self.previous[number] = signal.signal(number, self.handle)
         return self
 
-    def note(self, number: int, frame: FrameType | None) -> None:
-        if self.seen:
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self.received:
             os._exit(128 + number)
-        self.seen = number
+        self.received = number
 
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for number, handler in self.before.items():
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self.previous.items():
             signal.signal(number, handler)
