@@ -36,8 +36,8 @@ class Metrics:
         }
         self.file.write(json.dumps(record).encode() + b"\n")
         self.file.flush()
+        step = record.pop("step")
         scalars = {key: value for key, value in record.items() if isinstance(value, int | float)}
-        step = scalars.pop("step")
         self.tensorboard.add(step, scalars)
 
     def sync(self) -> int:
