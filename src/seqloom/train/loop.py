@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,12 @@ class Stopped(RuntimeError):
             f"stopped by signal {signal} after step {step}; run the same command again to resume"
         )
         self.code = 128 + signal
+
+
+class CarriesState(Protocol):
+    """A model whose state continues from one batch to the next; only such models have a state in their checkpoints."""
+
+    def start(self, batch: int) -> State: ...
 
 
 class TrainStep(nn.Module):
@@ -308,7 +314,8 @@ class TrainLoop:
         if tensors and same_world:
             batch, _ = next(self.job.train.batches(self.cursor, self.world.rank, self.world.size))
             ordered = [tensors[str(index)] for index in sorted(map(int, tensors))]
-            self.state = with_tensors(model.start(len(batch.ids)), ordered)
+            initial_state = cast(CarriesState, model).start(len(batch.ids))
+            self.state = with_tensors(initial_state, ordered)
         return self.step
 
     def warn_if_changed(self, unit: str, before: int, now: int) -> None:

@@ -36,9 +36,9 @@ class Metrics:
         }
         self.file.write(json.dumps(record).encode() + b"\n")
         self.file.flush()
-        step = record.pop("step")
+        del record["step"]
         scalars = {key: value for key, value in record.items() if isinstance(value, int | float)}
-        self.tensorboard.add(step, scalars)
+        self.tensorboard.add(numbers["step"], scalars)
 
     def sync(self) -> int:
         """The size of the file after it is safely on disk; 0 on ranks that do not write."""
