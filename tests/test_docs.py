@@ -14,21 +14,27 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 SOURCE = ROOT / "src" / "seqloom"
 
 
+def exists(module: str, name: str | None = None) -> bool:
+    """Whether a module, or a name in it, which may be a module too, can be imported."""
+    try:
+        imported = importlib.import_module(module)
+    except ImportError:
+        return False
+    return name is None or hasattr(imported, name) or exists(f"{module}.{name}")
+
+
 def missing_imports(page: str) -> list[str]:
     """The imports from seqloom in Python examples that do not work."""
     missing = []
     for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
         for node in ast.walk(ast.parse(block)):
-            if not isinstance(node, ast.ImportFrom) or not (node.module or "").startswith("seqloom"):
+            module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+            if not isinstance(node, ast.ImportFrom) or not module.startswith("seqloom"):
                 continue
-            try:
-                module = importlib.import_module(node.module or "")
-            except ImportError:
-                missing.append(str(node.module))
+            if not exists(module):
+                missing.append(module)
                 continue
-            missing += [
-                f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)
-            ]
+            missing += [f"{module}.{alias.name}" for alias in node.names if not exists(module, alias.name)]
     return missing
 
 
