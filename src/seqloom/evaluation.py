@@ -1,9 +1,9 @@
-"""What a model is worth on data: likelihood for all, and BLEU and chrF where records are pairs."""
+"""Scores of a run on data: likelihood for every task, and BLEU and chrF or error rates if records are pairs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import torch
@@ -12,11 +12,7 @@ from torch import nn
 from seqloom.batches import Blocks, Masked, Windows
 from seqloom.batches.batch import Batch, Batches
 from seqloom.inference import prediction
-from seqloom.inference.generation import (
-    MAX_UNK_RATIO,
-    TOKENS_PER_BLOCK,
-    generate,
-)
+from seqloom.inference.generation import generate
 from seqloom.measure import Number, likelihood, make_signature, pronunciation, translation
 from seqloom.measure.classification import Confusion
 from seqloom.nn.state import State
@@ -24,64 +20,85 @@ from seqloom.run import Run
 from seqloom.text.store import Store, build
 from seqloom.text.tokenizer import signature
 
+TOKENS_PER_BLOCK = 1 << 20  # tokens that are counted at a time, which bounds the memory
+MIN_TOKENS_PER_UNK = 1000  # bits per byte are left out if more than one token in 1000 is <unk>
+
 
 @torch.no_grad()
 def sum_numbers(
-    model: nn.Module, objective: Callable, batches: Iterator[Batch]
+    model: nn.Module, objective: Callable, batches: Iterable[Batch]
 ) -> tuple[dict[str, float], int]:
-    """The sum over the batches of each number that the objective gives, and how many tokens count."""
-    training, sums, count = model.training, Counter({"nats": 0.0}), 0
+    """Each number that the objective returns, summed over the batches, and the number of counted tokens."""
+    was_training = model.training
+    sums = Counter({"nats": 0.0})
+    count = 0
     state: State = None
     model.eval()
     for batch in batches:
         _, numbers, state = objective(model, batch, state if batch.carry_state else None)
         sums.update(numbers)
         count += batch.num_targets
-    model.train(training)
+    model.train(was_training)
     return dict(sums), count
 
 
-def total_nll(model: nn.Module, objective: Callable, batches: Iterator[Batch]) -> tuple[float, int]:
-    """Σ -ln P over every counted token of the batches, and how many there are."""
+def total_nll(model: nn.Module, objective: Callable, batches: Iterable[Batch]) -> tuple[float, int]:
+    """Σ -ln P over every counted token of the batches, and the number of these tokens."""
     sums, count = sum_numbers(model, objective, batches)
     return sums["nats"], count
 
 
+def held_out_nll(run: Run, store: Store, max_batches: int | None) -> tuple[float, int]:
+    """`total_nll` of the run on at most `max_batches` batches of the store."""
+    batches = run.recipe.data(store).sequential()
+    return total_nll(run.model, run.recipe.objective, islice(batches, max_batches))
+
+
+def conditions(run: Run, store: Store) -> dict[str, object]:
+    """The conditions that every signature of the run's scores records."""
+    return {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
+
+
 def utf8_bytes(run: Run, store: Store, count: int) -> int:
-    """The UTF-8 bytes of what is predicted, the last field of each record, with a line's end where a record has one; 0 where `count` tokens are
-    not all of it, or where the tokenizer knows so little of it that its bytes are not what the tokens say."""
-    field, unk = store.fields[-1], run.specials.unk
-    steps = range(0, len(field.tokens), TOKENS_PER_BLOCK)
-    unknown = (
-        0
-        if unk is None
-        else sum(int((field.tokens[begin : begin + TOKENS_PER_BLOCK] == unk).sum()) for begin in steps)
-    )
-    if count != len(field.tokens) or unknown * MAX_UNK_RATIO > count:
+    """The UTF-8 bytes of the predicted text: the last field of each record, and a newline if records end with <eos>.
+
+    0 if the `count` tokens are not all of it, or if too many of them are <unk>, which stands for unknown bytes.
+    """
+    field = store.fields[-1]
+    if count != len(field.tokens) or num_unk(run, store) * MIN_TOKENS_PER_UNK > count:
         return 0
     return int(field.bytes[-1] - field.bytes[0]) + (len(store) if run.ends else 0)
 
 
+def num_unk(run: Run, store: Store) -> int:
+    """How often <unk> occurs in the last field of the store."""
+    tokens = store.fields[-1].tokens
+    unk = run.specials.unk
+    if unk is None:
+        return 0
+    starts = range(0, len(tokens), TOKENS_PER_BLOCK)
+    return sum(int((tokens[start : start + TOKENS_PER_BLOCK] == unk).sum()) for start in starts)
+
+
 def windowed_data(run: Run, store: Store, window: int | None, stride: int | None) -> Batches:
-    """The run's own data over the store, or windows of another width and stride: each token counts once, and all but those of the first window
-    have at least window - stride tokens before them   [I5]"""
+    """The run's data over the store, or windows of another width and stride   [I5].
+
+    Each token counts once, and every token but those of the first window has at least window - stride tokens before it.
+    """
+    data = run.recipe.data(store)
     if window is None and stride is None:
-        return run.recipe.data(store)
-    own = run.recipe.data(store)
-    if not isinstance(own, Windows | Blocks):
-        raise ValueError(
-            "--window and --stride are for language models, which read one long text; leave them out"
-        )
-    window = min(own.width, run.model.context or own.width) if window is None else window
-    stride = window if stride is None else stride
-    if not 0 < stride <= window or (run.model.context and window > run.model.context):
-        most = (
-            f" and at most the {run.model.context} tokens that the model reads at once"
-            if run.model.context
-            else ""
-        )
-        raise ValueError(f"--window {window} --stride {stride}: give a stride from 1 to the window{most}")
-    return Windows(store, window, max(1, own.batch * own.width // window), stride)
+        return data
+    if not isinstance(data, Windows | Blocks):
+        raise ValueError("--window and --stride are for language models, which read one long text; drop them")
+    context = run.model.context
+    if window is None:
+        window = min(data.width, context or data.width)
+    if stride is None:
+        stride = window
+    if not 0 < stride <= window or (context and window > context):
+        limit = f" and a window of at most {context} tokens, the context of the model" if context else ""
+        raise ValueError(f"--window {window} --stride {stride}: give a stride from 1 to the window{limit}")
+    return Windows(store, window, max(1, data.batch * data.width // window), stride)
 
 
 def signature_options(data: Batches) -> dict[str, object]:
@@ -93,44 +110,38 @@ def signature_options(data: Batches) -> dict[str, object]:
     return {"width": data.width} if isinstance(data, Blocks) else {}
 
 
-def evaluate_labels(run: Run, store: Store, most: int | None = None) -> prediction.LabelMetrics:
-    """The numbers of a run that gives labels: what its answers are worth, and -ln P of the right ones."""
-    facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
-    found = prediction.measure(run, store, facts, most)
-    total, count = total_nll(
-        run.model, run.recipe.objective, islice(run.recipe.data(store).sequential(), most)
+def evaluate_labels(run: Run, store: Store, max_batches: int | None = None) -> prediction.LabelMetrics:
+    """The scores of a run that predicts labels, and the mean -ln P of the correct ones."""
+    shared = conditions(run, store)
+    metrics = prediction.measure(run, store, shared, max_batches)
+    nll, count = held_out_nll(run, store, max_batches)
+    label_nll = Number(
+        "nats per label", nll / max(count, 1), make_signature("nats", {"labels": count, **shared})
     )
-    return found._replace(
-        numbers=[
-            *found.numbers,
-            Number(
-                "nats per label", total / max(count, 1), make_signature("nats", {"labels": count, **facts})
-            ),
-        ]
-    )
+    return metrics._replace(numbers=[*metrics.numbers, label_nll])
 
 
 def confusion_matrix(run: Run, paths: list[str]) -> Confusion:
-    """How often each label was taken for which."""
-    found = (
-        evaluate_labels(run, build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)).confusion
-        if prediction.task_of(run.model)
-        else None
-    )
-    if found is None:
-        raise ValueError(f"{run.folder}: a {type(run.model).__name__} gives no labels; leave --confusion out")
-    return found
-
-
-def held_out(run: Run, store: Store, most: int) -> list[Number]:
-    """The numbers of at most `most` batches: the likelihood, or what labels are worth; bits per byte only where that is all of them."""
+    """How often each label was predicted for each correct label."""
+    confusion = None
     if prediction.task_of(run.model):
-        return evaluate_labels(run, store, most).numbers
-    total, count = total_nll(
-        run.model, run.recipe.objective, islice(run.recipe.data(store).sequential(), most)
-    )
-    facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
-    return likelihood(total, count, utf8_bytes(run, store, count), facts)
+        confusion = evaluate_labels(run, read_store(run, paths)).confusion
+    if confusion is None:
+        raise ValueError(f"{run.folder}: a {type(run.model).__name__} predicts no labels; drop --confusion")
+    return confusion
+
+
+def read_store(run: Run, paths: list[str]) -> Store:
+    """The files as a store, under the run's tokenizer and labels."""
+    return build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)
+
+
+def held_out(run: Run, store: Store, max_batches: int) -> list[Number]:
+    """The scores on at most `max_batches` batches: of labels, or the likelihood, with bits per byte if that is all data."""
+    if prediction.task_of(run.model):
+        return evaluate_labels(run, store, max_batches).numbers
+    nll, count = held_out_nll(run, store, max_batches)
+    return likelihood(nll, count, utf8_bytes(run, store, count), conditions(run, store))
 
 
 def evaluate(
@@ -142,38 +153,52 @@ def evaluate(
     window: int | None = None,
     stride: int | None = None,
 ) -> list[Number]:
-    """Every number of a run on the given files, each with its signature. `window` and `stride` are of a language model's reading."""
-    store = build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)
+    """Every score of a run on the given files, each with its signature.
+
+    `width` and `penalty` are the beam and its length penalty for records that are pairs; `window` and `stride` are the
+    windows in which a language model reads the text.
+    """
+    store = read_store(run, paths)
     if prediction.task_of(run.model):
         return evaluate_labels(run, store).numbers
     if not run.model.predicts_tokens:
         raise ValueError(
-            f"{run.folder}: an {type(run.model).__name__} has no output to measure; embed texts with it, or train a task from it"
+            f"{run.folder}: an {type(run.model).__name__} has no output to measure; "
+            "embed texts with it, or fine-tune it for a task"
         )
-    facts = {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
-    source = windowed_data(run, store, window, stride)
-    facts |= signature_options(source)
-    sums, count = sum_numbers(run.model, run.recipe.objective, source.sequential())
-    numbers = likelihood(sums["nats"], count, utf8_bytes(run, store, count), facts)
-    for name, right, of in (
-        ("accuracy", "correct", count),
-        ("next segment", "nsp_correct", sums.get("pairs", 0)),
-    ):
-        if right in sums:
-            numbers.append(
-                Number(
-                    name, 100 * sums[right] / max(of, 1), make_signature("accuracy", {"of": int(of), **facts})
-                )
-            )
+    data = windowed_data(run, store, window, stride)
+    shared = conditions(run, store) | signature_options(data)
+    sums, count = sum_numbers(run.model, run.recipe.objective, data.sequential())
+    numbers = likelihood(sums["nats"], count, utf8_bytes(run, store, count), shared)
+    numbers += accuracies(sums, count, shared)
     if len(store.fields) == 2:
-        records = list(run.recipe.reader(paths))
-        outputs = generate(
-            run, [record[0] for record in records], width=width, penalty=penalty, progress=progress
-        )
-        facts |= {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
-        texts, (sources, targets) = [found[0].text for found in outputs], zip(*records, strict=True)
-        spoken = run.recipe.parts["corpus"].func.measure == "pronunciation"
-        numbers += (
-            pronunciation(sources, texts, targets, facts) if spoken else translation(texts, targets, facts)
-        )
+        numbers += evaluate_pairs(run, paths, width, penalty, progress, shared)
     return numbers
+
+
+def accuracies(sums: dict[str, float], count: int, shared: dict[str, object]) -> Iterator[Number]:
+    """The accuracies of a masked language model: of tokens, and of next-segment predictions if it makes them."""
+    totals = {"accuracy": ("correct", count), "next segment": ("nsp_correct", sums.get("pairs", 0))}
+    for name, (key, total) in totals.items():
+        if key in sums:
+            percentage = 100 * sums[key] / max(total, 1)
+            yield Number(name, percentage, make_signature("accuracy", {"of": int(total), **shared}))
+
+
+def evaluate_pairs(
+    run: Run,
+    paths: list[str],
+    width: int,
+    penalty: float,
+    progress: Callable[[int], None] | None,
+    shared: dict[str, object],
+) -> list[Number]:
+    """The scores of the texts that the run generates from the first field of each record."""
+    reader = run.recipe.reader(paths)
+    sources, targets = zip(*reader, strict=True)
+    completions = generate(run, list(sources), width=width, penalty=penalty, progress=progress)
+    texts = [candidates[0].text for candidates in completions]
+    search = {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
+    if reader.measure == "pronunciation":
+        return pronunciation(sources, texts, targets, shared | search)
+    return translation(texts, targets, shared | search)

@@ -28,9 +28,6 @@ from seqloom.decoding import (
 from seqloom.run import Run
 from seqloom.text.tokenizer import signature
 
-TOKENS_PER_BLOCK = 1 << 20  # tokens looked at at a time
-MAX_UNK_RATIO = 1000  # one token in so many may be unknown where bytes are counted
-
 
 class Completion(NamedTuple):
     """One text that a model wrote: ln P with its end, the score of the search, whether it ended by itself, and what ended it: a stop string
