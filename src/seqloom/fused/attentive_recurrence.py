@@ -1,11 +1,13 @@
-"""The fast way through time on a CPU for a recurrent decoder whose last h asks the memory: attention and cell in one compiled loop
-(kernels/attentive_recurrence.py) instead of a dozen calls for each step. Left out: other weights than the softmax, several layers, a query without a projection;
-they take the plain loop of attentive.py."""
+"""Fast form of `AttentiveRNN` with query: previous in `nn/rnn_decoder.py`, on a CPU: attention and cell in one compiled loop over time.
+
+One call of `kernels/attentive_recurrence.py` replaces a dozen calls for each step. Other attention weights than the softmax, several layers
+and a query without a projection take the plain loop of `AttentiveRNN.previous`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,14 +18,16 @@ from seqloom.fused.recurrence import (
     CellKernel,
     FusedCell,
     RecurrentDropout,
+    StateT,
+    bias_array,
     buffer,
-    cell_args,
-    dropout_args,
+    cell_spec,
+    dropout_arrays,
     final_state,
     partition_rows,
     recurrent_weight_grad,
+    row_order,
     to_numpy,
-    zero_bias,
 )
 
 NO_DROPOUT = RecurrentDropout()
@@ -46,168 +50,180 @@ class AttentionProjections(NamedTuple):
     scale: float
 
 
+class AttentiveSpec(NamedTuple):
+    """The arguments of `AttentiveRecurrence` that have no gradient."""
+
+    kernel: CellKernel
+    batch_sizes: list[int]
+    visible: Tensor
+    scale: float
+
+
 def attentive_recurrence(
     cell: FusedCell,
     x: Tensor,
     memory: AttentionMemory,
     projections: Callable[[], AttentionProjections],
-    state: tuple,
+    state: StateT,
     mask: Tensor | None,
-) -> tuple[Tensor, Tensor, tuple] | None:
+) -> tuple[Tensor, Tensor, StateT] | None:
     """All steps: h (B, T, D), contexts (B, T, M) and the final state. Padding is on the right: it leaves the state unchanged and outputs 0.
 
-    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step; `projections` is then not called."""
+    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step; `projections` is then not called.
+    """
     keys, values, visible = memory
-    if x.shape[1] < 2 or cell.kernel is None or not supports(x, keys, values, *state, *cell.parameters()):
+    kernel = cell.kernel
+    if x.shape[1] < 2 or kernel is None or not supports(x, keys, values, *state, *cell.parameters()):
         return None
-    (batch, length, _), kind = x.shape, type(state)
-    visible = torch.ones(keys.shape[:2], dtype=torch.bool) if visible is None else visible
+    if visible is None:
+        visible = torch.ones(keys.shape[:2], dtype=torch.bool)
     query, context, vector, scale = projections()
-    live, order = [batch] * length, None
-    if mask is not None:
-        lengths = mask.sum(1)
-        live = (lengths[:, None] > torch.arange(length)).sum(0).tolist()
-        order = lengths.argsort(descending=True)
-        x, keys, values, visible, *state = (
-            entry.index_select(0, order) for entry in (x, keys, values, visible, *state)
+    initial: list[Tensor] = list(state)
+    batch_sizes, sorted_indices = row_order(mask, x.shape[0], x.shape[1], always_sort=True)
+    if sorted_indices is not None:
+        x, keys, values, visible, *initial = (
+            entry.index_select(0, sorted_indices) for entry in (x, keys, values, visible, *state)
         )
     hidden, bias = cell.recurrent()
-    share = cell.inputs(x.transpose(0, 1))  # (T, B, W)
-    h, c, *after = AttentiveRecurrence.apply(
-        cell.kernel,
-        live,
-        visible,
-        scale,
-        share,
-        hidden,
-        bias,
-        keys,
-        values,
-        query,
-        context,
-        vector,
-        *state,
+    x_proj = cell.inputs(x.transpose(0, 1))  # (T, B, W)
+    spec = AttentiveSpec(kernel, batch_sizes, visible, scale)
+    h, c, *final = AttentiveRecurrence.apply(
+        spec, x_proj, hidden, bias, keys, values, query, context, vector, *initial
     )
-    h, c = h.transpose(0, 1), c.transpose(0, 1)
-    if order is not None:
-        back = order.argsort()
-        h, c, *after = (entry.index_select(0, back) for entry in (h, c, *after))
-    return h, c, kind(*after)
+    h = h.transpose(0, 1)
+    c = c.transpose(0, 1)
+    if sorted_indices is not None:
+        unsorted_indices = sorted_indices.argsort()
+        h, c, *final = (entry.index_select(0, unsorted_indices) for entry in (h, c, *final))
+    return h, c, type(state)(*final)
 
 
 class AttentiveRecurrence(torch.autograd.Function):
-    """h, c, *state = f(share, hidden, bias, keys, values, query, context, vector, *state), through all steps of time."""
+    """h, c, *state = f(x_proj, hidden, bias, keys, values, query, context, vector, *state) over all time steps."""
 
     @staticmethod
     def forward(
-        ctx,
-        kernel: CellKernel,
-        live,
-        visible,
-        scale,
-        share,
-        hidden,
-        bias,
-        keys,
-        values,
-        query,
-        context,
-        vector,
-        *state,
-    ):
-        (length, batch, width), dim = share.shape, hidden.shape[1]
-        past = buffer(share, live, len(state), length + 1, batch, dim)
-        for entry, start in zip(past, state, strict=True):
+        ctx: Any,
+        spec: AttentiveSpec,
+        x_proj: Tensor,
+        hidden: Tensor,
+        bias: Tensor | None,
+        keys: Tensor,
+        values: Tensor,
+        query: Tensor,
+        context: Tensor,
+        vector: Tensor,
+        *state: Tensor,
+    ) -> tuple[Tensor, ...]:
+        kernel, batch_sizes, visible, scale = spec
+        length, batch, width = x_proj.shape
+        dim = hidden.shape[1]
+        states = buffer(x_proj, batch_sizes, len(state), length + 1, batch, dim)
+        for entry, start in zip(states, state, strict=True):
             entry[0] = start
-        gates, side = (
-            buffer(share, live, length, batch, width),
-            buffer(share, live, kernel.num_saved, length, batch, dim),
+        gates = buffer(x_proj, batch_sizes, length, batch, width)
+        saved = buffer(x_proj, batch_sizes, kernel.num_saved, length, batch, dim)
+        queries = buffer(x_proj, batch_sizes, length, batch, len(query))
+        contexts = buffer(x_proj, batch_sizes, length, batch, values.shape[2])
+        weights = buffer(x_proj, batch_sizes, length, batch, values.shape[1])
+
+        recurrence = load_kernels("recurrence")
+        kernels = load_kernels("attentive_recurrence")
+        arrays = recurrence.ForwardArrays(
+            x_proj.clone(memory_format=torch.contiguous_format).numpy(),  # the kernel overwrites it
+            gates.numpy(),
+            states.numpy(),
+            saved.numpy(),
+            bias_array(bias, hidden),
+            to_numpy(hidden),
+            to_numpy(states[0, :length]),
         )
-        asked, found, weights = (
-            buffer(share, live, length, batch, size)
-            for size in (len(query), values.shape[2], values.shape[1])
+        attention = kernels.AttentionArrays(
+            *(to_numpy(tensor) for tensor in (keys, values, visible, query, context, vector)), scale
         )
-        read = to_numpy(zero_bias(hidden) if bias is None else bias, hidden, past[0, :length])
-        shown = [*to_numpy(keys, values, visible, query, context, vector), scale]
-        filled = [
-            tensor.numpy()
-            for tensor in (share.clone(memory_format=torch.contiguous_format), gates, past, side)
-        ]
-        load_kernels("attentive_recurrence").forward(
-            *partition_rows(live, batch, hidden), *cell_args(kernel, live, hidden), True, *filled, *read, *dropout_args(NO_DROPOUT, share), *shown,
-            asked.numpy(), found.numpy(), weights.numpy(),
-        )  # fmt: skip
+        attention_saved = kernels.AttentionSaved(queries.numpy(), contexts.numpy(), weights.numpy())
+        rows, workers = partition_rows(batch_sizes, batch, hidden)
+        dropout = dropout_arrays(NO_DROPOUT, x_proj)
+        kernels.forward(
+            rows, workers, cell_spec(kernel, hidden), arrays, dropout, attention, attention_saved, True
+        )
         ctx.save_for_backward(
             hidden,
             bias,
             keys,
             values,
-            visible,
             query,
             context,
             vector,
-            past,
+            states,
             gates,
-            side,
-            asked,
-            found,
+            saved,
+            queries,
+            contexts,
             weights,
         )
-        ctx.kernel, ctx.live, ctx.scale = kernel, live, scale
-        return past[0, 1:], found, *final_state(past, live)
+        ctx.spec = spec
+        return states[0, 1:], contexts, *final_state(states, batch_sizes)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dh: Tensor, dfound: Tensor, *dstate: Tensor):
-        (
-            hidden,
-            bias,
-            keys,
-            values,
-            visible,
-            query,
-            context,
-            vector,
-            past,
-            gates,
-            side,
-            asked,
-            found,
-            weights,
-        ) = ctx.saved_tensors
-        kernel, live = ctx.kernel, ctx.live
-        dx = buffer(gates, live, *gates.shape)
-        dr = buffer(gates, live, *gates.shape) if kernel.separate_recurrent_grad else dx
-        d, dfound = torch.stack(dstate), dfound.clone(memory_format=torch.contiguous_format)
-        parted = partition_rows(live, len(keys), hidden)
-        dasked, dkeys, dvectors = (
-            buffer(asked, live, *asked.shape),
-            torch.zeros_like(keys),
-            vector.new_zeros(len(parted[0]), len(vector)),
+    def backward(ctx: Any, dh: Tensor, dcontexts: Tensor, *dfinal: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, bias, keys, values, query, context, vector, *results = ctx.saved_tensors
+        states, gates, saved, queries, contexts, weights = results
+        kernel, batch_sizes, visible, scale = ctx.spec
+        dx_proj = buffer(gates, batch_sizes, *gates.shape)
+        drecurrent = dx_proj
+        if kernel.separate_recurrent_grad:
+            drecurrent = buffer(gates, batch_sizes, *gates.shape)
+        dstate = torch.stack(dfinal)
+        dcontexts = dcontexts.clone(memory_format=torch.contiguous_format)
+        rows, workers = partition_rows(batch_sizes, len(keys), hidden)
+        dqueries = buffer(queries, batch_sizes, *queries.shape)
+        dkeys = torch.zeros_like(keys)
+        dvectors = vector.new_zeros(len(rows.row_bounds), len(vector))  # a row for each part
+        h_in = states[0, :-1]
+
+        recurrence = load_kernels("recurrence")
+        kernels = load_kernels("attentive_recurrence")
+        arrays = recurrence.ForwardArrays(
+            to_numpy(gates.new_empty(0, 0, 0)),  # the backward pass does not read x_proj
+            to_numpy(gates),
+            to_numpy(states),
+            to_numpy(saved),
+            bias_array(bias, hidden),
+            to_numpy(hidden.T),
+            to_numpy(h_in),
         )
-        seen = past[0, :-1]
-        read = to_numpy(gates, past, side, zero_bias(hidden) if bias is None else bias, hidden.T, seen)
-        shown = [
-            *to_numpy(keys, values, visible, query.T, context.T, vector),
-            ctx.scale,
-            asked.numpy(),
-            weights.numpy(),
-        ]
-        load_kernels("attentive_recurrence").backward(
-            *parted, *cell_args(kernel, live, hidden), *read, *dropout_args(NO_DROPOUT, gates), *to_numpy(dh), *(tensor.numpy() for tensor in (d, dx, dr)),
-            *shown, *(tensor.numpy() for tensor in (dfound, dasked, dkeys, dvectors)),
-        )  # fmt: skip
-        dhidden, flat = recurrent_weight_grad(kernel, dr, hidden, seen, side), dx.flatten(0, 1)
-        dquery, dcontext = dasked.flatten(0, 1).T @ seen.flatten(0, 1), flat.T @ found.flatten(0, 1)
-        dvalues = torch.bmm(weights.permute(1, 2, 0), dfound.transpose(0, 1))  # (B, S, T) (B, T, M)
-        dbias = None if bias is None else dr.flatten(0, 1).sum(0)
+        grads = recurrence.BackwardArrays(to_numpy(dh), dstate.numpy(), dx_proj.numpy(), drecurrent.numpy())
+        attention = kernels.AttentionArrays(
+            *(to_numpy(tensor) for tensor in (keys, values, visible, query.T, context.T, vector)), scale
+        )
+        attention_saved = kernels.AttentionSaved(queries.numpy(), contexts.numpy(), weights.numpy())
+        attention_grads = kernels.AttentionGrads(
+            dcontexts.numpy(), dqueries.numpy(), dkeys.numpy(), dvectors.numpy()
+        )
+        dropout = dropout_arrays(NO_DROPOUT, gates)
+        kernels.backward(
+            rows,
+            workers,
+            cell_spec(kernel, hidden),
+            arrays,
+            dropout,
+            grads,
+            attention,
+            attention_saved,
+            attention_grads,
+        )
+
+        dhidden = recurrent_weight_grad(kernel, drecurrent, hidden, h_in, saved)
+        dbias = None if bias is None else drecurrent.flatten(0, 1).sum(0)
+        dquery = dqueries.flatten(0, 1).T @ h_in.flatten(0, 1)
+        dcontext = dx_proj.flatten(0, 1).T @ contexts.flatten(0, 1)
+        dvalues = torch.bmm(weights.permute(1, 2, 0), dcontexts.transpose(0, 1))  # (B, S, T) (B, T, M)
         dvector = dvectors.sum(0) if vector.numel() else None
         return (
             None,
-            None,
-            None,
-            None,
-            dx,
+            dx_proj,
             dhidden,
             dbias,
             dkeys,
@@ -215,5 +231,5 @@ class AttentiveRecurrence(torch.autograd.Function):
             dquery,
             dcontext,
             dvector,
-            *d.unbind(),
+            *dstate.unbind(),
         )

@@ -1,17 +1,17 @@
-"""The fast way through time on a CPU, one for all cells: a cell only names its elementwise kernels, here are the products and their order.
+"""Fast form of `UnrolledCell` in `nn/recurrent.py`, on a CPU and for every cell: a cell names its elementwise kernels; here are the products and
+their order.
 
-The loop over time is compiled (kernels/recurrence.py): one product for each step and direction, written into its slice of one array, then one kernel
-(kernels/cells.py). The weights' gradients are one product over all steps at the end, and the inputs' share is one product before. Values that only a
-gradient needs are kept only where one is wanted.
-Rows stand sorted by length, so that padding costs nothing. Left out: other devices and half precision, which take the plain loop, and a
-second derivative, which needs `plain()`.
+The loop over time is compiled (`kernels/recurrence.py`): one recurrent product for each step and direction, written into its slice of one array,
+then one elementwise kernel (`kernels/cells.py`). The projection of all inputs is one product before the loop, and the gradients of the weights
+are one product over all steps after it. Intermediate values are saved only when a gradient is needed. Rows are sorted by length, so padding
+costs nothing. Other devices and half precision take the plain loop; a second derivative needs `plain()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -20,55 +20,43 @@ from torch.autograd.function import once_differentiable
 
 from seqloom.fused.dispatch import load_kernels, supports
 
-MIN_ROWS_PER_THREAD, CACHED_WEIGHT_BYTES = (
-    4,
-    4 << 20,
-)  # rows that a thread takes at least, bytes of weights that it may read for itself
+if TYPE_CHECKING:
+    from seqloom.kernels.parallel import Workers
+    from seqloom.kernels.recurrence import CellSpec, DropoutArrays, RowSchedule
+
+MIN_ROWS_PER_THREAD = 4
+CACHED_WEIGHT_BYTES = 4 << 20  # up to this size each thread reads the recurrent matrix for itself
+
+StateT = TypeVar("StateT", bound=tuple[Tensor, ...])
 
 
 @dataclass(frozen=True)
 class CellKernel:
-    """Which kernels make a cell's step, and what they need. Columns count blocks of D."""
+    """Which kernels compute a cell's step, and what they need. Columns are counted in blocks of D."""
 
-    name: str
+    name: str  # in kernels.recurrence.CELLS
     variant: int = 0
-    num_saved: int = 0  # arrays (T, B, D) besides the gates
-    separate_recurrent_grad: bool = False  # the recurrent product's gradient is not that of the inputs' share
+    num_saved: int = 0  # arrays (T, B, D) saved besides the gates
+    separate_recurrent_grad: bool = False  # the gradient of the recurrent product differs from that of x_proj
     reset_block: int | None = None  # the block whose product reads r ⊙ h
-    outer_gates: tuple[int, ...] = ()  # blocks of the gates around the step, from the inside
+    outer_gates: tuple[int, ...] = ()  # blocks of the gates around the step, innermost first
 
     def with_gate(self, block: int) -> CellKernel:
-        """The kernel of the same step as candidate of a gate."""
+        """The kernel of a gate in `block` around this step."""
         return replace(self, num_saved=self.num_saved + 1, outer_gates=(*self.outer_gates, block))
 
 
 class FusedCell(Protocol):
     """What the fused recurrence reads of a cell: its kernel, its recurrent weights and the projection of its inputs."""
 
-    kernel: CellKernel | None
+    @property
+    def kernel(self) -> CellKernel | None: ...
 
     def parameters(self) -> Iterator[Tensor]: ...
 
     def inputs(self, x: Tensor) -> Tensor: ...
 
     def recurrent(self) -> tuple[Tensor, Tensor | None]: ...
-
-
-def partition_rows(live: list[int], batch: int, weights: Tensor) -> tuple[np.ndarray, int, int]:
-    """How the batch is parted among threads, as the compiled loops want it: the bounds of the parts, the work of products with few rows, the threads.
-    Parts are about equally many tokens; weights too large to be near a processor are read once for all rows instead."""
-    from seqloom.kernels import host, small_gemm
-
-    count = host.num_threads()
-    if count > 1 and batch >= MIN_ROWS_PER_THREAD * count and weights.nbytes <= CACHED_WEIGHT_BYTES:
-        tokens = (
-            np.bincount(np.minimum(live, batch), minlength=batch + 1)[::-1].cumsum()[::-1][1:].cumsum()
-        )  # of the rows up to each
-        bounds = np.searchsorted(tokens, tokens[-1] * np.arange(1, count) / count) + 1
-        bounds = np.array([0, *bounds, batch], np.int64)
-    else:
-        bounds = np.array([0, batch], np.int64)
-    return bounds, host.c_address(small_gemm.f32_worker), count
 
 
 class RecurrentDropout:
@@ -96,173 +84,226 @@ class RecurrentDropout:
         return torch.full_like(states, self.zoneout)
 
 
+class RowOrder(NamedTuple):
+    """How many rows are real at each step, and the order that sorts rows by length; None if they are sorted."""
+
+    batch_sizes: list[int]
+    sorted_indices: Tensor | None
+
+
+def row_order(mask: Tensor | None, batch: int, length: int, always_sort: bool = False) -> RowOrder:
+    """The order of rows for a mask (B, T) that pads on the right."""
+    if mask is None:
+        return RowOrder([batch] * length, None)
+    lengths = mask.sum(1)
+    batch_sizes = (lengths[:, None] > torch.arange(length)).sum(0).tolist()
+    if always_sort or (lengths[1:] > lengths[:-1]).any():
+        return RowOrder(batch_sizes, lengths.argsort(descending=True))
+    return RowOrder(batch_sizes, None)
+
+
 def recurrence(
-    cell: FusedCell, x: Tensor, state: tuple, mask: Tensor | None, noise: RecurrentDropout
-) -> tuple[Tensor, tuple] | None:
+    cell: FusedCell, x: Tensor, state: StateT, mask: Tensor | None, dropout: RecurrentDropout
+) -> tuple[Tensor, StateT] | None:
     """The outputs (B, T, D) of all steps and the final state. Padding is on the right: it leaves the state unchanged and outputs 0.
 
-    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step, which gains nothing."""
-    if x.shape[1] < 2 or cell.kernel is None or not supports(x, *cell.parameters(), *state):
+    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step, which gains nothing.
+    """
+    kernel = cell.kernel
+    if x.shape[1] < 2 or kernel is None or not supports(x, *cell.parameters(), *state):
         return None
-    (batch, length, _), kind = x.shape, type(state)
-    live, order = [batch] * length, None
-    if mask is not None:
-        lengths = mask.sum(1)
-        live = (lengths[:, None] > torch.arange(length)).sum(0).tolist()
-        if (lengths[1:] > lengths[:-1]).any():
-            order = lengths.argsort(descending=True)
-            x, noise = x.index_select(0, order), noise.select(order)
-            state = tuple(entry.index_select(0, order) for entry in state)
+    initial: Sequence[Tensor] = state
+    batch_sizes, sorted_indices = row_order(mask, x.shape[0], x.shape[1])
+    if sorted_indices is not None:
+        x = x.index_select(0, sorted_indices)
+        dropout = dropout.select(sorted_indices)
+        initial = [entry.index_select(0, sorted_indices) for entry in state]
     hidden, bias = cell.recurrent()
-    share = cell.inputs(x.transpose(0, 1)).contiguous()  # (T, B, W)
-    reals = [share, hidden, *([] if bias is None else [bias]), *state]
-    if torch.is_grad_enabled() and any(real.requires_grad for real in reals):
-        y, *after = Recurrence.apply(cell.kernel, live, noise, share, hidden, bias, *state)
+    x_proj = cell.inputs(x.transpose(0, 1)).contiguous()  # (T, B, W)
+    inputs = [x_proj, hidden, *([] if bias is None else [bias]), *initial]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
+        y, *final = Recurrence.apply(kernel, batch_sizes, dropout, x_proj, hidden, bias, *initial)
     else:
-        past, _ = recurrence_forward(cell.kernel, live, noise, share, hidden, bias, state, keep=False)
-        y, after = past[0, 1:], final_state(past, live)
+        result = recurrence_forward(kernel, batch_sizes, dropout, x_proj, hidden, bias, initial, save=False)
+        y = result.states[0, 1:]
+        final = final_state(result.states, batch_sizes)
     y = y.transpose(0, 1)
-    if order is not None:
-        back = order.argsort()
-        y, after = y.index_select(0, back), [entry.index_select(0, back) for entry in after]
-    return y, kind(*after)
+    if sorted_indices is not None:
+        unsorted_indices = sorted_indices.argsort()
+        y = y.index_select(0, unsorted_indices)
+        final = [entry.index_select(0, unsorted_indices) for entry in final]
+    return y, type(state)(*final)
 
 
-def final_state(past: Tensor, live: list[int]) -> list[Tensor]:
-    """Each row's state after its last real token."""
-    if live[-1] == past.shape[2]:
-        return [entry[-1].clone() for entry in past]
-    lengths = (torch.tensor(live)[:, None] > torch.arange(past.shape[2])).sum(0)
-    return [entry[lengths, torch.arange(len(lengths))] for entry in past]
+def partition_rows(batch_sizes: list[int], batch: int, weights: Tensor) -> tuple[RowSchedule, Workers]:
+    """The rows of each thread, with about equally many tokens. A matrix too large for a thread's cache is read once for all rows instead."""
+    host = load_kernels("host")
+    num_threads = host.num_threads()
+    row_bounds = np.array([0, batch], np.int64)
+    many_rows = batch >= MIN_ROWS_PER_THREAD * num_threads
+    if num_threads > 1 and many_rows and weights.nbytes <= CACHED_WEIGHT_BYTES:
+        rows_at_step = np.bincount(np.minimum(batch_sizes, batch), minlength=batch + 1)
+        lengths = rows_at_step[::-1].cumsum()[::-1][1:]
+        tokens = lengths.cumsum()  # of the rows up to each
+        inner = np.searchsorted(tokens, tokens[-1] * np.arange(1, num_threads) / num_threads) + 1
+        row_bounds = np.array([0, *inner, batch], np.int64)
+    schedule = load_kernels("recurrence").RowSchedule(row_bounds, np.array(batch_sizes, np.int64))
+    gemm_address = host.c_address(load_kernels("small_gemm").f32_worker)
+    return schedule, load_kernels("parallel").Workers(gemm_address, num_threads)
 
 
-def buffer(like: Tensor, live: list[int], *shape: int) -> Tensor:
-    """An array that the steps fill; what padding leaves out is 0."""
-    return like.new_empty(shape) if live[-1] == like.shape[1] else like.new_zeros(shape)
+def final_state(states: Tensor, batch_sizes: list[int]) -> list[Tensor]:
+    """Each row's state after its last real token, from states (S, T + 1, B, D)."""
+    if batch_sizes[-1] == states.shape[2]:
+        return [entry[-1].clone() for entry in states]
+    lengths = (torch.tensor(batch_sizes)[:, None] > torch.arange(states.shape[2])).sum(0)
+    return [entry[lengths, torch.arange(len(lengths))] for entry in states]
+
+
+def buffer(like: Tensor, batch_sizes: list[int], *shape: int) -> Tensor:
+    """An array that the steps fill; zeros where there is padding, which the steps leave out. `like` is (T, B, …)."""
+    return like.new_empty(shape) if batch_sizes[-1] == like.shape[1] else like.new_zeros(shape)
 
 
 def recurrent_weight_grad(
-    kernel: CellKernel, dr: Tensor, hidden: Tensor, seen: Tensor, side: Tensor
+    kernel: CellKernel, drecurrent: Tensor, hidden: Tensor, h_in: Tensor, saved: Tensor
 ) -> Tensor:
-    """The gradient of the recurrent matrix, one product over all steps for the blocks that read h and one for the block that reads r ⊙ h."""
-    flat, result, dim = dr.flatten(0, 1), torch.empty_like(hidden), hidden.shape[1]
-    first, last = (
-        (len(hidden), len(hidden))
-        if kernel.reset_block is None
-        else (kernel.reset_block * dim, (kernel.reset_block + 1) * dim)
-    )
-    for span, read in (
-        (slice(0, first), seen),
-        (slice(first, last), side[:1].flatten(0, 1)),
-        (slice(last, len(hidden)), seen),
+    """The gradient of the recurrent matrix: one product over all steps for the blocks that read h, one for the block that reads r ⊙ h."""
+    grad = drecurrent.flatten(0, 1)
+    result = torch.empty_like(hidden)
+    width, dim = hidden.shape
+    begin, end = width, width
+    if kernel.reset_block is not None:
+        begin, end = kernel.reset_block * dim, (kernel.reset_block + 1) * dim
+    for span, x in (
+        (slice(0, begin), h_in),
+        (slice(begin, end), saved[:1].flatten(0, 1)),
+        (slice(end, width), h_in),
     ):
         if span.stop > span.start:
-            torch.mm(flat[:, span].T, read.flatten(0, 1), out=result[span])
+            torch.mm(grad[:, span].T, x.flatten(0, 1), out=result[span])
     return result
 
 
-def cell_args(kernel: CellKernel, live: list[int], hidden: Tensor) -> tuple:
-    """What both directions of time are told about the cell: which kernel in which form, the late block, the gates around, the rows."""
-    around = np.array([block * hidden.shape[1] for block in kernel.outer_gates], np.int64)
-    return (
-        load_kernels("recurrence").CELLS.index(kernel.name),
-        kernel.variant,
-        -1 if kernel.reset_block is None else kernel.reset_block,
-        around,
-        np.array(live, np.int64),
-    )
+def cell_spec(kernel: CellKernel, hidden: Tensor) -> CellSpec:
+    """The kernel in the numbers that `kernels/recurrence.py` reads."""
+    kernels = load_kernels("recurrence")
+    reset_block = -1 if kernel.reset_block is None else kernel.reset_block
+    outer_gates = np.array([block * hidden.shape[1] for block in kernel.outer_gates], np.int64)
+    return kernels.CellSpec(kernels.CELLS.index(kernel.name), kernel.variant, reset_block, outer_gates)
 
 
-def dropout_args(noise: RecurrentDropout, like: Tensor) -> tuple[np.ndarray, np.ndarray, float]:
-    """Dropout's factors, zoneout's shares and its rate, as arrays; without elements where there is none."""
-    drop = like.new_empty(0, 0) if noise.h_mask is None else noise.h_mask.to(like.dtype).contiguous()
-    zoned = isinstance(noise.zoneout, Tensor)
-    zone = noise.zoneout.to(like.dtype).contiguous() if zoned else like.new_empty(0, 0, 0, 0)
-    return drop.numpy(), zone.numpy(), 0.0 if zoned else float(noise.zoneout)
+def dropout_arrays(dropout: RecurrentDropout, like: Tensor) -> DropoutArrays:
+    """The dropout as arrays in the dtype of `like`, empty where an option is off."""
+    h_mask = like.new_empty(0, 0) if dropout.h_mask is None else dropout.h_mask.to(like.dtype).contiguous()
+    zoneout = like.new_empty(0, 0, 0, 0)
+    zoneout_rate = 0.0
+    if isinstance(dropout.zoneout, Tensor):
+        zoneout = dropout.zoneout.to(like.dtype).contiguous()
+    else:
+        zoneout_rate = float(dropout.zoneout)
+    return load_kernels("recurrence").DropoutArrays(h_mask.numpy(), zoneout.numpy(), zoneout_rate)
 
 
-def to_numpy(*tensors: Tensor) -> list[np.ndarray]:
-    return [tensor.detach().contiguous().numpy() for tensor in tensors]
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().contiguous().numpy()
 
 
-def zero_bias(hidden: Tensor) -> Tensor:
-    return hidden.new_zeros(len(hidden))
+def bias_array(bias: Tensor | None, hidden: Tensor) -> np.ndarray:
+    """The bias (W,) of the recurrent products; zeros where there is none."""
+    return to_numpy(hidden.new_zeros(len(hidden)) if bias is None else bias)
+
+
+class ForwardResult(NamedTuple):
+    """All states (S, T + 1, B, D), and what the gradient needs besides: the gates, saved values, h as the products read it."""
+
+    states: Tensor
+    gates: Tensor
+    saved: Tensor
+    h_in: Tensor
 
 
 def recurrence_forward(
     kernel: CellKernel,
-    live: list[int],
-    noise: RecurrentDropout,
-    share: Tensor,
+    batch_sizes: list[int],
+    dropout: RecurrentDropout,
+    x_proj: Tensor,
     hidden: Tensor,
     bias: Tensor | None,
-    state: tuple,
-    keep: bool,
-):
-    """All states (S, T + 1, B, D), and what a gradient needs besides: the gates, the sides, h as the products read it."""
-    (length, batch, width), dim = share.shape, hidden.shape[1]
-    slots = length if keep else 1
-    past = buffer(share, live, len(state), length + 1, batch, dim)
-    for entry, start in zip(past, state, strict=True):
+    state: Sequence[Tensor],
+    save: bool,
+) -> ForwardResult:
+    """All steps. Without `save` the gates, saved values and h_in hold a single step."""
+    length, batch, width = x_proj.shape
+    dim = hidden.shape[1]
+    slots = length if save else 1
+    states = buffer(x_proj, batch_sizes, len(state), length + 1, batch, dim)
+    for entry, start in zip(states, state, strict=True):
         entry[0] = start
-    gates, side = (
-        buffer(share, live, slots, batch, width),
-        buffer(share, live, kernel.num_saved, slots, batch, dim),
+    gates = buffer(x_proj, batch_sizes, slots, batch, width)
+    saved = buffer(x_proj, batch_sizes, kernel.num_saved, slots, batch, dim)
+    h_in = states[0, :length] if dropout.h_mask is None else buffer(x_proj, batch_sizes, slots, batch, dim)
+    kernels = load_kernels("recurrence")
+    arrays = kernels.ForwardArrays(
+        to_numpy(x_proj),
+        gates.numpy(),
+        states.numpy(),
+        saved.numpy(),
+        bias_array(bias, hidden),
+        to_numpy(hidden),
+        h_in.numpy(),
     )
-    seen = past[0, :length] if noise.h_mask is None else buffer(share, live, slots, batch, dim)
-    filled = [tensor.numpy() for tensor in (gates, past, side)]
-    read = to_numpy(share, zero_bias(hidden) if bias is None else bias, hidden)
-    parted = partition_rows(live, batch, hidden)
-    load_kernels("recurrence").forward(
-        *parted,
-        *cell_args(kernel, live, hidden),
-        keep,
-        read[0],
-        *filled,
-        *read[1:],
-        seen.numpy(),
-        *dropout_args(noise, share),
-    )
-    return past, (gates, side, seen)
+    rows, workers = partition_rows(batch_sizes, batch, hidden)
+    spec = cell_spec(kernel, hidden)
+    kernels.forward(rows, workers, spec, arrays, dropout_arrays(dropout, x_proj), save)
+    return ForwardResult(states, gates, saved, h_in)
 
 
 class Recurrence(torch.autograd.Function):
-    """y, *state = f(share, hidden, bias, *state), through all steps of time."""
+    """y, *state = f(x_proj, hidden, bias, *state) over all time steps."""
 
     @staticmethod
     def forward(
-        ctx,
+        ctx: Any,
         kernel: CellKernel,
-        live: list[int],
-        noise: RecurrentDropout,
-        share: Tensor,
+        batch_sizes: list[int],
+        dropout: RecurrentDropout,
+        x_proj: Tensor,
         hidden: Tensor,
         bias: Tensor | None,
         *state: Tensor,
-    ):
-        past, kept = recurrence_forward(kernel, live, noise, share, hidden, bias, state, keep=True)
-        ctx.save_for_backward(hidden, bias, past, *kept)
-        ctx.kernel, ctx.live, ctx.noise = kernel, live, noise
-        return past[0, 1:], *final_state(past, live)
+    ) -> tuple[Tensor, ...]:
+        result = recurrence_forward(kernel, batch_sizes, dropout, x_proj, hidden, bias, state, save=True)
+        ctx.save_for_backward(hidden, bias, *result)
+        ctx.kernel = kernel
+        ctx.batch_sizes = batch_sizes
+        ctx.dropout = dropout
+        return result.states[0, 1:], *final_state(result.states, batch_sizes)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, dy: Tensor, *dstate: Tensor):
-        hidden, bias, past, gates, side, seen = ctx.saved_tensors
-        kernel, live = ctx.kernel, ctx.live
-        dx = buffer(gates, live, *gates.shape)
-        dr = buffer(gates, live, *gates.shape) if kernel.separate_recurrent_grad else dx
-        d = torch.stack(dstate)  # (S, B, D)
-        read = to_numpy(gates, past, side, zero_bias(hidden) if bias is None else bias, hidden.T, seen)
-        written = [tensor.numpy() for tensor in (d, dx, dr)]
-        parted = partition_rows(live, gates.shape[1], hidden)
-        load_kernels("recurrence").backward(
-            *parted,
-            *cell_args(kernel, live, hidden),
-            *read,
-            *dropout_args(ctx.noise, gates),
-            *to_numpy(dy),
-            *written,
+    def backward(ctx: Any, dy: Tensor, *dfinal: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, bias, states, gates, saved, h_in = ctx.saved_tensors
+        kernel, batch_sizes = ctx.kernel, ctx.batch_sizes
+        dx_proj = buffer(gates, batch_sizes, *gates.shape)
+        drecurrent = dx_proj
+        if kernel.separate_recurrent_grad:
+            drecurrent = buffer(gates, batch_sizes, *gates.shape)
+        dstate = torch.stack(dfinal)  # (S, B, D)
+        kernels = load_kernels("recurrence")
+        arrays = kernels.ForwardArrays(
+            to_numpy(gates.new_empty(0, 0, 0)),  # the backward pass does not read x_proj
+            to_numpy(gates),
+            to_numpy(states),
+            to_numpy(saved),
+            bias_array(bias, hidden),
+            to_numpy(hidden.T),
+            to_numpy(h_in),
         )
-        dhidden = recurrent_weight_grad(kernel, dr, hidden, seen, side)
-        return None, None, None, dx, dhidden, None if bias is None else dr.flatten(0, 1).sum(0), *d.unbind()
+        grads = kernels.BackwardArrays(to_numpy(dy), dstate.numpy(), dx_proj.numpy(), drecurrent.numpy())
+        rows, workers = partition_rows(batch_sizes, gates.shape[1], hidden)
+        spec = cell_spec(kernel, hidden)
+        kernels.backward(rows, workers, spec, arrays, dropout_arrays(ctx.dropout, gates), grads)
+        dhidden = recurrent_weight_grad(kernel, drecurrent, hidden, h_in, saved)
+        dbias = None if bias is None else drecurrent.flatten(0, 1).sum(0)
+        return None, None, None, dx_proj, dhidden, dbias, *dstate.unbind()

@@ -1,35 +1,66 @@
-"""A recurrent decoder's attention inside the compiled loop over time: before each step the last h asks the memory, and what it finds joins the
-step's share. The steps themselves are those of sweeps.py.
+"""All time steps of a recurrent decoder that attends with its previous h, in one compiled loop: the fast form of `AttentiveRNN` with
+query: previous in `nn/rnn_decoder.py`, called by `fused/attentive_recurrence.py`.
 
-Besides its arrays: `keys` (B, S, A), `values` (B, S, M), `visible` (B, S), `query` (A, D) and `context` (W, M) the matrices before the score and
-after the pooling, both turned backward, `vector` (A,) the additive score's u, without elements where s = scale · q·k; kept for the gradient:
-`asked` (T, B, A), `found` (T, B, M), `weights` (T, B, S). Rows of a step stand alone, and a reduction over A or M is one vector loop.
+Before each step of `recurrence.py`, h is projected to a query, attends to the memory, and the context is projected and added to x_proj.
+Arrays, C-contiguous, float32 or float64:
+- keys (B, S, A), values (B, S, M), visible (B, S) bool;
+- query (A, D) and context (W, M): the projections, transposed for the backward pass; vector (A,): the additive score's u, empty where the
+  score is scale · q·k;
+- saved for the gradient: queries (T, B, A), contexts (T, B, M), weights (T, B, S).
+Rows of a step are independent; a reduction over A or M is one vector loop over rows that stay in the L1 cache. Parts, threads and cache
+blocking are those of `recurrence.py`. Fallback: the loop of `AttentiveRNN.previous`.
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
+from typing import NamedTuple
 
-from seqloom.kernels.elementwise import OPTIONS, exp, njit_strict, njit_strict_entry, tanh
+import numpy as np
+
+from seqloom.kernels.elementwise import exp, njit_strict, njit_strict_entry, njit_strict_reassoc, tanh
 from seqloom.kernels.gemm import gemm, gemm_workspace
 from seqloom.kernels.parallel import next_part, parallel_parts
-from seqloom.kernels.recurrence import gemm_forward, step_backward, step_forward
-
-summed = njit(
-    **{**OPTIONS, "fastmath": {"contract", "reassoc"}}
-)  # a sum in any order is one that vectors can make
+from seqloom.kernels.recurrence import gemm_forward, step_backward, step_forward, step_scratch
 
 
-@summed
-def score(q, k, vector, scale, room):
+class AttentionArrays(NamedTuple):
+    """The memory and the weights of the attention."""
+
+    keys: np.ndarray
+    values: np.ndarray
+    visible: np.ndarray
+    query: np.ndarray
+    context: np.ndarray
+    vector: np.ndarray
+    scale: float
+
+
+class AttentionSaved(NamedTuple):
+    """What the forward pass saves for the backward pass."""
+
+    queries: np.ndarray
+    contexts: np.ndarray
+    weights: np.ndarray
+
+
+class AttentionGrads(NamedTuple):
+    """dcontexts: on entry the gradients of the contexts, on exit with their share through x_proj; dvectors has a row for each part."""
+
+    dcontexts: np.ndarray
+    dqueries: np.ndarray
+    dkeys: np.ndarray
+    dvectors: np.ndarray
+
+
+@njit_strict_reassoc
+def score(q, k, vector, scale, scratch):
     """uᵀ tanh(q + k), or scale · q·k"""
     total = q.dtype.type(0)
     if vector.size:
         for a in range(len(q)):
-            room[a] = tanh(q[a] + k[a])
+            scratch[a] = tanh(q[a] + k[a])
         for a in range(len(q)):
-            total += vector[a] * room[a]
+            total += vector[a] * scratch[a]
     else:
         for a in range(len(q)):
             total += q[a] * k[a]
@@ -37,7 +68,7 @@ def score(q, k, vector, scale, room):
     return total
 
 
-@summed
+@njit_strict_reassoc
 def dot(a, b):
     """a·b"""
     total = a.dtype.type(0)
@@ -48,8 +79,9 @@ def dot(a, b):
 
 @njit_strict
 def masked_softmax(scores, visible, length):
-    """Softmax over what is visible; zeros where nothing is."""
-    top, total = -np.inf, scores.dtype.type(0)
+    """Overwrites `scores` by the softmax over the visible positions; zeros where none is visible."""
+    top = -np.inf
+    total = scores.dtype.type(0)
     for s in range(length):
         if visible[s] and scores[s] > top:
             top = scores[s]
@@ -62,230 +94,161 @@ def masked_softmax(scores, visible, length):
 
 
 @njit_strict
-def gemm_add(a, matrix, out, first, last, tools):
-    """out[first:last] ← out[first:last] + a[first:last] matrixᵀ"""
-    (n, k), size = matrix.shape, matrix.itemsize
-    at, to = a.ctypes.data + first * k * size, out.ctypes.data + first * n * size
-    gemm(at, k, matrix.ctypes.data, k, to, n, last - first, n, k, True, matrix, tools)
+def gemm_add(a, matrix, out, row_begin, row_end, workspace):
+    """out[rows] ← out[rows] + a[rows] matrixᵀ"""
+    n, k = matrix.shape
+    size = matrix.itemsize
+    x = a.ctypes.data + row_begin * k * size
+    y = out.ctypes.data + row_begin * n * size
+    gemm(x, k, matrix.ctypes.data, k, y, n, row_end - row_begin, n, k, True, matrix, workspace)
 
 
 @njit_strict
 def attend_step(
-    t,
-    slot,
-    first,
-    last,
-    past,
-    share,
-    keys,
-    values,
-    visible,
-    query,
-    context,
-    vector,
-    scale,
-    asked,
-    found,
-    weights,
-    room,
-    tools,
+    t, slot, row_begin, row_end, states, x_proj, attention, scale, attention_saved, scratch, workspace
 ):
-    """α = softmax s(h query, keys), c = Σ α values, share ← share + c context"""
-    length, size = keys.shape[1], values.shape[2]
-    gemm_forward(past[0, t], query, asked[slot], first, last, 0, len(query), tools)
-    for b in range(first, last):
-        q, w, c = asked[slot, b], weights[slot, b], found[t, b]
+    """α = softmax s(query h, keys), c = Σ α values, x_proj ← x_proj + context c"""
+    keys, values, visible, query, context, vector, _ = attention
+    queries, contexts, weights = attention_saved
+    length = keys.shape[1]
+    dim = values.shape[2]
+    gemm_forward(states[0, t], query, queries[slot], row_begin, row_end, 0, len(query), workspace)
+    for b in range(row_begin, row_end):
+        q = queries[slot, b]
+        w = weights[slot, b]
+        c = contexts[t, b]
         for s in range(length):
             if visible[b, s]:
-                w[s] = score(q, keys[b, s], vector, scale, room)
+                w[s] = score(q, keys[b, s], vector, scale, scratch)
         masked_softmax(w, visible[b], length)
-        for m in range(size):
+        for m in range(dim):
             c[m] = 0
         for s in range(length):
             if visible[b, s]:
-                v, weight = values[b, s], w[s]
-                for m in range(size):
+                v = values[b, s]
+                weight = w[s]
+                for m in range(dim):
                     c[m] += weight * v[m]
-    gemm_add(found[t], context, share[t], first, last, tools)
+    gemm_add(contexts[t], context, x_proj[t], row_begin, row_end, workspace)
 
 
 @njit_strict
 def attend_step_backward(
-    t,
-    first,
-    last,
-    keys,
-    values,
-    visible,
-    query,
-    context,
-    vector,
-    scale,
-    asked,
-    weights,
-    dx,
-    d,
-    dfound,
-    dasked,
-    dkeys,
-    dvector,
-    room,
-    de,
-    tools,
-):
-    """From the share's gradient to those of the query, the keys and the score; dfound[t] becomes that of the pooled values, d[0] gets h's part."""
-    length, one = keys.shape[1], room.dtype.type(1)
-    gemm_add(dx[t], context, dfound[t], first, last, tools)
-    for b in range(first, last):
-        q, w, dq, dc = asked[t, b], weights[t, b], dasked[t, b], dfound[t, b]
-        mean = room.dtype.type(0)
+    t, row_begin, row_end, grads, attention, attention_saved, attention_grads, part, scratch, dscores,
+    workspace,
+):  # fmt: skip
+    """From dx_proj to the gradients of the query, the keys and the score; adds to dcontexts[t] and, for h, to dstate[0]."""
+    keys, values, visible, query, context, vector, scale = attention
+    queries, _, weights = attention_saved
+    dcontexts, dqueries, dkeys, dvectors = attention_grads
+    dvector = dvectors[part]
+    length = keys.shape[1]
+    one = scratch.dtype.type(1)
+    gemm_add(grads.dx_proj[t], context, dcontexts[t], row_begin, row_end, workspace)
+    for b in range(row_begin, row_end):
+        q = queries[t, b]
+        w = weights[t, b]
+        dq = dqueries[t, b]
+        dc = dcontexts[t, b]
+        mean = scratch.dtype.type(0)
         for s in range(length):
             if visible[b, s]:
-                de[s] = dot(values[b, s], dc)
-                mean += w[s] * de[s]
+                dscores[s] = dot(values[b, s], dc)
+                mean += w[s] * dscores[s]
         for a in range(len(q)):
             dq[a] = 0
         for s in range(length):
             if visible[b, s]:
-                slope, k, dk = w[s] * (de[s] - mean), keys[b, s], dkeys[b, s]
+                slope = w[s] * (dscores[s] - mean)
+                k = keys[b, s]
+                dk = dkeys[b, s]
                 if vector.size:
                     for a in range(len(q)):
-                        room[a] = tanh(q[a] + k[a])
+                        scratch[a] = tanh(q[a] + k[a])
                     for a in range(len(q)):
-                        dvector[a] += slope * room[a]
+                        dvector[a] += slope * scratch[a]
                     for a in range(len(q)):
-                        room[a] = slope * vector[a] * (one - room[a] * room[a])
+                        scratch[a] = slope * vector[a] * (one - scratch[a] * scratch[a])
                     for a in range(len(q)):
-                        dq[a] += room[a]
-                        dk[a] += room[a]
+                        dq[a] += scratch[a]
+                        dk[a] += scratch[a]
                 else:
-                    slope *= room.dtype.type(scale)
+                    slope *= scratch.dtype.type(scale)
                     for a in range(len(q)):
                         dq[a] += slope * k[a]
                         dk[a] += slope * q[a]
-    gemm_add(dasked[t], query, d[0], first, last, tools)
+    gemm_add(dqueries[t], query, grads.dstate[0], row_begin, row_end, workspace)
 
 
 @njit_strict
 def forward_part(
-    ticket, bounds, work, threads, kind, form, late, around, live, keep, share, gates, past, side, bias, hidden, seen, drop, zone, rate,
-    keys, values, visible, query, context, vector, scale, asked, found, weights,
-):  # fmt: skip
-    shared, room = (
-        gemm_workspace(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads),
-        np.empty(asked.shape[2], hidden.dtype),
-    )
-    factor, part = hidden.dtype.type(scale), next_part(ticket)
-    while part < len(bounds) - 1:
-        for t in range(len(live)):
-            first, last, slot = bounds[part], min(live[t], bounds[part + 1]), t if keep else 0
-            if last > first:
+    counter, row_bounds, workers, batch_sizes, spec, arrays, dropout, attention, attention_saved, save
+):
+    """Takes parts through all steps until none are left."""
+    hidden = arrays.hidden
+    max_columns = max(*hidden.shape, *attention.query.shape, *attention.context.shape)
+    workspace = gemm_workspace(hidden, max_columns, workers)
+    scratch = np.empty(attention_saved.queries.shape[2], hidden.dtype)
+    scale = hidden.dtype.type(attention.scale)
+    part = next_part(counter)
+    while part < len(row_bounds) - 1:
+        for t in range(len(batch_sizes)):
+            row_begin = row_bounds[part]
+            row_end = min(batch_sizes[t], row_bounds[part + 1])
+            slot = t if save else 0
+            if row_end > row_begin:
                 attend_step(
-                    t,
-                    slot,
-                    first,
-                    last,
-                    past,
-                    share,
-                    keys,
-                    values,
-                    visible,
-                    query,
-                    context,
-                    vector,
-                    factor,
-                    asked,
-                    found,
-                    weights,
-                    room,
-                    shared,
-                )
-                step_forward(
-                    t,
-                    slot,
-                    first,
-                    last,
-                    kind,
-                    form,
-                    late,
-                    around,
-                    share,
-                    gates,
-                    past,
-                    side,
-                    bias,
-                    hidden,
-                    seen,
-                    drop,
-                    zone,
-                    rate,
-                    shared,
-                )
-        part = next_part(ticket)
+                    t, slot, row_begin, row_end, arrays.states, arrays.x_proj, attention, scale,
+                    attention_saved, scratch, workspace,
+                )  # fmt: skip
+                step_forward(t, slot, row_begin, row_end, spec, arrays, dropout, workspace)
+        part = next_part(counter)
 
 
 @njit_strict
 def backward_part(
-    ticket, bounds, work, threads, kind, form, late, around, live, gates, past, side, bias, hidden, seen, drop, zone, rate, dy, d, dx, dr,
-    keys, values, visible, query, context, vector, scale, asked, weights, dfound, dasked, dkeys, dvectors,
+    counter, row_bounds, workers, batch_sizes, spec, arrays, dropout, grads, attention, attention_saved,
+    attention_grads,
 ):  # fmt: skip
-    shared, room = (
-        gemm_workspace(hidden, max(*hidden.shape, *query.shape, *context.shape), work, threads),
-        np.empty(asked.shape[2], hidden.dtype),
-    )
-    spare = (
-        np.empty((len(around), *d.shape[1:]), d.dtype),
-        np.zeros_like(d),
-        np.empty_like(d[0]),
-        np.empty_like(d[0]),
-    )
-    de, part = np.empty(keys.shape[1], hidden.dtype), next_part(ticket)
-    while part < len(bounds) - 1:
-        for t in range(len(live) - 1, -1, -1):
-            first, last = bounds[part], min(live[t], bounds[part + 1])
-            if last > first:
+    """Takes parts through all steps in reverse until none are left."""
+    hidden = arrays.hidden
+    max_columns = max(*hidden.shape, *attention.query.shape, *attention.context.shape)
+    workspace = gemm_workspace(hidden, max_columns, workers)
+    scratch = np.empty(attention_saved.queries.shape[2], hidden.dtype)
+    dscores = np.empty(attention.keys.shape[1], hidden.dtype)
+    recurrence_scratch = step_scratch(spec, grads.dstate)
+    part = next_part(counter)
+    while part < len(row_bounds) - 1:
+        for t in range(len(batch_sizes) - 1, -1, -1):
+            row_begin = row_bounds[part]
+            row_end = min(batch_sizes[t], row_bounds[part + 1])
+            if row_end > row_begin:
                 step_backward(
-                    t,
-                    first,
-                    last,
-                    kind,
-                    form,
-                    late,
-                    around,
-                    gates,
-                    past,
-                    side,
-                    bias,
-                    hidden,
-                    seen,
-                    drop,
-                    zone,
-                    rate,
-                    dy,
-                    d,
-                    dx,
-                    dr,
-                    spare,
-                    shared,
+                    t, row_begin, row_end, spec, arrays, dropout, grads, recurrence_scratch, workspace
                 )
                 attend_step_backward(
-                    t, first, last, keys, values, visible, query, context, vector, scale, asked, weights, dx, d, dfound, dasked, dkeys,
-                    dvectors[part], room, de, shared,
+                    t, row_begin, row_end, grads, attention, attention_saved, attention_grads, part, scratch,
+                    dscores, workspace,
                 )  # fmt: skip
-        part = next_part(ticket)
+        part = next_part(counter)
 
 
-forward_parts, backward_parts = parallel_parts(forward_part), parallel_parts(backward_part)
-
-
-@njit_strict_entry
-def forward(bounds, work, threads, *arguments):
-    """As sweeps.forward, and fills asked, found and weights; share is changed."""
-    forward_parts(bounds, work, threads, *arguments)
+forward_parts = parallel_parts(forward_part)
+backward_parts = parallel_parts(backward_part)
 
 
 @njit_strict_entry
-def backward(bounds, work, threads, *arguments):
-    """As sweeps.backward; dfound holds the gradients of the contexts on entry and those of the pooled values on exit. Each part has a row of
-    dvectors."""
-    backward_parts(bounds, work, threads, *arguments)
+def forward(rows, workers, spec, arrays, dropout, attention, attention_saved, save):
+    """As recurrence.forward; also fills attention_saved and overwrites x_proj."""
+    forward_parts(
+        rows.row_bounds, workers, rows.batch_sizes, spec, arrays, dropout, attention, attention_saved, save
+    )
+
+
+@njit_strict_entry
+def backward(rows, workers, spec, arrays, dropout, grads, attention, attention_saved, attention_grads):
+    """As recurrence.backward; also fills attention_grads."""
+    backward_parts(
+        rows.row_bounds, workers, rows.batch_sizes, spec, arrays, dropout, grads, attention, attention_saved,
+        attention_grads,
+    )  # fmt: skip

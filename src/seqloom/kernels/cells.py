@@ -1,48 +1,47 @@
-"""The elementwise halves of recurrent steps as compiled loops: all gates of a step in one pass over memory, forward and backward.
+"""The elementwise part of one recurrent step, forward and backward: the fast form of the cells of `nn/cells.py`, which hold the equations.
 
-Arrays are time first: `share` (T, B, W) the inputs' share, `gates` (T, B, W) the recurrent products, which the gates' values replace,
-`past` (S, T + 1, B, D) the states, h first, `side` (K, T, B, D) what a kernel keeps besides. Step t reads past[:, t] and writes past[:, t + 1]
-of the rows from `first` to `last`; `slot` is its place in gates and side, t or 0 where nothing is kept for a gradient. Backward, `d` (S, B, D) is the
-gradient of the state after the step on entry and, on exit, the elementwise part of that of the state before it; `dx` and `dr` are those of share and
-products. Rows are worked off in short loops over few arrays, which the compiler turns into vector instructions. Left out: the equations, which
-stand at the cells.
+`recurrence.py` calls these between its products. Arrays are time first, C-contiguous, float32 or float64:
+- x_proj (T, B, W): the input's projection; gates (T, B, W): the recurrent products, overwritten by the gates' values;
+- states (S, T + 1, B, D): h first; step t reads states[:, t] and writes states[:, t + 1];
+- saved (N, T, B, D): further values that the gradient needs; bias (W,): added to the recurrent product where a cell needs it apart;
+- dstate (S, B, D): on entry the gradient of the state after the step, on exit the elementwise part of that of the state before;
+- dx_proj, drecurrent (T, B, W): the gradients of x_proj and of the recurrent products, the same array where they are equal.
+A step computes the rows [row_begin, row_end). `slot` is its index in gates and saved: t, or 0 where nothing is saved for a gradient.
+
+A row of a step stays in the L1 cache while short loops over few arrays, which LLVM vectorises, pass over it. Fallback: `Cell.step`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from seqloom.kernels.elementwise import (
-    njit_strict,
-    njit_strict_entry,
-    sigmoid_add,
-    tanh,
-    tanh_add,
-)
+from seqloom.kernels.elementwise import njit_strict, njit_strict_entry, sigmoid_add, tanh, tanh_add
 
-# Vanilla; form 0 is tanh, 1 is σ
+# Vanilla; variant 0 is tanh, 1 is σ
 
 
 @njit_strict_entry
-def vanilla(t, slot, first, last, share, gates, past, side, bias, form):
-    for b in range(first, last):
-        after = past[0, t + 1, b]
+def vanilla(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant):
+    for b in range(row_begin, row_end):
+        after = states[0, t + 1, b]
         n = len(after)
         h = gates[slot, b, :n]
-        if form == 0:
-            tanh_add(share[t, b, :n], h)
+        if variant == 0:
+            tanh_add(x_proj[t, b, :n], h)
         else:
-            sigmoid_add(share[t, b, :n], h)
+            sigmoid_add(x_proj[t, b, :n], h)
         for j in range(n):
             after[j] = h[j]
 
 
 @njit_strict_entry
-def vanilla_backward(t, first, last, gates, past, side, bias, d, dx, dr, form):
-    one = d.dtype.type(1)
-    for b in range(first, last):
-        h, dh, da = gates[t, b], d[0, b], dx[t, b]
-        if form == 0:
+def vanilla_backward(t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant):
+    one = dstate.dtype.type(1)
+    for b in range(row_begin, row_end):
+        h = gates[t, b]
+        dh = dstate[0, b]
+        da = dx_proj[t, b]
+        if variant == 0:
             for j in range(len(dh)):
                 da[j] = dh[j] * (one - h[j] * h[j])
         else:
@@ -52,13 +51,17 @@ def vanilla_backward(t, first, last, gates, past, side, bias, d, dx, dr, form):
             dh[j] = 0
 
 
-# LSTM: i, f, g, o; form 0 reads tanh(c), 1 reads c
+# LSTM: i, f, g, o; variant 0 is h = o ⊙ tanh(c), 1 is h = o ⊙ c
 
 
 @njit_strict_entry
-def lstm(t, slot, first, last, share, gates, past, side, bias, form):
-    for b in range(first, last):
-        a, g, c, after, h = share[t, b], gates[slot, b], past[1, t, b], past[1, t + 1, b], past[0, t + 1, b]
+def lstm(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant):
+    for b in range(row_begin, row_end):
+        a = x_proj[t, b]
+        g = gates[slot, b]
+        c = states[1, t, b]
+        after = states[1, t + 1, b]
+        h = states[0, t + 1, b]
         n = len(h)
         sigmoid_add(a[: 2 * n], g[: 2 * n])
         tanh_add(a[2 * n : 3 * n], g[2 * n : 3 * n])
@@ -66,7 +69,7 @@ def lstm(t, slot, first, last, share, gates, past, side, bias, form):
         i, f, new, o = g[:n], g[n : 2 * n], g[2 * n : 3 * n], g[3 * n : 4 * n]
         for j in range(n):
             after[j] = f[j] * c[j] + i[j] * new[j]
-        if form == 0:
+        if variant == 0:
             for j in range(n):
                 h[j] = o[j] * tanh(after[j])
         else:
@@ -75,28 +78,31 @@ def lstm(t, slot, first, last, share, gates, past, side, bias, form):
 
 
 @njit_strict_entry
-def lstm_backward(t, first, last, gates, past, side, bias, d, dx, dr, form):
-    one = d.dtype.type(1)
-    seen = np.empty_like(d[0, 0])
-    for b in range(first, last):
-        g, c, dh, dc, da = gates[t, b], past[1, t, b], d[0, b], d[1, b], dx[t, b]
+def lstm_backward(t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant):
+    one = dstate.dtype.type(1)
+    shown = np.empty_like(dstate[0, 0])  # tanh(c) or c after the step
+    for b in range(row_begin, row_end):
+        g = gates[t, b]
+        c = states[1, t, b]
+        dh = dstate[0, b]
+        dc = dstate[1, b]
+        da = dx_proj[t, b]
         n = len(c)
         i, f, new, o = g[:n], g[n : 2 * n], g[2 * n : 3 * n], g[3 * n : 4 * n]
         di, df, dnew, do = da[:n], da[n : 2 * n], da[2 * n : 3 * n], da[3 * n : 4 * n]
-        for j in range(
-            n
-        ):  # computed again: the state after the step may be a blend of this and the one before
-            seen[j] = f[j] * c[j] + i[j] * new[j]
-        if form == 0:
+        # computed again: with zoneout the stored state is a blend of this and the one before
+        for j in range(n):
+            shown[j] = f[j] * c[j] + i[j] * new[j]
+        if variant == 0:
             for j in range(n):
-                seen[j] = tanh(seen[j])
+                shown[j] = tanh(shown[j])
             for j in range(n):
-                dc[j] += dh[j] * o[j] * (one - seen[j] * seen[j])
+                dc[j] += dh[j] * o[j] * (one - shown[j] * shown[j])
         else:
             for j in range(n):
                 dc[j] += dh[j] * o[j]
         for j in range(n):
-            do[j] = dh[j] * seen[j] * o[j] * (one - o[j])
+            do[j] = dh[j] * shown[j] * o[j] * (one - o[j])
             dh[j] = 0
         for j in range(n):
             di[j] = dc[j] * new[j] * i[j] * (one - i[j])
@@ -119,7 +125,7 @@ def blend(keep, old, new, after):
 
 @njit_strict
 def blend_backward(keep, old, new, dh, dkeep, dnew):
-    """The gradients of the gate and the candidate before their σ and tanh, and of the old h."""
+    """The gradients of the gate before its σ, of the candidate before its tanh, and, in dh, of the old h."""
     one = dh.dtype.type(1)
     for j in range(len(dh)):
         dkeep[j] = dh[j] * (old[j] - new[j]) * keep[j] * (one - keep[j])
@@ -129,47 +135,59 @@ def blend_backward(keep, old, new, dh, dkeep, dnew):
 
 
 @njit_strict_entry
-def gru_outside(t, slot, first, last, share, gates, past, side, bias, form):
-    """side[0] keeps U h + b, which the reset gate multiplies."""
-    for b in range(first, last):
-        a, g, old, after, product = (
-            share[t, b],
-            gates[slot, b],
-            past[0, t, b],
-            past[0, t + 1, b],
-            side[0, slot, b],
-        )
+def gru_outside(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant):
+    """saved[0] ← U h + b, which the reset gate multiplies."""
+    for b in range(row_begin, row_end):
+        a = x_proj[t, b]
+        g = gates[slot, b]
+        old = states[0, t, b]
+        after = states[0, t + 1, b]
+        product = saved[0, slot, b]
         n = len(old)
         sigmoid_add(a[: 2 * n], g[: 2 * n])
-        r, z, new, x, inside = g[:n], g[n : 2 * n], g[2 * n : 3 * n], a[2 * n : 3 * n], bias[2 * n : 3 * n]
+        r, z, new = g[:n], g[n : 2 * n], g[2 * n : 3 * n]
+        x = a[2 * n : 3 * n]
+        candidate_bias = bias[2 * n : 3 * n]
         for j in range(n):
-            product[j] = new[j] + inside[j]
+            product[j] = new[j] + candidate_bias[j]
         for j in range(n):
             new[j] = tanh(x[j] + r[j] * product[j])
         blend(z, old, new, after)
 
 
 @njit_strict_entry
-def gru_outside_backward(t, first, last, gates, past, side, bias, d, dx, dr, form):
-    one = d.dtype.type(1)
-    for b in range(first, last):
-        g, old, dh, da, db, product = gates[t, b], past[0, t, b], d[0, b], dx[t, b], dr[t, b], side[0, t, b]
+def gru_outside_backward(
+    t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant
+):
+    one = dstate.dtype.type(1)
+    for b in range(row_begin, row_end):
+        g = gates[t, b]
+        old = states[0, t, b]
+        dh = dstate[0, b]
+        da = dx_proj[t, b]
+        db = drecurrent[t, b]
+        product = saved[0, t, b]
         n = len(old)
-        r, z, new, dnew = g[:n], g[n : 2 * n], g[2 * n : 3 * n], da[2 * n : 3 * n]
+        r, z, new = g[:n], g[n : 2 * n], g[2 * n : 3 * n]
+        dnew = da[2 * n : 3 * n]
         blend_backward(z, old, new, dh, da[n : 2 * n], dnew)
-        out, dreset = db[2 * n : 3 * n], da[:n]
+        dproduct = db[2 * n : 3 * n]
+        dreset = da[:n]
         for j in range(n):
             dreset[j] = dnew[j] * product[j] * r[j] * (one - r[j])
-            out[j] = dnew[j] * r[j]
+            dproduct[j] = dnew[j] * r[j]
         for j in range(2 * n):
             db[j] = da[j]
 
 
 @njit_strict_entry
-def gru_reset(t, slot, at, first, last, share, gates, seen, side):
-    """Before the candidate's product: r, z, and side[0] ← r ⊙ h, which the product reads."""
-    for b in range(first, last):
-        a, g, h, product = share[t, b], gates[slot, b], seen[at, b], side[0, slot, b]
+def gru_reset(t, slot, h_slot, row_begin, row_end, x_proj, gates, h_in, saved):
+    """Before the candidate's product: r, z, and saved[0] ← r ⊙ h, which the product reads. h is h_in[h_slot]."""
+    for b in range(row_begin, row_end):
+        a = x_proj[t, b]
+        g = gates[slot, b]
+        h = h_in[h_slot, b]
+        product = saved[0, slot, b]
         n = len(h)
         sigmoid_add(a[: 2 * n], g[: 2 * n])
         r = g[:n]
@@ -178,57 +196,89 @@ def gru_reset(t, slot, at, first, last, share, gates, seen, side):
 
 
 @njit_strict_entry
-def gru_inside(t, slot, first, last, share, gates, past, side, bias, form):
-    for b in range(first, last):
-        a, g, old, after = share[t, b], gates[slot, b], past[0, t, b], past[0, t + 1, b]
+def gru_inside(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant):
+    """After `gru_reset` and the candidate's product."""
+    for b in range(row_begin, row_end):
+        a = x_proj[t, b]
+        g = gates[slot, b]
+        old = states[0, t, b]
+        after = states[0, t + 1, b]
         n = len(old)
         tanh_add(a[2 * n : 3 * n], g[2 * n : 3 * n])
         blend(g[n : 2 * n], old, g[2 * n : 3 * n], after)
 
 
 @njit_strict_entry
-def gru_inside_backward(t, first, last, gates, past, side, bias, d, dx, dr, form):
-    for b in range(first, last):
-        g, old, dh, da = gates[t, b], past[0, t, b], d[0, b], dx[t, b]
+def gru_inside_backward(
+    t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant
+):
+    for b in range(row_begin, row_end):
+        g = gates[t, b]
+        old = states[0, t, b]
+        dh = dstate[0, b]
+        da = dx_proj[t, b]
         n = len(old)
         blend_backward(g[n : 2 * n], old, g[2 * n : 3 * n], dh, da[n : 2 * n], da[2 * n : 3 * n])
 
 
 @njit_strict_entry
-def gru_reset_backward(t, first, last, gates, seen, dproduct, dx):
-    """From the gradient of r ⊙ h to that of r; it becomes the gradient of h."""
+def gru_reset_backward(t, row_begin, row_end, gates, h_in, dproduct, dx_proj):
+    """From the gradient of r ⊙ h, in dproduct (B, D), to those of r before its σ and, in dproduct, of h."""
     one = dproduct.dtype.type(1)
-    for b in range(first, last):
-        r, h, dh, dreset = gates[t, b], seen[t, b], dproduct[b], dx[t, b]
+    for b in range(row_begin, row_end):
+        r = gates[t, b]
+        h = h_in[t, b]
+        dh = dproduct[b]
+        dreset = dx_proj[t, b]
         for j in range(len(h)):
             dreset[j] = dh[j] * h[j] * r[j] * (one - r[j])
             dh[j] = dh[j] * r[j]
 
 
-# The gate around any candidate; its column stands after the candidate's
+# The gate around any candidate; its columns, from `column` on, follow the candidate's
 
 
 @njit_strict_entry
-def gated(t, slot, first, last, share, gates, past, side, at, which):
-    """The candidate has written R where h belongs: side[which] keeps it, and h becomes G h + (1 - G) R."""
-    for b in range(first, last):
-        old, after, new = past[0, t, b], past[0, t + 1, b], side[which, slot, b]
+def gated(t, slot, row_begin, row_end, x_proj, gates, states, saved, column, saved_index):
+    """The candidate has written R to the new h: saved[saved_index] ← R, and the new h becomes G h + (1 - G) R."""
+    for b in range(row_begin, row_end):
+        old = states[0, t, b]
+        after = states[0, t + 1, b]
+        new = saved[saved_index, slot, b]
         n = len(old)
-        keep = gates[slot, b, at : at + n]
-        sigmoid_add(share[t, b, at : at + n], keep)
+        keep = gates[slot, b, column : column + n]
+        sigmoid_add(x_proj[t, b, column : column + n], keep)
         for j in range(n):
             new[j] = after[j]
         blend(keep, old, new, after)
 
 
 @njit_strict_entry
-def gated_backward(t, first, last, gates, past, side, d, dx, dr, kept, at, which):
-    """d[0] becomes the gradient of R, `kept` what reaches h past it."""
-    one = d.dtype.type(1)
-    for b in range(first, last):
-        old, new, dh, rest = past[0, t, b], side[which, t, b], d[0, b], kept[b]
+def gated_backward(
+    t,
+    row_begin,
+    row_end,
+    gates,
+    states,
+    saved,
+    dstate,
+    dx_proj,
+    drecurrent,
+    dh_residual,
+    column,
+    saved_index,
+):
+    """dstate[0] becomes the gradient of R, dh_residual (B, D) the gradient of the old h that bypasses R."""
+    one = dstate.dtype.type(1)
+    for b in range(row_begin, row_end):
+        old = states[0, t, b]
+        new = saved[saved_index, t, b]
+        dh = dstate[0, b]
+        rest = dh_residual[b]
         n = len(old)
-        keep, da, db = gates[t, b, at : at + n], dx[t, b, at : at + n], dr[t, b, at : at + n]
+        keep = gates[t, b, column : column + n]
+        da = dx_proj[t, b, column : column + n]
+        db = drecurrent[t, b, column : column + n]
         for j in range(n):
             da[j] = dh[j] * (old[j] - new[j]) * keep[j] * (one - keep[j])
         for j in range(n):

@@ -11,7 +11,7 @@ import numpy as np
 from seqloom.kernels.elementwise import exp
 from seqloom.kernels.gemm_tiles import DOT_ROWS, dot_rows, weighted_sum
 from seqloom.kernels.host import fetch_add, load_arg, njit_entry, njit_helper, njit_reassoc
-from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_TASKS, run_parallel
+from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_ITEMS, run_parallel
 from seqloom.kernels.simd import f32_view, i32_view, u8_view
 from seqloom.kernels.topk import max_of
 
@@ -115,7 +115,7 @@ def attend_group(job, b, g, room, rows, addresses):
 
 def decode_worker(job):
     pieces, some, groups, count = (
-        load_arg(job, NUM_TASKS),
+        load_arg(job, NUM_ITEMS),
         load_arg(job, CHUNK),
         load_arg(job, GROUPS),
         load_arg(job, LAST) - load_arg(job, FIRST),
@@ -143,7 +143,7 @@ def decode_worker(job):
 def decode_attention(work, pieces, scale, numbers, threads):
     """Fills the array `OUT` of the numbers, which begin with `HEADS`; a piece is a row's group."""
     job, held = np.empty(END, np.int64), np.array([scale], np.float32)
-    job[NEXT], job[NUM_TASKS], job[CHUNK], job[SCALE] = (
+    job[NEXT], job[NUM_ITEMS], job[CHUNK], job[SCALE] = (
         0,
         pieces,
         pieces if threads == 1 else -(-pieces // (4 * threads)),

@@ -13,7 +13,7 @@ import numpy as np
 from seqloom.kernels.decode_attention import decode_attention
 from seqloom.kernels.elementwise import exp, tanh
 from seqloom.kernels.host import fetch_add, load_arg, njit_entry, njit_helper, njit_reassoc
-from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_TASKS, parallel_rows, run_parallel
+from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_ITEMS, parallel_rows, run_parallel
 from seqloom.kernels.simd import f32_view
 from seqloom.kernels.small_gemm import gemm_f32, gemm_int8
 
@@ -77,7 +77,7 @@ def activate(x, kind):
 
 def activation_worker(job):
     pieces, count, kind, x = (
-        load_arg(job, NUM_TASKS),
+        load_arg(job, NUM_ITEMS),
         load_arg(job, ARGS),
         load_arg(job, ARGS + 1),
         load_arg(job, ARGS + 2),
@@ -221,7 +221,7 @@ def run_program(code, numbers, float_work, byte_work, look_work, bend_work, size
         elif op == ACTIVATE:
             job = np.empty(ARGS + 3, np.int64)
             pieces = -(-c[1] // ACTIVATE_CHUNK)
-            job[NEXT], job[NUM_TASKS], job[CHUNK], job[ARGS], job[ARGS + 1], job[ARGS + 2] = (
+            job[NEXT], job[NUM_ITEMS], job[CHUNK], job[ARGS], job[ARGS + 1], job[ARGS + 2] = (
                 0,
                 pieces,
                 1,

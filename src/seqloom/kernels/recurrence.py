@@ -1,15 +1,20 @@
-"""All steps of time in one compiled loop, forward and backward: the products, the kernels between them, dropout and zoneout around them.
+"""All time steps of a recurrent layer in one compiled loop, forward and backward: the fast form of `UnrolledCell` in `nn/recurrent.py`,
+called by `fused/recurrence.py`.
 
-The arrays are those of kernels.py. Besides: `live` (T,) the rows that are real at each step, `hidden` the recurrent matrix, (W, D) forward and
-turned backward, as products read it, `seen` (T, B, D) h as they read it, `drop` (B, D) what multiplies it there, `zone` (S, T, B, D) the share
-of the old state that stays, or `rate` for all of it alike. An array without elements is an option not taken. `late` is the block whose product
-reads r ⊙ h, -1 for none; `around` the columns of the gates around the step.
+The arrays are those of `cells.py`; besides:
+- batch_sizes (T,) int64: the rows that are real at each step; rows are sorted by length, longest first;
+- hidden: the recurrent matrix, (W, D) forward and its transpose (D, W) backward, as the products read it;
+- h_in (T, B, D): h as the products read it; h_mask (B, D): multiplies it there (variational dropout);
+- zoneout (S, T, B, D): the fraction of the old state that is kept, or `zoneout_rate` for all alike.
+An empty array means that the option is off.
 
-Rows of a batch go through time each alone: `bounds` part them, and each thread takes a part at a time. Where there is one part, the threads share
-its products, which `work` is.
+Rows of a batch are independent: `row_bounds` splits them into parts, and each thread takes a part through all steps, so the recurrent matrix
+stays in its L2 cache. With a single part the threads share its products instead. Fallback: the loop of `UnrolledCell.unroll`.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,305 +39,263 @@ from seqloom.kernels.parallel import next_part, parallel_parts
 CELLS = ("vanilla", "lstm", "gru_outside", "gru_inside")
 
 
+class CellSpec(NamedTuple):
+    """Which kernels compute a step."""
+
+    cell: int  # index in CELLS
+    variant: int
+    reset_block: int  # the block of D columns whose product reads r ⊙ h; -1 for none
+    outer_gates: np.ndarray  # the first columns of the gates around the step, innermost first
+
+
+class RowSchedule(NamedTuple):
+    """Which rows are computed, by part and by step."""
+
+    row_bounds: np.ndarray  # part p has the rows [row_bounds[p], row_bounds[p + 1])
+    batch_sizes: np.ndarray
+
+
+class ForwardArrays(NamedTuple):
+    """The arrays of the forward pass, which the backward pass reads."""
+
+    x_proj: np.ndarray
+    gates: np.ndarray
+    states: np.ndarray
+    saved: np.ndarray
+    bias: np.ndarray
+    hidden: np.ndarray
+    h_in: np.ndarray
+
+
+class DropoutArrays(NamedTuple):
+    """Variational dropout and zoneout; an empty array means off."""
+
+    h_mask: np.ndarray
+    zoneout: np.ndarray
+    zoneout_rate: float
+
+
+class BackwardArrays(NamedTuple):
+    """The gradients: of the outputs (T, B, D), and those of `cells.py`."""
+
+    dy: np.ndarray
+    dstate: np.ndarray
+    dx_proj: np.ndarray
+    drecurrent: np.ndarray
+
+
+class StepScratch(NamedTuple):
+    """Buffers for what stays inside one backward step."""
+
+    gate_grads: np.ndarray  # (outer gates, B, D): the gradient of h that bypasses each outer gate's candidate
+    zoneout_grads: np.ndarray  # (S, B, D): the gradient of the old state through zoneout
+    reset_grad: np.ndarray  # (B, D): the gradient of r ⊙ h
+    h_grad: np.ndarray  # (B, D): the gradient of the masked h
+
+
 @njit_strict
-def cell_forward(kind, t, slot, first, last, share, gates, past, side, bias, form):
-    if kind == 0:
-        vanilla(t, slot, first, last, share, gates, past, side, bias, form)
-    elif kind == 1:
-        lstm(t, slot, first, last, share, gates, past, side, bias, form)
-    elif kind == 2:
-        gru_outside(t, slot, first, last, share, gates, past, side, bias, form)
+def cell_forward(cell, t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant):
+    if cell == 0:
+        vanilla(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant)
+    elif cell == 1:
+        lstm(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant)
+    elif cell == 2:
+        gru_outside(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant)
     else:
-        gru_inside(t, slot, first, last, share, gates, past, side, bias, form)
+        gru_inside(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant)
 
 
 @njit_strict
-def cell_backward(kind, t, first, last, gates, past, side, bias, d, dx, dr, form):
-    if kind == 0:
-        vanilla_backward(t, first, last, gates, past, side, bias, d, dx, dr, form)
-    elif kind == 1:
-        lstm_backward(t, first, last, gates, past, side, bias, d, dx, dr, form)
-    elif kind == 2:
-        gru_outside_backward(t, first, last, gates, past, side, bias, d, dx, dr, form)
-    else:
-        gru_inside_backward(t, first, last, gates, past, side, bias, d, dx, dr, form)
-
-
-@njit_strict
-def gemm_forward(read, hidden, out, first, last, begin, end, tools):
-    """out[first:last, begin:end] ← read[first:last] hidden[begin:end]ᵀ"""
-    if end > begin:
-        (width, dim), size = hidden.shape, hidden.itemsize
-        a, w = read.ctypes.data + first * dim * size, hidden.ctypes.data + begin * dim * size
-        c = out.ctypes.data + (first * width + begin) * size
-        gemm(a, dim, w, dim, c, width, last - first, end - begin, dim, False, hidden, tools)
-
-
-@njit_strict
-def gemm_backward(given, hidden, out, first, last, begin, end, add, tools):
-    """out[first:last] ← given[first:last, begin:end] hidden[:, begin:end]ᵀ, added where asked"""
-    if end > begin:
-        (dim, width), size = hidden.shape, hidden.itemsize
-        a, w = given.ctypes.data + (first * width + begin) * size, hidden.ctypes.data + begin * size
-        c = out.ctypes.data + first * dim * size
-        gemm(a, width, w, width, c, dim, last - first, dim, end - begin, add, hidden, tools)
-
-
-@njit_strict
-def step_forward(
-    t,
-    slot,
-    first,
-    last,
-    kind,
-    form,
-    late,
-    around,
-    share,
-    gates,
-    past,
-    side,
-    bias,
-    hidden,
-    seen,
-    drop,
-    zone,
-    rate,
-    tools,
+def cell_backward(
+    cell, t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant
 ):
-    """One step of time: the products, the kernel, and what stands around it."""
-    (width, dim), states = hidden.shape, past.shape[0]
-    if drop.size:
-        for b in range(first, last):
-            for j in range(dim):
-                seen[slot, b, j] = past[0, t, b, j] * drop[b, j]
-    place = slot if drop.size else t
-    read = seen[place]
-    gemm_forward(read, hidden, gates[slot], first, last, 0, width if late < 0 else late * dim, tools)
-    if late >= 0:
-        gemm_forward(read, hidden, gates[slot], first, last, (late + 1) * dim, width, tools)
-        gru_reset(t, slot, place, first, last, share, gates, seen, side)
-        gemm_forward(side[0, slot], hidden, gates[slot], first, last, late * dim, (late + 1) * dim, tools)
-    cell_forward(kind, t, slot, first, last, share, gates, past, side, bias, form)
-    for which in range(len(around)):
-        gated(
-            t, slot, first, last, share, gates, past, side, around[which], side.shape[0] - len(around) + which
+    if cell == 0:
+        vanilla_backward(
+            t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant
         )
-    if zone.size or rate > 0:
-        for s in range(states):
-            for b in range(first, last):
-                for j in range(dim):
-                    share_kept = zone[s, t, b, j] if zone.size else hidden.dtype.type(rate)
-                    past[s, t + 1, b, j] += share_kept * (past[s, t, b, j] - past[s, t + 1, b, j])
+    elif cell == 1:
+        lstm_backward(t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant)
+    elif cell == 2:
+        gru_outside_backward(
+            t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant
+        )
+    else:
+        gru_inside_backward(
+            t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant
+        )
 
 
 @njit_strict
-def step_backward(
-    t,
-    first,
-    last,
-    kind,
-    form,
-    late,
-    around,
-    gates,
-    past,
-    side,
-    bias,
-    hidden,
-    seen,
-    drop,
-    zone,
-    rate,
-    dy,
-    d,
-    dx,
-    dr,
-    spare,
-    tools,
-):
-    """The gradient of one step of time. `spare` is room for what stays inside it."""
-    kept, stays, reset, into = spare
-    (dim, width), states = hidden.shape, past.shape[0]
-    for b in range(first, last):
+def gemm_forward(x, matrix, out, row_begin, row_end, column_begin, column_end, workspace):
+    """out[rows, columns] ← x[rows] matrix[columns]ᵀ for x (B, D), matrix (W, D), out (B, W)."""
+    if column_end > column_begin:
+        width, dim = matrix.shape
+        size = matrix.itemsize
+        a = x.ctypes.data + row_begin * dim * size
+        w = matrix.ctypes.data + column_begin * dim * size
+        c = out.ctypes.data + (row_begin * width + column_begin) * size
+        rows = row_end - row_begin
+        columns = column_end - column_begin
+        gemm(a, dim, w, dim, c, width, rows, columns, dim, False, matrix, workspace)
+
+
+@njit_strict
+def gemm_backward(grad, matrix, out, row_begin, row_end, column_begin, column_end, add, workspace):
+    """out[rows] ← grad[rows, columns] matrix[:, columns]ᵀ [+ out[rows] if add] for grad (B, W), matrix (D, W), out (B, D)."""
+    if column_end > column_begin:
+        dim, width = matrix.shape
+        size = matrix.itemsize
+        a = grad.ctypes.data + (row_begin * width + column_begin) * size
+        w = matrix.ctypes.data + column_begin * size
+        c = out.ctypes.data + row_begin * dim * size
+        rows = row_end - row_begin
+        columns = column_end - column_begin
+        gemm(a, width, w, width, c, dim, rows, dim, columns, add, matrix, workspace)
+
+
+@njit_strict
+def step_forward(t, slot, row_begin, row_end, spec, arrays, dropout, workspace):
+    """One time step: recurrent GEMM, cell kernel, outer gates, zoneout."""
+    x_proj, gates, states, saved, bias, hidden, h_in = arrays
+    h_mask, zoneout, zoneout_rate = dropout
+    reset_block, outer_gates = spec.reset_block, spec.outer_gates
+    width, dim = hidden.shape
+    if h_mask.size:
+        for b in range(row_begin, row_end):
+            for j in range(dim):
+                h_in[slot, b, j] = states[0, t, b, j] * h_mask[b, j]
+    h_slot = slot if h_mask.size else t
+    h = h_in[h_slot]
+    before_reset = width if reset_block < 0 else reset_block * dim
+    gemm_forward(h, hidden, gates[slot], row_begin, row_end, 0, before_reset, workspace)
+    if reset_block >= 0:
+        after_reset = (reset_block + 1) * dim
+        gemm_forward(h, hidden, gates[slot], row_begin, row_end, after_reset, width, workspace)
+        gru_reset(t, slot, h_slot, row_begin, row_end, x_proj, gates, h_in, saved)
+        gemm_forward(
+            saved[0, slot], hidden, gates[slot], row_begin, row_end, before_reset, after_reset, workspace
+        )
+    cell_forward(spec.cell, t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, spec.variant)
+    for i in range(len(outer_gates)):
+        saved_index = saved.shape[0] - len(outer_gates) + i
+        gated(t, slot, row_begin, row_end, x_proj, gates, states, saved, outer_gates[i], saved_index)
+    if zoneout.size or zoneout_rate > 0:
+        for s in range(states.shape[0]):
+            for b in range(row_begin, row_end):
+                for j in range(dim):
+                    fraction = zoneout[s, t, b, j] if zoneout.size else hidden.dtype.type(zoneout_rate)
+                    states[s, t + 1, b, j] += fraction * (states[s, t, b, j] - states[s, t + 1, b, j])
+
+
+@njit_strict
+def step_backward(t, row_begin, row_end, spec, arrays, dropout, grads, scratch, workspace):
+    """The gradient of one time step; `arrays.hidden` is transposed."""
+    _, gates, states, saved, bias, hidden, h_in = arrays
+    h_mask, zoneout, zoneout_rate = dropout
+    dy, dstate, dx_proj, drecurrent = grads
+    reset_block, outer_gates = spec.reset_block, spec.outer_gates
+    gate_grads, zoneout_grads, reset_grad, h_grad = scratch
+    dim, width = hidden.shape
+    for b in range(row_begin, row_end):
         for j in range(dim):
-            d[0, b, j] += dy[t, b, j]
-    if zone.size or rate > 0:
-        for s in range(states):
-            for b in range(first, last):
+            dstate[0, b, j] += dy[t, b, j]
+    if zoneout.size or zoneout_rate > 0:
+        for s in range(states.shape[0]):
+            for b in range(row_begin, row_end):
                 for j in range(dim):
-                    stays[s, b, j] = d[s, b, j] * (zone[s, t, b, j] if zone.size else hidden.dtype.type(rate))
-                    d[s, b, j] -= stays[s, b, j]
-    for which in range(len(around) - 1, -1, -1):
+                    fraction = zoneout[s, t, b, j] if zoneout.size else hidden.dtype.type(zoneout_rate)
+                    zoneout_grads[s, b, j] = dstate[s, b, j] * fraction
+                    dstate[s, b, j] -= zoneout_grads[s, b, j]
+    for i in range(len(outer_gates) - 1, -1, -1):
+        saved_index = saved.shape[0] - len(outer_gates) + i
         gated_backward(
-            t,
-            first,
-            last,
-            gates,
-            past,
-            side,
-            d,
-            dx,
-            dr,
-            kept[which],
-            around[which],
-            side.shape[0] - len(around) + which,
+            t, row_begin, row_end, gates, states, saved, dstate, dx_proj, drecurrent, gate_grads[i],
+            outer_gates[i], saved_index,
+        )  # fmt: skip
+    cell_backward(
+        spec.cell, t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent,
+        spec.variant,
+    )  # fmt: skip
+    for i in range(len(outer_gates)):
+        for b in range(row_begin, row_end):
+            for j in range(dim):
+                dstate[0, b, j] += gate_grads[i, b, j]
+    out = h_grad if h_mask.size else dstate[0]
+    before_reset = width if reset_block < 0 else reset_block * dim
+    after_reset = (reset_block + 1) * dim
+    grad = drecurrent[t]
+    if reset_block >= 0:
+        gemm_backward(
+            grad, hidden, reset_grad, row_begin, row_end, before_reset, after_reset, False, workspace
         )
-    cell_backward(kind, t, first, last, gates, past, side, bias, d, dx, dr, form)
-    for which in range(len(around)):
-        for b in range(first, last):
+        gru_reset_backward(t, row_begin, row_end, gates, h_in, reset_grad, dx_proj)
+    gemm_backward(grad, hidden, out, row_begin, row_end, 0, before_reset, h_mask.size == 0, workspace)
+    if reset_block >= 0:
+        gemm_backward(grad, hidden, out, row_begin, row_end, after_reset, width, True, workspace)
+        for b in range(row_begin, row_end):
             for j in range(dim):
-                d[0, b, j] += kept[which, b, j]
-    out = into if drop.size else d[0]
-    if late >= 0:
-        gemm_backward(dr[t], hidden, reset, first, last, late * dim, (late + 1) * dim, False, tools)
-        gru_reset_backward(t, first, last, gates, seen, reset, dx)
-    gemm_backward(
-        dr[t], hidden, out, first, last, 0, width if late < 0 else late * dim, drop.size == 0, tools
-    )
-    if late >= 0:
-        gemm_backward(dr[t], hidden, out, first, last, (late + 1) * dim, width, True, tools)
-        for b in range(first, last):
+                out[b, j] += reset_grad[b, j]
+    if h_mask.size:
+        for b in range(row_begin, row_end):
             for j in range(dim):
-                out[b, j] += reset[b, j]
-    if drop.size:
-        for b in range(first, last):
-            for j in range(dim):
-                d[0, b, j] += into[b, j] * drop[b, j]
-    if zone.size or rate > 0:
-        for s in range(states):
-            for b in range(first, last):
+                dstate[0, b, j] += h_grad[b, j] * h_mask[b, j]
+    if zoneout.size or zoneout_rate > 0:
+        for s in range(states.shape[0]):
+            for b in range(row_begin, row_end):
                 for j in range(dim):
-                    d[s, b, j] += stays[s, b, j]
+                    dstate[s, b, j] += zoneout_grads[s, b, j]
 
 
 @njit_strict
-def forward_part(
-    ticket,
-    bounds,
-    work,
-    threads,
-    kind,
-    form,
-    late,
-    around,
-    live,
-    keep,
-    share,
-    gates,
-    past,
-    side,
-    bias,
-    hidden,
-    seen,
-    drop,
-    zone,
-    rate,
-):
-    shared = gemm_workspace(hidden, max(hidden.shape), work, threads)
-    part = next_part(ticket)
-    while part < len(bounds) - 1:
-        for t in range(len(live)):
-            first, last, slot = bounds[part], min(live[t], bounds[part + 1]), t if keep else 0
-            if last > first:
-                step_forward(
-                    t,
-                    slot,
-                    first,
-                    last,
-                    kind,
-                    form,
-                    late,
-                    around,
-                    share,
-                    gates,
-                    past,
-                    side,
-                    bias,
-                    hidden,
-                    seen,
-                    drop,
-                    zone,
-                    rate,
-                    shared,
-                )
-        part = next_part(ticket)
-
-
-@njit_strict
-def backward_part(
-    ticket,
-    bounds,
-    work,
-    threads,
-    kind,
-    form,
-    late,
-    around,
-    live,
-    gates,
-    past,
-    side,
-    bias,
-    hidden,
-    seen,
-    drop,
-    zone,
-    rate,
-    dy,
-    d,
-    dx,
-    dr,
-):
-    shared = gemm_workspace(hidden, max(hidden.shape), work, threads)
-    spare = (
-        np.empty((len(around), *d.shape[1:]), d.dtype),
-        np.zeros_like(d),
-        np.empty_like(d[0]),
-        np.empty_like(d[0]),
+def step_scratch(spec, dstate):
+    return StepScratch(
+        np.empty((len(spec.outer_gates), *dstate.shape[1:]), dstate.dtype),
+        np.zeros_like(dstate),
+        np.empty_like(dstate[0]),
+        np.empty_like(dstate[0]),
     )
-    part = next_part(ticket)
-    while part < len(bounds) - 1:
-        for t in range(len(live) - 1, -1, -1):
-            first, last = bounds[part], min(live[t], bounds[part + 1])
-            if last > first:
-                step_backward(
-                    t,
-                    first,
-                    last,
-                    kind,
-                    form,
-                    late,
-                    around,
-                    gates,
-                    past,
-                    side,
-                    bias,
-                    hidden,
-                    seen,
-                    drop,
-                    zone,
-                    rate,
-                    dy,
-                    d,
-                    dx,
-                    dr,
-                    spare,
-                    shared,
-                )
-        part = next_part(ticket)
 
 
-forward_parts, backward_parts = parallel_parts(forward_part), parallel_parts(backward_part)
+@njit_strict
+def forward_part(counter, row_bounds, workers, batch_sizes, spec, arrays, dropout, save):
+    """Takes parts through all steps until none are left."""
+    workspace = gemm_workspace(arrays.hidden, max(arrays.hidden.shape), workers)
+    part = next_part(counter)
+    while part < len(row_bounds) - 1:
+        for t in range(len(batch_sizes)):
+            row_begin = row_bounds[part]
+            row_end = min(batch_sizes[t], row_bounds[part + 1])
+            if row_end > row_begin:
+                step_forward(t, t if save else 0, row_begin, row_end, spec, arrays, dropout, workspace)
+        part = next_part(counter)
 
 
-@njit_strict_entry
-def forward(bounds, work, threads, *arguments):
-    """Fills past, gates, side and seen; where nothing is kept, the last three have room for one step."""
-    forward_parts(bounds, work, threads, *arguments)
+@njit_strict
+def backward_part(counter, row_bounds, workers, batch_sizes, spec, arrays, dropout, grads):
+    """Takes parts through all steps in reverse until none are left."""
+    workspace = gemm_workspace(arrays.hidden, max(arrays.hidden.shape), workers)
+    scratch = step_scratch(spec, grads.dstate)
+    part = next_part(counter)
+    while part < len(row_bounds) - 1:
+        for t in range(len(batch_sizes) - 1, -1, -1):
+            row_begin = row_bounds[part]
+            row_end = min(batch_sizes[t], row_bounds[part + 1])
+            if row_end > row_begin:
+                step_backward(t, row_begin, row_end, spec, arrays, dropout, grads, scratch, workspace)
+        part = next_part(counter)
+
+
+forward_parts = parallel_parts(forward_part)
+backward_parts = parallel_parts(backward_part)
 
 
 @njit_strict_entry
-def backward(bounds, work, threads, *arguments):
-    """From the gradients of the outputs and of the last state (in d) to those of share and products; d becomes the first state's."""
-    backward_parts(bounds, work, threads, *arguments)
+def forward(rows, workers, spec, arrays, dropout, save):
+    """Fills states, gates, saved and h_in; without `save` the last three hold a single step."""
+    forward_parts(rows.row_bounds, workers, rows.batch_sizes, spec, arrays, dropout, save)
+
+
+@njit_strict_entry
+def backward(rows, workers, spec, arrays, dropout, grads):
+    """From the gradients of the outputs and of the final state (in dstate) to dx_proj and drecurrent; dstate becomes the initial state's."""
+    backward_parts(rows.row_bounds, workers, rows.batch_sizes, spec, arrays, dropout, grads)

@@ -7,7 +7,7 @@ from numba import njit
 
 from seqloom.kernels.elementwise import exp
 from seqloom.kernels.host import OPTIONS, fetch_add, load_arg, njit_entry, njit_helper, njit_reassoc
-from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_TASKS, run_parallel
+from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_ITEMS, run_parallel
 from seqloom.kernels.simd import f32_view, i64_view
 
 SPAN = 64  # numbers that are looked at together
@@ -69,7 +69,7 @@ def topk_row(x, ban, values, tokens, spans):
 
 def topk_worker(job):
     pieces, some, count, size = (
-        load_arg(job, NUM_TASKS),
+        load_arg(job, NUM_ITEMS),
         load_arg(job, CHUNK),
         load_arg(job, COUNT),
         load_arg(job, VOCABULARY),
@@ -94,7 +94,7 @@ def topk_worker(job):
 def topk(work, rows, numbers, threads):
     """Fills the arrays of the numbers, which begin with `LOGITS`."""
     job = np.empty(END, np.int64)
-    job[NEXT], job[NUM_TASKS], job[CHUNK] = 0, rows, rows if threads == 1 else -(-rows // (4 * threads))
+    job[NEXT], job[NUM_ITEMS], job[CHUNK] = 0, rows, rows if threads == 1 else -(-rows // (4 * threads))
     for place in range(len(numbers)):
         job[LOGITS + place] = numbers[place]
     run_parallel(work, job, threads)
