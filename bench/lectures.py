@@ -45,7 +45,7 @@ def dim_for(cell: str) -> int:
 
     def size(dim: int) -> int:
         with torch.device("meta"):
-            model = Config.of("lstm-lm", [f"model.stack.cell.type={cell}", f"model.stack.dim={dim}"]).model(
+            model = Config.load("lstm-lm", [f"model.stack.cell.type={cell}", f"model.stack.dim={dim}"]).model(
                 70
             )
         return sum(p.numel() for p in model.parameters())

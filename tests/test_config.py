@@ -161,9 +161,9 @@ MISTAKES = {
     ),
     "part in the wrong place": (
         "bike:\n  type: Bike\n  wheel: {type: Motor}\n",
-        "bike.yaml:3: bike.wheel.type: Motor cannot stand here; choose from Disc, Wheel",
+        "bike.yaml:3: bike.wheel.type: Motor cannot be used here; choose from Disc, Wheel",
     ),
-    "no type": ("bike:\n  spokes: 3\n", "bike.yaml:1: bike: says no type; choose from"),
+    "no type": ("bike:\n  spokes: 3\n", "bike.yaml:1: bike: has no `type`; choose one of"),
     "type is a list": ("bike: {type: [Wheel]}\n", r"bike.yaml:1: bike.type: no part is called \['Wheel'\]"),
     "type is a mapping": ("bike: {type: {a: 1}}\n", "bike.yaml:1: bike.type: no part is called"),
     "type is nothing": ("bike: {type: }\n", "bike.yaml:1: bike.type: no part is called None"),
@@ -212,7 +212,7 @@ def test_what_the_parent_gives_is_not_an_option(tmp_path):
     made = build(tmp_path, "bike:\n  type: Bike\n  wheel:\n    type: Wheel\n    size: 3\n")
     with pytest.raises(
         ValueError,
-        match=r"bike.yaml:3: bike.wheel.size: what stands around Wheel gives it its size; leave it out",
+        match=r"bike.yaml:3: bike.wheel.size is set by the part around Wheel; remove it",
     ):
         made(26)
 
@@ -224,7 +224,7 @@ def test_what_is_missing_is_named(tmp_path):
 
 def test_a_part_that_does_not_take_what_it_is_given_cannot_stand_there(tmp_path):
     with pytest.raises(
-        ValueError, match=r"bike.yaml:1: bike: Disc cannot stand here, since it takes no memory"
+        ValueError, match=r"bike.yaml:1: bike: Disc cannot be used here: it has no parameter memory"
     ):
         build(tmp_path, "bike: {type: Disc}")(26, memory=3)
 
@@ -270,7 +270,7 @@ WRONG_FILES = {
     "python call": ("a: !!python/object/apply:os.system ['touch hacked']\n", r"bike.yaml:1: not valid YAML"),
     "python name": ("a: 1\nb: !!python/name:os.system\n", r"bike.yaml:2: not valid YAML"),
     "no date": ("a: 2024-13-45\n", r"bike.yaml: not valid YAML .*quotes"),
-    "said twice": ("a: 1\nb:\n  c: 1\n  c: 2\n", r"bike.yaml:4: not valid YAML \(c is said twice\)"),
+    "said twice": ("a: 1\nb:\n  c: 1\n  c: 2\n", r"bike.yaml:4: not valid YAML \(c is given twice\)"),
     "an anchor": (
         "a: &x {b: 1}\nc: *x\n",
         r"bike.yaml:2: not valid YAML \(\*x refers to an anchor; write its value out\)",
@@ -347,10 +347,10 @@ def test_an_override_reaches_into_a_bare_name():
 @pytest.mark.parametrize(
     "assignment, sentence",
     [
-        ("spokes", "an override is place=value"),
-        ("=3", "an override is place=value"),
+        ("spokes", "an override is path=value"),
+        ("=3", "an override is path=value"),
         ("rate=[1", "not valid YAML"),
-        ("rate.more=1", "has no options of its own"),
+        ("rate.more=1", "which has no options"),
         ("rate=" + "[" * 20000, "nested too deep"),
         ("rate=[&x 1, *x]", "anchor"),
         ("rate=!!python/name:os.system", "not valid YAML"),

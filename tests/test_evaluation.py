@@ -196,7 +196,7 @@ def test_a_stream_ends_with_an_incomplete_character_too(tmp_path: Path, text: Pa
 
 def test_what_was_said_before_the_context_counts_as_said(gpt: seqloom.Run) -> None:
     """Against a literal loop over windows."""
-    known = gpt.encode(["the king"], begin=True)[0][0].tolist()
+    known = gpt.encode(["the king"], as_prompt=True)[0][0].tolist()
     found = generate(gpt, ["the king"], length=40, repetition=3.0)[0][0]
     window, new = list(known), []
     while len(new) < len(found.ids):
@@ -205,7 +205,7 @@ def test_what_was_said_before_the_context_counts_as_said(gpt: seqloom.Run) -> No
             logits = gpt.model(torch.tensor([window]))[0][0, -1]
         for token in set(known):
             logits[token] *= 1 / 3 if logits[token] > 0 else 3
-        logits[list(gpt.banned)] = -torch.inf
+        logits[list(gpt.banned_ids)] = -torch.inf
         for text in (known, window, new):
             text.append(int(logits.argmax()))
     assert list(found.ids) == new and len(new) > 20

@@ -98,7 +98,7 @@ def test_a_run_with_an_unknown_part_says_how_to_hand_it_over(mine: ModuleType, t
         quiet=True,
         parts=[mine.MinimalGate],
     )
-    for use in (seqloom.load, explain, Config.of):
+    for use in (seqloom.load, explain, Config.load):
         with pytest.raises(
             UnknownType, match=r"no part is called 'MinimalGate'.* load\(folder, parts=\[…\]\)"
         ):
@@ -111,25 +111,25 @@ def test_a_run_with_an_unknown_part_says_how_to_hand_it_over(mine: ModuleType, t
 
 def test_a_name_that_is_mistyped_is_told_its_neighbour(mine: ModuleType):
     with pytest.raises(ValueError, match="did you mean 'MinimalGate'"):
-        Config.of("lstm-lm", ["model.stack.cell=MinimalGaet"], parts=[mine.MinimalGate])
-    with pytest.raises(ValueError, match="Angle cannot stand here"):
-        Config.of("lstm-lm", ["model.stack.cell=Angle"], parts=[mine.Angle])
+        Config.load("lstm-lm", ["model.stack.cell=MinimalGaet"], parts=[mine.MinimalGate])
+    with pytest.raises(ValueError, match="Angle cannot be used here"):
+        Config.load("lstm-lm", ["model.stack.cell=Angle"], parts=[mine.Angle])
 
 
 def test_what_is_no_part_is_refused_in_a_sentence(mine: ModuleType):
     LSTM = type("LSTM", (mine.MinimalGate,), {})
     other = type("MinimalGate", (mine.MinimalGate,), {})
     for parts, sentence in (
-        ([LSTM], "parts: LSTM is the name of a built-in part; give your class another name"),
+        ([LSTM], "parts: LSTM is the name of a built-in part; rename your class"),
         ([mine.MinimalGate, other], "parts: MinimalGate is the name of another of your parts"),
-        (["MinimalGate"], "parts: 'MinimalGate' is no class of a part"),
-        ([print], "is no class of a part"),
-        ([dict], "is no class of a part"),
-        ([partial(mine.MinimalGate)], "is no class of a part"),
+        (["MinimalGate"], "parts: 'MinimalGate' is not a part class"),
+        ([print], "is not a part class"),
+        ([dict], "is not a part class"),
+        ([partial(mine.MinimalGate)], "is not a part class"),
     ):
         with pytest.raises(ValueError, match=re.escape(sentence)):
-            Config.of("lstm-lm", parts=parts)
-    Config.of("lstm-lm", ["model.stack.cell=MinimalGate"], parts=[mine.MinimalGate, mine.MinimalGate])
+            Config.load("lstm-lm", parts=parts)
+    Config.load("lstm-lm", ["model.stack.cell=MinimalGate"], parts=[mine.MinimalGate, mine.MinimalGate])
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from seqloom.text.store import build
 
 def count(name: str, vocabulary: int, *overrides: str) -> int:
     with torch.device("meta"):
-        model = Config.of(name, overrides).model(vocabulary)
+        model = Config.load(name, overrides).model(vocabulary)
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -30,7 +30,7 @@ def test_gpt2_has_the_sizes_of_its_weights(size: str, exactly: int) -> None:
     """[I4] The published weights, counted by another library."""
     assert count("gpt2", 50257, f"size={size}") == exactly
     transformers = pytest.importorskip("transformers")
-    tree = Config.of("gpt2", [f"size={size}"]).tree["model"]
+    tree = Config.load("gpt2", [f"size={size}"]).tree["model"]
     theirs = transformers.GPT2Config(
         n_embd=tree["dim"], n_layer=tree["stack"]["layers"], n_head=tree["stack"]["heads"]
     )
@@ -54,7 +54,7 @@ GPT3 = {  # Table 2.1: name → parameters, layers, width, tokens a step, rate
 def test_gpt3_has_the_rows_of_its_table(size: str) -> None:
     """[I6] Parameters within 2 %, width within ½ %, tokens a step within 5 %: the table rounds."""
     parameters, layers, width, tokens, rate = GPT3[size]
-    tree = Config.of("gpt3", [f"size={size}"]).tree
+    tree = Config.load("gpt3", [f"size={size}"]).tree
     assert count("gpt3", 50257, f"size={size}") == pytest.approx(parameters, rel=0.02)
     assert tree["model"]["stack"]["layers"] == layers and tree["model"]["dim"] == pytest.approx(
         width, rel=0.005
@@ -83,7 +83,7 @@ def test_llama_has_the_sizes_of_its_weights(size: str) -> None:
     vocabulary = 128256 if size == "8B" else 32000
     assert count("llama", vocabulary, f"size={size}") == LLAMA[size]
     transformers = pytest.importorskip("transformers")
-    tree = Config.of("llama", [f"size={size}"]).tree["model"]
+    tree = Config.load("llama", [f"size={size}"]).tree["model"]
     stack = tree["stack"]
     theirs = transformers.LlamaConfig(
         vocab_size=vocabulary, hidden_size=tree["dim"], intermediate_size=stack["feedforward"]["dim"], num_hidden_layers=stack["layers"],
@@ -111,7 +111,7 @@ def test_bert_has_the_sizes_of_its_paper(size: str, named: float, exactly: int) 
     """[I1] With both heads, as it is pre-trained; counted by another library."""
     assert count("bert", 30522, f"size={size}") == exactly == pytest.approx(named, rel=0.02)
     transformers = pytest.importorskip("transformers")
-    tree = Config.of("bert", [f"size={size}"]).tree["model"]
+    tree = Config.load("bert", [f"size={size}"]).tree["model"]
     layers, heads = tree["stack"]["layers"], tree["stack"]["heads"]
     theirs = transformers.BertConfig(
         hidden_size=tree["dim"],
@@ -156,7 +156,7 @@ def test_the_command_line_explains_a_model_that_no_laptop_holds() -> None:
 def test_words_of_wikitext_are_counted_as_others_count_them(name: str, real_data: Path) -> None:
     """245,569 test tokens with one <eos> a line, over 33,278 types of which <unk> and <eos> are two; <pad>, <bos> and <mask> are ours."""
     files = {side: str(real_data / "wikitext-2" / f"{side}.txt.gz") for side in ("train", "test")}
-    recipe = Config.of(name, [], [files["train"]], [files["test"]])
+    recipe = Config.load(name, [], [files["train"]], [files["test"]])
     learnt = recipe.tokenizer()
     assert learnt.get_vocab_size() == 33_278 + 3
     test = build(recipe.reader([files["test"]]), learnt)

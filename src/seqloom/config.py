@@ -1,7 +1,8 @@
 """Configs: a YAML tree is a tree of constructor calls. `{type: Name, option: value}` means `partial(Name, option=value)`.
 
-Knows nothing of seqloom: the caller says which names a section may use, and signatures and annotations say the rest. A parameter
-annotated `Callable[..., X]` takes a part that makes an X; the names it may use are those that do. Nothing in a config can import code.
+This module knows nothing of seqloom: the caller passes the names that a section may use, and signatures and annotations give the rest.
+A parameter annotated `Callable[..., X]` takes a part that produces an X. A config can never import code: names resolve only to what the
+caller passed. Signatures are read once for each class.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,13 @@ Names = Mapping[str, Callable[..., Any]]
 
 
 class UnknownType(ValueError):
-    """A `type` that no part has."""
+    """A `type` that names no part."""
 
 
 class StrictLoader(yaml.SafeLoader):
-    """Plain YAML: no anchors, which can make a small file endless, and no option said twice, of which one would be lost."""
+    """Plain YAML without anchors, which can make a small file expand without end, and without duplicate keys, of which one would be lost."""
 
-    def compose_node(self, parent: Any, index: Any) -> yaml.Node:
+    def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             event = self.peek_event()
             raise yaml.composer.ComposerError(
@@ -38,49 +39,50 @@ class StrictLoader(yaml.SafeLoader):
             )
         return super().compose_node(parent, index)
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        said: set[str] = set()
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.value in said:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"{key.value} is said twice", key.start_mark
-                )
-            said.add(str(key.value))
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                message = f"{key.value} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
+            seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 
 
 class StrictDumper(yaml.SafeDumper):
-    """The way back, so that what is read is what was written."""
+    """Writes what StrictLoader reads back unchanged."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-for side in (StrictLoader, StrictDumper):  # YAML 1.1 takes 1e-3 for text; people mean a number
-    side.add_implicit_resolver(
+for yaml_class in (StrictLoader, StrictDumper):  # YAML 1.1 reads 1e-3 as text; people mean a number
+    yaml_class.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
     )
 
 
 class Locations:
-    """Where each option stands: dotted place → file:line, or the override that says it."""
+    """Where each option is written: dotted path → file:line, or the override that sets it."""
 
     def __init__(
         self, source: str = "config", lines: Mapping[str, int] | None = None, overrides: Iterable[str] = ()
     ):
-        self.source, self.lines = source, dict(lines or {})
-        self.said = {said.partition("=")[0].strip(): said for said in overrides}
+        self.source = source
+        self.lines = dict(lines or {})
+        self.overrides = {override.partition("=")[0].strip(): override for override in overrides}
 
-    def at(self, place: str) -> str:
-        around, parent = [place], place
+    def locate(self, path: str) -> str:
+        """The start of an error message about the option at `path`."""
+        ancestors, parent = [path], path
         while parent:
             parent = re.sub(r"(\.|^|\[)[^.\[]*$", "", parent)  # a.b[0] → a.b → a
-            around.append(parent)
-        for each in around:
-            if each in self.said:
-                return f"{self.said[each][:80]!r}: {place}"
-        line = next((self.lines[each] for each in around if each in self.lines), None)
-        return f"{self.source}:{line}: {place}" if line else f"{self.source}: {place}"
+            ancestors.append(parent)
+        for ancestor in ancestors:
+            if ancestor in self.overrides:
+                return f"{self.overrides[ancestor][:80]!r}: {path}"
+        line = next((self.lines[ancestor] for ancestor in ancestors if ancestor in self.lines), None)
+        return f"{self.source}:{line}: {path}" if line else f"{self.source}: {path}"
 
 
 def read(path: Path) -> tuple[Tree, Locations]:
@@ -88,71 +90,67 @@ def read(path: Path) -> tuple[Tree, Locations]:
     try:
         text = Path(path).read_text("utf-8")
     except FileNotFoundError:
-        raise ValueError(f"{path}: no such config; give a preset's name or a YAML file") from None
+        raise ValueError(f"{path}: no such config; give the name of a preset or a YAML file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: cannot be read ({error}); give a YAML file") from None
     tree, node = parse(text, str(path))
     if not isinstance(tree, dict):
-        raise ValueError(
-            f"{path}: a config is a mapping of sections, not {'empty' if tree is None else repr(tree)}"
-        )
+        content = "empty" if tree is None else repr(tree)
+        raise ValueError(f"{path}: a config is a mapping of sections, not {content}")
     lines: dict[str, int] = {}
 
-    def walk(node: yaml.Node, place: str) -> None:
+    def walk(node: yaml.Node | None, path: str) -> None:
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
-                inner = f"{place}.{key.value}" if place else str(key.value)
+                inner = f"{path}.{key.value}" if path else str(key.value)
                 lines[inner] = key.start_mark.line + 1
                 walk(value, inner)
         elif isinstance(node, yaml.SequenceNode):
-            for number, value in enumerate(node.value):
-                lines[f"{place}[{number}]"] = value.start_mark.line + 1
-                walk(value, f"{place}[{number}]")
+            for index, value in enumerate(node.value):
+                lines[f"{path}[{index}]"] = value.start_mark.line + 1
+                walk(value, f"{path}[{index}]")
 
     walk(node, "")
     return tree, Locations(str(path), lines)
 
 
 def parse(text: str, source: str) -> tuple[Any, yaml.Node | None]:
-    """YAML text as values, and as nodes that know their lines."""
+    """YAML text as values, and as nodes with their line numbers."""
     try:
-        reader = StrictLoader(text)  # refuses control characters at once
-        node = reader.get_single_node()
-        return None if node is None else reader.construct_document(node), node
+        loader = StrictLoader(text)  # rejects control characters
+        node = loader.get_single_node()
+        return None if node is None else loader.construct_document(node), node
     except RecursionError:
-        raise ValueError(f"{source}: nested too deep; a config has a handful of levels") from None
+        raise ValueError(f"{source}: nested too deeply; a config has a handful of levels") from None
     except yaml.YAMLError as error:
-        mark, reason = (
-            getattr(error, "problem_mark", None),
-            getattr(error, "problem", None) or getattr(error, "reason", None),
-        )
-        raise ValueError(
-            f"{source}{f':{mark.line + 1}' if mark else ''}: not valid YAML ({reason or 'unreadable'}); mend the line"
-        ) from None
-    except ValueError as error:  # dates and numbers that look like one and are none
+        mark = getattr(error, "problem_mark", None)
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "unreadable"
+        location = f"{source}:{mark.line + 1}" if mark else source
+        raise ValueError(f"{location}: not valid YAML ({reason}); correct the line") from None
+    except ValueError as error:  # text that looks like a date or a number and is not
         raise ValueError(f"{source}: not valid YAML ({error}); put quotes around the value") from None
 
 
 def override(tree: Tree, assignments: Iterable[str]) -> Tree:
     """A copy of the tree with dotted assignments applied: `model.stack.layers=4`, `train.clip={type: ByValue, limit: 1}`.
 
-    A tree with `sizes`, sets of such changes by name, takes the one that `size` names before the others.
+    If the tree has `sizes`, named sets of such changes, the set that `size` names is applied first.
     """
     tree, changes = deep_copy(tree), []
     for assignment in assignments:
-        place, equals, text = assignment.partition("=")
-        if not equals or not place.strip():
-            raise ValueError(f"{assignment!r}: an override is place=value, such as model.stack.layers=4")
-        changes.append((place.strip(), parse(text, f"{assignment[:80]!r}")[0], assignment))
+        path, equals, text = assignment.partition("=")
+        if not equals or not path.strip():
+            raise ValueError(f"{assignment!r}: an override is path=value, such as model.stack.layers=4")
+        changes.append((path.strip(), parse(text, f"{assignment[:80]!r}")[0], assignment))
     if sizes := tree.pop("sizes", None):
-        size = str([tree.pop("size", None), *(value for place, value, _ in changes if place == "size")][-1])
+        default = tree.pop("size", None)
+        size = str([default, *(value for path, value, _ in changes if path == "size")][-1])
         if size not in sizes:
             raise ValueError(f"size={size}: there is no such size; {suggest(size, sizes)}")
-        changes = [(place, value, f"sizes.{size}") for place, value in sizes[size].items()] + [
-            one for one in changes if one[0] != "size"
-        ]
-    for place, value, said in changes:
-        *parents, last = place.split(".")
+        preset = [(path, value, f"sizes.{size}") for path, value in sizes[size].items()]
+        changes = preset + [change for change in changes if change[0] != "size"]
+    for path, value, source in changes:
+        *parents, last = path.split(".")
         node = tree
         for parent in parents:
             inner = node.get(parent)
@@ -161,7 +159,7 @@ def override(tree: Tree, assignments: Iterable[str]) -> Tree:
             if inner is None:
                 inner = {}
             if not isinstance(inner, dict):
-                raise ValueError(f"{said!r}: {parent} is {inner!r}, which has no options of its own")
+                raise ValueError(f"{source!r}: {parent} is {inner!r}, which has no options")
             node[parent] = inner
             node = inner
         node[last] = value
@@ -174,150 +172,164 @@ def deep_copy(tree: Any) -> Any:
     return [deep_copy(value) for value in tree] if isinstance(tree, list) else tree
 
 
-class PartFactory(partial):
-    """A `partial` that knows its place, so that a call that does not fit is a sentence for the user and not a TypeError."""
+@cache
+def parameters_of(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a class or function."""
+    return inspect.signature(make).parameters
 
-    place: str
+
+@cache
+def hints_of(make: Callable[..., Any]) -> Mapping[str, Any]:
+    """The annotations of a function, or of the constructor of a class."""
+    return typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
+
+
+class PartFactory(partial):
+    """A `partial` with its location in the config: a call that does not fit raises an error for the user, not a TypeError."""
+
+    location: str
 
     def __call__(self, /, *sizes: Any, **named: Any) -> Any:
-        known, name = inspect.signature(self.func).parameters, self.func.__name__
-        given = [*list(known)[: len(sizes)], *named]
-        for option in given:
-            if option not in known:
-                raise ValueError(f"{self.place}: {name} cannot stand here, since it takes no {option}")
+        parameters, name = parameters_of(self.func), self.func.__name__
+        passed = [*list(parameters)[: len(sizes)], *named]
+        for option in passed:
+            if option not in parameters:
+                raise ValueError(f"{self.location}: {name} cannot be used here: it has no parameter {option}")
             if option in self.keywords:
-                raise ValueError(
-                    f"{self.place}.{option}: what stands around {name} gives it its {option}; leave it out"
-                )
-        for option, parameter in known.items():
-            if parameter.default is parameter.empty and option not in given and option not in self.keywords:
-                raise ValueError(f"{self.place}: {name} needs {option}; add it")
+                raise ValueError(f"{self.location}.{option} is set by the part around {name}; remove it")
+        for option, parameter in parameters.items():
+            if parameter.default is parameter.empty and option not in passed and option not in self.keywords:
+                raise ValueError(f"{self.location}: {name} needs {option}; add it")
         return super().__call__(*sizes, **named)
 
 
 def build(
-    tree: Any, names: Names, place: str, lines: Locations | None = None, kind: Any = object
+    tree: Any, names: Names, path: str, locations: Locations | None = None, produced: Any = object
 ) -> PartFactory:
-    """The partial that a section's tree means; `names` is what its `type`s may say, `kind` what it must make."""
-    lines = lines or Locations()
+    """The partial that a section's tree stands for. `names` are the types it may use, `produced` is the class it must produce."""
+    locations = locations or Locations()
     if isinstance(tree, str):
         tree = {"type": tree}
     if not isinstance(tree, dict):
-        raise ValueError(f"{lines.at(place)}: expected {{type: Name, …}}, not {tree!r}")
-    fitting = {name: part for name, part in names.items() if produces(part, kind)}
+        raise ValueError(f"{locations.locate(path)}: expected {{type: Name, …}}, not {tree!r}")
     if "type" not in tree:
-        raise ValueError(f"{lines.at(place)}: says no type; choose from {', '.join(sorted(fitting))}")
+        choices = ", ".join(sorted(candidates(names, produced)))
+        raise ValueError(f"{locations.locate(path)}: has no `type`; choose one of {choices}")
     name = tree["type"]
-    if not isinstance(name, str) or name not in fitting:
-        known = isinstance(name, str) and name in names
-        reason = f"{name} cannot stand here" if known else f"no part is called {name!r}"
-        raise (ValueError if known else UnknownType)(
-            f"{lines.at(place + '.type')}: {reason}; {suggest(str(name), fitting)}"
+    known = isinstance(name, str) and name in names
+    if not known or not produces(names[name], produced):
+        reason = f"{name} cannot be used here" if known else f"no part is called {name!r}"
+        message = (
+            f"{locations.locate(path + '.type')}: {reason}; {suggest(str(name), candidates(names, produced))}"
         )
-    return options(
-        fitting[name], {key: value for key, value in tree.items() if key != "type"}, names, place, lines
-    )
+        raise ValueError(message) if known else UnknownType(message)
+    values = {key: value for key, value in tree.items() if key != "type"}
+    return options(names[name], values, names, path, locations)
+
+
+def candidates(names: Names, produced: Any) -> list[str]:
+    """The names of the parts that produce the given class, for error messages."""
+    return [name for name in names if produces(names[name], produced)]
 
 
 def options(
-    make: Callable[..., Any], tree: Tree, names: Names, place: str, lines: Locations | None = None
+    make: Callable[..., Any], tree: Tree, names: Names, path: str, locations: Locations | None = None
 ) -> PartFactory:
-    """`partial(make, option=value, …)`, each option checked against the signature and its annotation."""
-    lines = lines or Locations()
+    """`partial(make, option=value, …)`, with each option checked against the signature and its annotation."""
+    locations = locations or Locations()
     if not isinstance(tree, dict):
-        raise ValueError(f"{lines.at(place)}: expected options, not {tree!r}")
-    parameters = inspect.signature(make).parameters
-    hints = typing.get_type_hints(make.__init__ if inspect.isclass(make) else make)
+        raise ValueError(f"{locations.locate(path)}: expected options, not {tree!r}")
+    parameters, hints = parameters_of(make), hints_of(make)
     values = {}
     for key, value in tree.items():
         if key not in parameters:
+            location = locations.locate(f"{path}.{key}")
             raise ValueError(
-                f"{lines.at(f'{place}.{key}')}: {make.__name__} has no option {key!r}; {suggest(str(key), parameters)}"
+                f"{location}: {make.__name__} has no option {key!r}; {suggest(str(key), parameters)}"
             )
-        values[key] = convert(value, hints.get(key, Any), names, f"{place}.{key}", lines)
+        values[key] = convert(value, hints.get(key, Any), names, f"{path}.{key}", locations)
     part = PartFactory(make, **values)
-    part.place = lines.at(place)
+    part.location = locations.locate(path)
     return part
 
 
-def convert(value: Any, hint: Any, names: Names, place: str, lines: Locations) -> Any:
+def convert(value: Any, hint: Any, names: Names, path: str, locations: Locations) -> Any:
     """A YAML value as the annotated type, or an error that says what is expected."""
-    origin, inside = typing.get_origin(hint), typing.get_args(hint)
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
     if origin in (typing.Union, types.UnionType):
-        if value is None and type(None) in inside:
+        if value is None and type(None) in arguments:
             return None
-        rest = [hint for hint in inside if hint is not type(None)]
-        for choice in rest[:-1]:
+        choices = [argument for argument in arguments if argument is not type(None)]
+        for choice in choices[:-1]:
             try:
-                return convert(value, choice, names, place, lines)
+                return convert(value, choice, names, path, locations)
             except ValueError:
                 continue
-        return convert(value, rest[-1], names, place, lines)
+        return convert(value, choices[-1], names, path, locations)
     if origin is typing.Literal:
-        if value in inside:
+        if value in arguments:
             return value
-        raise ValueError(f"{lines.at(place)}: {value!r} is not one of {', '.join(map(str, inside))}")
+        raise ValueError(
+            f"{locations.locate(path)}: {value!r} is not one of {', '.join(map(str, arguments))}"
+        )
     if origin is collections.abc.Callable:
-        return build(value, names, place, lines, inside[1])
+        return build(value, names, path, locations, arguments[1])
     if origin in (list, tuple, collections.abc.Sequence):
         items = value if isinstance(value, list) else [value]
-        each = inside[0] if inside else Any
-        return (tuple if origin is tuple else list)(
-            convert(v, each, names, f"{place}[{n}]", lines) for n, v in enumerate(items)
-        )
+        item_hint = arguments[0] if arguments else Any
+        converted = [
+            convert(item, item_hint, names, f"{path}[{index}]", locations) for index, item in enumerate(items)
+        ]
+        return tuple(converted) if origin is tuple else converted
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
         return int(value)
-    if (
-        inspect.isclass(hint)
-        and isinstance(value, hint)
-        and not (hint is not bool and isinstance(value, bool))
-    ):
+    if inspect.isclass(hint) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     if hint is Path and isinstance(value, str):
         return Path(value)
-    word = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}.get(
-        hint, getattr(hint, "__name__", hint)
-    )
-    raise ValueError(f"{lines.at(place)}: expected {word}, not {value!r}")
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    expected = words.get(hint, getattr(hint, "__name__", hint))
+    raise ValueError(f"{locations.locate(path)}: expected {expected}, not {value!r}")
 
 
-def produces(part: Callable[..., Any], kind: Any) -> bool:
-    """Whether calling `part` gives a `kind`: its class, or what a function says it returns."""
-    if kind in (object, Any) or isinstance(kind, typing.TypeVar):
+def produces(part: Callable[..., Any], produced: Any) -> bool:
+    """Whether calling `part` gives a `produced`: part is its class, or a function whose return annotation is."""
+    if produced in (object, Any) or isinstance(produced, typing.TypeVar):
         return True
-    made = part if inspect.isclass(part) else typing.get_type_hints(part).get("return")
-    wanted = typing.get_origin(kind) or kind
-    made = typing.get_origin(made) or made
-    if inspect.isclass(made) and inspect.isclass(wanted):
-        return issubclass(made, wanted)
-    return made == kind
+    result = part if inspect.isclass(part) else typing.get_type_hints(part).get("return")
+    result = typing.get_origin(result) or result
+    expected = typing.get_origin(produced) or produced
+    if inspect.isclass(result) and inspect.isclass(expected):
+        return issubclass(result, expected)
+    return bool(result == produced)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """The end of an error's sentence: the nearest right word, or all of them."""
-    known = [name for name in known if name != "self"]
-    close = difflib.get_close_matches(word, known, 1, 0.6) or difflib.get_close_matches(
-        word.lower(), [k.lower() for k in known], 1, 0.6
+    """The end of an error message: the nearest right word, or all of them."""
+    names = [name for name in known if name != "self"]
+    lowered = [name.lower() for name in names]
+    close = difflib.get_close_matches(word, names, 1, 0.6) or difflib.get_close_matches(
+        word.lower(), lowered, 1, 0.6
     )
-    match = next((name for name in known if close and name.lower() == close[0].lower()), None)
-    return f"did you mean {match!r}?" if match else f"choose from {', '.join(sorted(known))}"
+    match = next((name for name in names if close and name.lower() == close[0].lower()), None)
+    return f"did you mean {match!r}?" if match else f"choose from {', '.join(sorted(names))}"
 
 
-def diff(old: Tree, new: Tree, place: str = "") -> list[str]:
-    """Each place where two trees differ, as `place: old → new`."""
-    found = []
+def diff(old: Tree, new: Tree, path: str = "") -> list[str]:
+    """Each path where two trees differ, as `path: old → new`."""
+    changes = []
     for key in [*old, *(key for key in new if key not in old)]:
-        inner = f"{place}.{key}" if place else str(key)
+        inner = f"{path}.{key}" if path else str(key)
         before, after = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            found += diff(before, after, inner)
+            changes += diff(before, after, inner)
         elif before != after or (key in old) != (key in new):
-            found.append(f"{inner}: {before!r} → {after!r}")
-    return found
+            changes.append(f"{inner}: {before!r} → {after!r}")
+    return changes
 
 
 def write(tree: Tree) -> str:

@@ -67,7 +67,7 @@ def utf8_bytes(run: Run, store: Store, count: int) -> int:
     field = store.fields[-1]
     if count != len(field.tokens) or num_unk(run, store) * MIN_TOKENS_PER_UNK > count:
         return 0
-    return int(field.bytes[-1] - field.bytes[0]) + (len(store) if run.ends else 0)
+    return int(field.bytes[-1] - field.bytes[0]) + (len(store) if run.adds_eos else 0)
 
 
 def num_unk(run: Run, store: Store) -> int:

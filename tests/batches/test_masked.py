@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_said() -> None:
 
 def test_x8_the_preset_reads_forty_epochs_of_the_decks_words() -> None:
     """256 tokens × 512 rows × 1,000,000 steps over 0.8 + 2.5 billion words, one token a word: 39.7   [I2, X8, D-26]"""
-    tree = Config.of("bert").tree
+    tree = Config.load("bert").tree
     rows = tree["data"]["batch"] * tree["train"]["accumulate"]
     assert (tree["data"]["width"], rows, tree["train"]["steps"]) == (256, 512, 1_000_000)
     assert tree["data"]["width"] * rows * tree["train"]["steps"] / (0.8e9 + 2.5e9) == pytest.approx(

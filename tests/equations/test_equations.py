@@ -40,12 +40,12 @@ def test_the_parts_of_every_preset_add_up(name: str):
     with torch.device("meta"):
         assert (
             found.parameters
-            == sum(p.numel() for p in Config.of(name).model(V).parameters())
+            == sum(p.numel() for p in Config.load(name).model(V).parameters())
             == sum(p.parameters for p in found.parts)
         )
     if found.parameters > 400_000_000:
         pytest.skip("too large to compute with here")
-    model = Config.of(name).model(V).eval()
+    model = Config.load(name).model(V).eval()
     ids = torch.arange(T)[None]
     vector = {torch.ops.aten.mv: lambda matrix, vector, out_shape=None: 2 * matrix[0] * matrix[1]}
     with torch.no_grad(), plain(), FlopCounterMode(display=False, custom_mapping=vector) as counter:
@@ -303,7 +303,7 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture):
     "arguments, sentence",
     [
         (["gpt", "gpt", "gpt"], "explain takes one config, or two to compare"),
-        (["gpt", "nothing-of-the-kind"], "no preset and no file of that name"),
+        (["gpt", "nothing-of-the-kind"], "no preset and no file has this name"),
         (["gpt", "--vocabulary", "0"], "a vocabulary of 0"),
         (["gpt", "model.stack.layer=4"], "did you mean 'layers'"),
     ],

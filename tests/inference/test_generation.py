@@ -136,7 +136,7 @@ def test_log_probabilities_are_those_of_teacher_forcing(gpt: seqloom.Run) -> Non
         assert sum(one.log_probabilities) == pytest.approx(one.log_probability, abs=1e-5)
         assert len(one.log_probabilities) == len(one.ids) + one.finished
     (one,) = generate(gpt, ["the"], length=5)[0]
-    ids, _ = gpt.encode(["the"], begin=True)
+    ids, _ = gpt.encode(["the"], as_prompt=True)
     with torch.no_grad():
         logits, _ = gpt.model(torch.cat([ids, torch.tensor([one.ids])], 1))
     log_p = logits[0].log_softmax(-1)

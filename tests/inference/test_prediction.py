@@ -72,7 +72,7 @@ def test_the_numbers_of_some_batches_are_those_of_their_records(name, trained, c
         record if number % 2 else longer(record)
         for number, record in enumerate(run.recipe.reader([corpora[name][1]]))
     ]
-    layout = RecordSchema(run.recipe.kinds(), [run.tokenizer], run.ends, run.labels)
+    layout = RecordSchema(run.recipe.kinds(), [run.tokenizer], run.adds_eos, run.labels)
     store = in_memory_store(records, layout)
     chosen = sorted(next(run.recipe.data(store).ordered_groups())[0].tolist())
     assert chosen != list(range(len(chosen)))

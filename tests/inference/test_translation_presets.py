@@ -134,7 +134,7 @@ def test_rnnsearch_learns_with_every_score_and_every_query(options: list[str]) -
         f"{place}.dim=16" for place in ("model", "model.encoder", "model.decoder", "model.decoder.attention")
     ]
     small += ["model.dropout=0", "model.decoder.dropout=0"]
-    recipe = Config.of("rnnsearch", [*small, *options])
+    recipe = Config.load("rnnsearch", [*small, *options])
     model = recipe.model(20).train()
     chance = torch.Generator().manual_seed(0)
     source = torch.randint(5, 20, (16, 6), generator=chance)

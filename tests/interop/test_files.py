@@ -36,7 +36,7 @@ def stories(real_data: Path, tmp_path_factory):
 def test_the_story_is_the_reference(stories):
     """And the reference's ids of a prompt: <s>, then the pieces."""
     assert generate(stories, [""], length=80)[0][0].text.strip().startswith(STORY)
-    ids, _ = stories.encode(["Once upon a time"], begin=True)
+    ids, _ = stories.encode(["Once upon a time"], as_prompt=True)
     assert ids[0].tolist() == [1, 403, 407, 261, 378]
     assert stories.decode(ids[0].tolist()).strip() == "Once upon a time"
 
@@ -52,13 +52,13 @@ def test_it_is_the_same_llama_in_transformers(stories, tmp_path):
     text = "Lily's cat saw 3 dogs;\nthen it ran."
     assert (
         transformers.AutoTokenizer.from_pretrained(tmp_path / "out")(text)["input_ids"]
-        == stories.encode([text], begin=True)[0][0].tolist()
+        == stories.encode([text], as_prompt=True)[0][0].tolist()
     )
 
 
 @pytest.mark.data
 def test_stories_with_a_cache_and_without_for_every_split(stories):
-    ids, _ = stories.encode(["Once upon a time, there was a dog"], begin=True)
+    ids, _ = stories.encode(["Once upon a time, there was a dog"], as_prompt=True)
     whole = generate_batch(stories.model, ids, sampler=Greedy(), max_tokens=30, stop_ids=())[0].ids
     read = ids[0].tolist()
     with torch.inference_mode():

@@ -89,7 +89,7 @@ def test_their_tokenizer_gives_the_same_ids(both, exported, tmp_path):
     if exported:
         export_checkpoint(run, tmp_path / "out")
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out" if exported else run.folder)
-    ids, _ = run.encode([text], begin=run.model.continues)
+    ids, _ = run.encode([text], as_prompt=run.model.continues)
     assert theirs(text)["input_ids"] == ids[0].tolist()
     assert theirs.decode(ids[0], skip_special_tokens=True).replace(" ", "") == run.decode(
         ids[0].tolist()

@@ -111,7 +111,7 @@ def test_a_classifier_over_an_imported_encoder_hides_words_as_its_tokenizer_does
     table = tmp_path / "moods.tsv"
     table.write_text("the old king\tgood\na young queen\tbad\n" * 20)
     ready = prepare(
-        from_run(Config.of("classifier", ["model.word_dropout=0.9"], [str(table)]), tmp_path / "run")
+        from_run(Config.load("classifier", ["model.word_dropout=0.9"], [str(table)]), tmp_path / "run")
     )
     seen = []
     ready.model.embedding.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -165,7 +165,7 @@ def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, n
         torch.testing.assert_close(theirs(ids).logits, run.model(ids)[0], rtol=1e-4, atol=1e-4)
     there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert (there.eos_token_id, there.pad_token_id) == (3, 0)
-    assert there("the old king")["input_ids"] == run.encode(["the old king"], begin=True)[0][0].tolist()
+    assert there("the old king")["input_ids"] == run.encode(["the old king"], as_prompt=True)[0][0].tolist()
 
 
 @pytest.mark.parametrize("tied", ["true", "false"])

@@ -204,7 +204,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def test_a_config_builds_the_chain(recipe: Path):
-    stack = Config.of(str(recipe)).model(20).stack
+    stack = Config.load(str(recipe)).model(20).stack
     assert [type(layer).__name__ for layer in stack.layers] == [
         "RNN",
         "Transformer",
@@ -241,7 +241,7 @@ def test_the_other_parts_stand_in_configs_too(recipe: Path, stack: str, kinds: s
     tree = yaml.safe_load(CONFIG)
     tree["model"]["stack"] = yaml.safe_load(stack)
     recipe.write_text(yaml.safe_dump(tree), "utf-8")
-    assert kinds <= {type(part).__name__ for part in Config.of(str(recipe)).model(20).modules()}
+    assert kinds <= {type(part).__name__ for part in Config.load(str(recipe)).model(20).modules()}
 
 
 def test_a_config_builds_translators(recipe: Path):
@@ -254,7 +254,7 @@ def test_a_config_builds_translators(recipe: Path):
     mixing = {"type": "Mixer", "length": 6, "layers": 1, "tokens": {"type": "FeedForward", "dim": 3}}
     tree["model"] = {"type": "Seq2Seq", "dim": 8, "encoder": mixing, "decoder": decoder}
     recipe.write_text(yaml.safe_dump(tree), "utf-8")
-    model = Config.of(str(recipe)).model(20)
+    model = Config.load(str(recipe)).model(20)
     assert model.source_context == 6 and model.encoder.blocks[0].tokens.in_proj.weight.shape == (3, 6)
     assert [layer.blocks[0].convolution.size for layer in model.decoder.layers] == [4, 8]
     assert model(torch.zeros(1, 3, dtype=torch.long), model.start(torch.ones(1, 5, dtype=torch.long)))[

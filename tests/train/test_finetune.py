@@ -132,7 +132,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(source: seqloom.Run, other: Pa
 
 
 def test_rates_fall_with_depth_and_by_name() -> None:
-    recipe = Config.of("gpt", ["layer_decay=0.5", "lr_factors={stack.norm: 0.1, 'stack.blocks.3.*': 2}"])
+    recipe = Config.load("gpt", ["layer_decay=0.5", "lr_factors={stack.norm: 0.1, 'stack.blocks.3.*': 2}"])
     model = recipe.model(50)
     found = finetune.lr_factors(model, recipe)
     assert found["embedding.table"] == 0.5**4 and found["stack.blocks.0.attention.qkv_proj.weight"] == 0.5**3
@@ -216,7 +216,7 @@ def test_a_source_that_is_none_or_has_changed_is_named(
         seqloom.fit("gpt", *SHORT, data=[str(other)], out=tmp_path / "a", quiet=True, base=tmp_path)
     with pytest.raises(ValueError, match="pass --from RUN"):
         seqloom.fit("gpt", *SHORT, "lora={rank: 2}", data=[str(other)], out=tmp_path / "b", quiet=True)
-    recipe = finetune.from_run(Config.of("gpt", SHORT, [str(other)]), source.folder, SHORT)
+    recipe = finetune.from_run(Config.load("gpt", SHORT, [str(other)]), source.folder, SHORT)
     weights = source.folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\1\0")
     with pytest.raises(ValueError, match="damaged, its SHA-256"):

@@ -40,12 +40,12 @@ def embedding(vectors: Path, more: str = "") -> str:
 @pytest.mark.parametrize("scale", [False, True])
 def test_known_words_start_from_their_vectors_and_others_at_random(scale: bool, text: Path, vectors: Path):
     plain = prepare(
-        Config.of(
+        Config.load(
             "gpt", [*SMALL, f"model.embedding={{type: Embedding, scale: {str(scale).lower()}}}"], [str(text)]
         )
     )
     asked = prepare(
-        Config.of("gpt", [*SMALL, embedding(vectors, f", scale: {str(scale).lower()}")], [str(text)])
+        Config.load("gpt", [*SMALL, embedding(vectors, f", scale: {str(scale).lower()}")], [str(text)])
     )
     stored, table = formats.load(vectors), asked.model.embedding.table.detach()
     for word, number in asked.tokenizer.get_vocab().items():
@@ -93,7 +93,7 @@ def test_a_run_that_goes_on_does_not_read_them_again(text: Path, vectors: Path, 
 
 
 def test_coverage_is_said(text: Path, vectors: Path, capsys: pytest.CaptureFixture):
-    prepare(Config.of("gpt", [*SMALL, embedding(vectors, ", frozen: true")], [str(text)]), quiet=False)
+    prepare(Config.load("gpt", [*SMALL, embedding(vectors, ", frozen: true")], [str(text)]), quiet=False)
     said = capsys.readouterr().err
     assert "embedding: 4 of 22 tokens start from" in said and "frozen" in said
 
@@ -118,4 +118,4 @@ def test_byte_pairs_are_matched_as_the_words_they_begin(tmp_path: Path):
 )
 def test_mistakes_are_sentences(change, sentence: str, text: Path, vectors: Path):
     with pytest.raises(ValueError, match=sentence):
-        prepare(Config.of("gpt", [*SMALL, *change(vectors)], [str(text)]))
+        prepare(Config.load("gpt", [*SMALL, *change(vectors)], [str(text)]))

@@ -301,7 +301,7 @@ def test_minutes_become_steps_by_the_probe(tmp_path: Path, text: Path, monkeypat
 def test_the_promise_counts_parameters_and_flops(tmp_path: Path, text: Path) -> None:
     seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", quiet=True)
     results = json.loads((tmp_path / "run" / "results.json").read_text())
-    recipe = Config.of(str(tmp_path / "run"))
+    recipe = Config.load(str(tmp_path / "run"))
     model = recipe.model(start.tokenizer.load(tmp_path / "run" / "tokenizer.json").get_vocab_size())
     assert sum(results["parameters"].values()) == sum(p.numel() for p in model.parameters())
     matrices = sum(

@@ -40,12 +40,12 @@ OLD = [
 
 
 def test_old_overrides_give_the_same_config():
-    assert Config.of("gpt", OLD).tree == Config.of("gpt", PRESENT).tree
+    assert Config.load("gpt", OLD).tree == Config.load("gpt", PRESENT).tree
 
 
 def test_old_names_of_a_file_and_present_overrides_agree(tmp_path):
     file = tmp_path / "own.yaml"
-    preset = Config.of("gpt").tree
+    preset = Config.load("gpt").tree
     preset["train"] = {
         "every": 7,
         "average": 4,
@@ -53,7 +53,7 @@ def test_old_names_of_a_file_and_present_overrides_agree(tmp_path):
         "schedule": "Linear",
     }
     file.write_text(yaml.safe_dump({**preset, "rates": {"stack": 0.5}}))
-    config = Config.of(str(file), ["train.eval_every=8", "train.optimizer.lr=0.5"])
+    config = Config.load(str(file), ["train.eval_every=8", "train.optimizer.lr=0.5"])
     assert config.tree["train"] == {
         "eval_every": 8,
         "average_checkpoints": 4,

@@ -1,11 +1,18 @@
 """Turns stored token ids into batches: windows, blocks, pairs, masked and labelled records. Imports text/ only."""
 
-from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, TokenBatch
-from seqloom.batches.buckets import pad
-from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
-from seqloom.batches.masked import Masked, MaskedBatch
-from seqloom.batches.pairs import Pairs
-from seqloom.batches.windows import Blocks, Windows
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seqloom.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, TokenBatch
+    from seqloom.batches.buckets import pad
+    from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
+    from seqloom.batches.masked import Masked, MaskedBatch
+    from seqloom.batches.pairs import Pairs
+    from seqloom.batches.windows import Blocks, Windows
 
 __all__ = [
     "Batch",
@@ -26,3 +33,5 @@ __all__ = [
     "Windows",
     "pad",
 ]
+
+NAMES, __getattr__, __dir__ = lazy_names(__name__, __file__)

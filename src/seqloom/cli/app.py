@@ -53,7 +53,7 @@ def recipe(
     sides = [
         None if side is None else [item for item in side if item not in changes] for side in (data, valid)
     ]
-    made = Config.of(what, [*overrides, *changes], *sides, seed)
+    made = Config.load(what, [*overrides, *changes], *sides, seed)
     if base is None:
         return made
     from seqloom.train.finetune import from_run

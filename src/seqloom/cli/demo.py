@@ -21,7 +21,7 @@ def run_demo(folder: Path, threads: int | None = None) -> tuple[dict[str, Any], 
     if not text.exists():
         world.write(text, train=60_000, valid=500, test=1000)
     sides = [[str(text / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid")]
-    run = train(Config.of("world", (), *sides), folder / "run", threads)
+    run = train(Config.load("world", (), *sides), folder / "run", threads)
     return report(run, text)
 
 

@@ -98,7 +98,7 @@ def explain(
 ) -> Explanation:
     """Take apart the model of a run folder, a preset or a YAML file. `vocabulary` is for configs that have no tokenizer yet, `length` the
     number of tokens over which FLOPs are counted, `parts` classes of the user's own."""
-    recipe = Config.of(what, overrides, parts=parts)
+    recipe = Config.load(what, overrides, parts=parts)
     if is_run(what):
         vocabulary = tokenizer_file.load(f"{what}/tokenizer.json").get_vocab_size()
     if vocabulary < 1 or (length is not None and length < 1):

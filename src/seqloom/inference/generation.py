@@ -47,7 +47,7 @@ def ensemble(runs: Sequence[Run]) -> Run:
     """Several runs as one that averages their probabilities [L6]: models of any kinds, with one tokenizer. It has the first one's config."""
     first, *others = runs
     for other in others:
-        if signature(other.tokenizer) != signature(first.tokenizer) or other.ends != first.ends:
+        if signature(other.tokenizer) != signature(first.tokenizer) or other.adds_eos != first.adds_eos:
             raise ValueError(
                 f"{other.folder}: its tokenizer is not that of {first.folder}; an ensemble needs one: train both on the same text, or with "
                 f"tokenizer.type=File tokenizer.path={first.folder / 'tokenizer.json'}"
@@ -96,10 +96,10 @@ def generate(
             f"{samples} samples: draw at least 1, and leave a beam, which draws none, without them"
         )
     ban, stops = (
-        tuple(token for token in run.banned if not (unknown and token == run.specials.unk)),
+        tuple(token for token in run.banned_ids if not (unknown and token == run.specials.unk)),
         run.specials.stop_ids,
     )
-    ids, mask = run.encode(list(texts), begin=run.model.continues)
+    ids, mask = run.encode(list(texts), as_prompt=run.model.continues)
     check_prompt_length(run, mask.sum(1))
     ids, mask = (part.repeat_interleave(samples, 0) for part in (ids, mask))
     lengths, chances = mask.sum(1), text_seeds(seed, texts, samples)
@@ -297,14 +297,14 @@ def stream(
 ) -> Iterator[str]:
     """What `answer` gives for one text to continue, piece by piece as it comes. What may be the beginning of a stop string waits. Mistakes are
     raised here, before any work."""
-    ids, mask = run.encode([text], begin=True)
+    ids, mask = run.encode([text], as_prompt=True)
     check_prompt_length(run, mask.sum(1))
     write = partial(
         generate_steps,
         run.model,
         sampler=pick,
         stop_ids=run.specials.stop_ids,
-        banned=run.banned,
+        banned=run.banned_ids,
         repetition_penalty=repetition,
     )
     (chance,) = text_seeds(seed, [text])

@@ -87,7 +87,7 @@ def fill_mask(run: Run, texts: str | Sequence[str], top: int = 5, batch: int = 3
         ):
             places = [place for place, token in enumerate(own) if token == mask]
             chances = run.model.output(h[row, places]).float().softmax(-1)  # (gaps, V)
-            chances[:, [*run.banned, run.specials.eos]] = 0  # no text holds them
+            chances[:, [*run.banned_ids, run.specials.eos]] = 0  # no text holds them
             result.append(fill_text(run, text, chances, top))
     return result
 

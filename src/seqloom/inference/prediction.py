@@ -68,7 +68,7 @@ def predict_stream(run: Run, records: Iterable[tuple[str, Sequence]], judged: bo
     """What the run says about each record, as they come: (its place for errors, what a model reads of it). A few are in memory at a time.
     Where they are `judged`, one of them must have a token that is known."""
     task, source, some = require_task(run), iter(records), not judged
-    layout = RecordSchema(run.recipe.kinds(), [run.tokenizer], run.ends, run.labels, with_targets=False)
+    layout = RecordSchema(run.recipe.kinds(), [run.tokenizer], run.adds_eos, run.labels, with_targets=False)
     for chunk, following in pairwise(chain(iter(lambda: list(next_chunk(source)), []), [[]])):
         places, values = zip(*chunk, strict=True)
         store = in_memory_store(values, layout, places)

@@ -14,7 +14,7 @@ def explain_translation(
     run: Run, text: str, wanted: str, width: int = 5, penalty: float = 0.6
 ) -> tuple[dict[str, Any], list[str]]:
     """Where `wanted` fell off the beam that translates `text`, and whether the search or the model is to blame: a report and its lines."""
-    ids, mask = run.encode([text], begin=run.model.continues)
+    ids, mask = run.encode([text], as_prompt=run.model.continues)
     asked = run.tokenizer.encode(wanted, add_special_tokens=False).ids
     with torch.inference_mode():
         prompt, state, real = run.model.prepare_prompt(ids, mask, run.specials.bos)
@@ -28,7 +28,7 @@ def explain_translation(
         width=width,
         max_tokens=length,
         eos_id=end,
-        banned=run.banned,
+        banned=run.banned_ids,
         length_penalty=penalty,
     )
     answer = run.decode(found.answer.ids)

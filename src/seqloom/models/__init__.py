@@ -1,14 +1,21 @@
 """Arrangements of parts: ids to logits."""
 
-from seqloom.models.base import Model
-from seqloom.models.bidirectional import BiLanguageModel
-from seqloom.models.classifier import BiEncoder, Classifier, CrossEncoder, Regressor
-from seqloom.models.encoder import Encoder, Pooler
-from seqloom.models.language_model import LanguageModel
-from seqloom.models.masked_lm import MaskedLM
-from seqloom.models.question_answering import ExtractiveQA
-from seqloom.models.seq2seq import Seq2Seq
-from seqloom.models.tagger import Tagger
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seqloom.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from seqloom.models.base import Model
+    from seqloom.models.bidirectional import BiLanguageModel
+    from seqloom.models.classifier import BiEncoder, Classifier, CrossEncoder, Regressor
+    from seqloom.models.encoder import Encoder, Pooler
+    from seqloom.models.language_model import LanguageModel
+    from seqloom.models.masked_lm import MaskedLM
+    from seqloom.models.question_answering import ExtractiveQA
+    from seqloom.models.seq2seq import Seq2Seq
+    from seqloom.models.tagger import Tagger
 
 __all__ = [
     "BiEncoder",
@@ -25,3 +32,5 @@ __all__ = [
     "Seq2Seq",
     "Tagger",
 ]
+
+NAMES, __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -1,44 +1,50 @@
-"""Equations: one part, one file, one docstring that states it. Knows nobody."""
+"""Parts: each class holds one equation in its plain form, stated in its docstring. Parts are imported when first used."""
+
+from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
-from seqloom.fused.dispatch import fused_enabled, plain
-from seqloom.nn.attend import attend
-from seqloom.nn.attention import CrossAttention, SelfAttention
-from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
-from seqloom.nn.chain import Chain, Residual
-from seqloom.nn.char_embedding import CharCNN, CharEmbedding, CharEncoder, CharRNN
-from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
-from seqloom.nn.crf import CRF, SoftmaxHead, TagHead
-from seqloom.nn.deep_rnn import FastForward, ScalarMix, SeparateBiRNN
-from seqloom.nn.dropout import Dropout
-from seqloom.nn.embedding import Embedding, SegmentEmbedding
-from seqloom.nn.experts import Experts
-from seqloom.nn.feedforward import FFN, FeedForward, SwiGLU
-from seqloom.nn.layer import Factory, Layer, Memory
-from seqloom.nn.lora import LoRA, add_lora, merge_lora
-from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
-from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
-from seqloom.nn.output import AdaptiveSoftmax, HeadTransform, Output, OutputLayer
-from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool
-from seqloom.nn.position import (
-    ALiBi,
-    Concatenated,
-    Learned,
-    LinearScaling,
-    Llama3Scaling,
-    NoPosition,
-    Position,
-    Rotary,
-    RotaryScaling,
-    Sinusoidal,
-)
-from seqloom.nn.quantize import quantize
-from seqloom.nn.recurrent import RNN
-from seqloom.nn.rnn_decoder import AttentiveRNN, GlobalAttention, RNNDecoder
-from seqloom.nn.score import Additive, AttentionWeights, Bilinear, Dot, Raw, ScaledDot, Score, Softmax
-from seqloom.nn.state import State, detach, select
-from seqloom.nn.transformer import Block, Transformer
+from seqloom.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from seqloom.fused.dispatch import fused_enabled, plain
+    from seqloom.nn.attend import attend
+    from seqloom.nn.attention import CrossAttention, SelfAttention
+    from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
+    from seqloom.nn.chain import Chain, Residual
+    from seqloom.nn.char_embedding import CharCNN, CharEmbedding, CharEncoder, CharRNN
+    from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
+    from seqloom.nn.crf import CRF, SoftmaxHead, TagHead
+    from seqloom.nn.deep_rnn import FastForward, ScalarMix, SeparateBiRNN
+    from seqloom.nn.dropout import Dropout
+    from seqloom.nn.embedding import Embedding, SegmentEmbedding
+    from seqloom.nn.experts import Experts
+    from seqloom.nn.feedforward import FFN, FeedForward, SwiGLU
+    from seqloom.nn.layer import Factory, Layer, Memory
+    from seqloom.nn.lora import LoRA, add_lora, merge_lora
+    from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
+    from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
+    from seqloom.nn.output import AdaptiveSoftmax, HeadTransform, Output, OutputLayer
+    from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool
+    from seqloom.nn.position import (
+        ALiBi,
+        Concatenated,
+        Learned,
+        LinearScaling,
+        Llama3Scaling,
+        NoPosition,
+        Position,
+        Rotary,
+        RotaryScaling,
+        Sinusoidal,
+    )
+    from seqloom.nn.quantize import quantize
+    from seqloom.nn.recurrent import RNN
+    from seqloom.nn.rnn_decoder import AttentiveRNN, GlobalAttention, RNNDecoder
+    from seqloom.nn.score import Additive, AttentionWeights, Bilinear, Dot, Raw, ScaledDot, Score, Softmax
+    from seqloom.nn.state import State, detach, select
+    from seqloom.nn.transformer import Block, Transformer
 
 __all__ = [
     "CRF",
@@ -155,11 +161,14 @@ OLD_NAMES = {
     "merge": "merge_lora",
 }
 
+NAMES, _present, __dir__ = lazy_names(__name__, __file__)
+PARTS = NAMES.only(
+    [name for name in NAMES if name[0].isupper() and name not in ("Factory", "State")]
+)  # config types
 
-def __getattr__(name: str) -> object:
-    if name not in OLD_NAMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(
-        f"seqloom.nn.{name} is now called seqloom.nn.{OLD_NAMES[name]}", DeprecationWarning, stacklevel=2
-    )
-    return globals()[OLD_NAMES[name]]
+
+def __getattr__(name: str) -> Any:
+    if name in OLD_NAMES:
+        message = f"seqloom.nn.{name} is now called seqloom.nn.{OLD_NAMES[name]}"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return _present(OLD_NAMES.get(name, name))

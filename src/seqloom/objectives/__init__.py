@@ -1,10 +1,17 @@
 """Training objectives: one function for each, with its formula in the docstring."""
 
-from seqloom.objectives.bidirectional import bidirectional
-from seqloom.objectives.labelled import classification, extractive_qa, regression, tagging
-from seqloom.objectives.likelihood import next_token, translation
-from seqloom.objectives.masked import masked
-from seqloom.objectives.reward import mixed_reward
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seqloom.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from seqloom.objectives.bidirectional import bidirectional
+    from seqloom.objectives.labelled import classification, extractive_qa, regression, tagging
+    from seqloom.objectives.likelihood import next_token, translation
+    from seqloom.objectives.masked import masked
+    from seqloom.objectives.reward import mixed_reward
 
 __all__ = [
     "bidirectional",
@@ -17,3 +24,5 @@ __all__ = [
     "tagging",
     "translation",
 ]
+
+NAMES, __getattr__, __dir__ = lazy_names(__name__, __file__)

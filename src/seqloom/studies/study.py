@@ -70,7 +70,7 @@ def prepare(study: Study) -> None:
     if not names or len(set(names)) < len(names):
         raise ValueError(f"the systems are {', '.join(names) or 'none'}: give at least one, each once")
     for system in study.systems:
-        Config.of(system, (), study.train, study.valid)
+        Config.load(system, (), study.train, study.valid)
         if study.parameters is not None:
             resize(find_config(system)[0], study.parameters)
     for side in ("train", "valid", "test"):

@@ -139,10 +139,10 @@ class FinetuneOptions:
         if tree.get("lora"):
             self.lora = config.options(LoraOptions, tree["lora"], {}, "lora", lines)()
         if self.lora and not self.source:
-            raise ValueError(f"{lines.at('lora')}: LoRA needs pretrained weights: pass --from RUN")
+            raise ValueError(f"{lines.locate('lora')}: LoRA needs pretrained weights: pass --from RUN")
         if any(factor < 0 for factor in self.lr_factors.values()) or self.layer_decay <= 0:
             raise ValueError(
-                f"{lines.at('lr_factors')}: factors must be at least 0 and layer_decay above 0; "
+                f"{lines.locate('lr_factors')}: factors must be at least 0 and layer_decay above 0; "
                 "to keep weights unchanged, freeze them"
             )
 

@@ -57,7 +57,7 @@ def prepare(recipe: Config, saved: Path | None = None, quiet: bool = True) -> Pr
     `saved` is the path of the run's tokenizer.json. Sizes that do not fit each other raise before any data is read,
     and sizes that do not fit the data raise before anything is written.
     """
-    meta_model = recipe.sketch()
+    meta_model = recipe.meta_model()
     if saved and saved.exists():
         trained_tokenizer = tokenizer_file.load(saved)
     else:
@@ -210,7 +210,7 @@ def fit(
 
     `parts` are your own classes that the config names; `base` is a run whose weights the training starts from.
     """
-    recipe = Config.of(what, overrides, data, valid, seed, parts)
+    recipe = Config.load(what, overrides, data, valid, seed, parts)
     if base is not None:
         recipe = finetune.from_run(recipe, base, overrides, parts)
     return train(recipe, Path(out), threads, quiet)

@@ -14,7 +14,7 @@ def check_recipe(recipe: Config) -> dict[str, Any]:
     """Sizes and costs of a config. Without data the model is built without memory, for a vocabulary of 1000."""
     build_trainer(recipe)
     if not recipe.files.train:
-        return {**parameter_counts(budget.parameters(recipe.sketch())), "data": "none given"}
+        return {**parameter_counts(budget.parameters(recipe.meta_model())), "data": "none given"}
     prepared = prepare(recipe)
     model = prepared.model
     batch, _ = next(recipe.data(prepared.train).batches())
