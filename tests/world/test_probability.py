@@ -31,8 +31,8 @@ def length_masses(longest: int) -> dict[str, np.ndarray]:
             total = np.zeros(longest + 1)
             for rule in rules:
                 part = np.zeros(longest + 1)
-                part[len(rule.right) - len(rule.kids)] = rule.weight
-                for kid in rule.kids:
+                part[len(rule.rhs) - len(rule.nonterminals)] = rule.weight
+                for kid in rule.nonterminals:
                     part = np.convolve(part, masses[kid])[: longest + 1]
                 total += part
             fresh[symbol] = total / sum(rule.weight for rule in rules)
@@ -45,18 +45,18 @@ def enumerate_words(symbol: str, longest: int) -> list[tuple[float, tuple[str, .
     shortest = dict.fromkeys(GRAMMAR.rules, math.inf)
     for _ in range(30):
         for rule in GRAMMAR:
-            shortest[rule.left] = min(
-                shortest[rule.left], sum(1 if isinstance(i, Terminal) else shortest[i] for i in rule.right)
+            shortest[rule.lhs] = min(
+                shortest[rule.lhs], sum(1 if isinstance(i, Terminal) else shortest[i] for i in rule.rhs)
             )
 
     def expand(symbol: str, room: int) -> list[tuple[float, tuple[str, ...]]]:
         found = []
         for rule in GRAMMAR.rules[symbol]:
-            least = [1 if isinstance(item, Terminal) else shortest[item] for item in rule.right]
+            least = [1 if isinstance(item, Terminal) else shortest[item] for item in rule.rhs]
             if sum(least) > room:
                 continue
             front = [(rule.probability, ())]
-            for place, item in enumerate(rule.right):
+            for place, item in enumerate(rule.rhs):
                 rest = sum(least[place + 1 :])
                 if isinstance(item, Terminal):
                     front = [(p, (*words, item.word)) for p, words in front]
@@ -105,7 +105,7 @@ def test_short_sentences_enumerated_one_by_one():
 def test_a_symbols_strings_sum_to_one_under_the_parser(symbol):
     strings = {words for _, words in enumerate_words(symbol, 12)}
     total = [
-        math.exp(sum(rule.logp for rule in one))
+        math.exp(sum(rule.log_prob for rule in one))
         for words in strings
         for one in derivations(list(words), GRAMMAR, symbol)
     ]
@@ -123,7 +123,7 @@ def test_the_parser_counts_every_derivation_of_an_ambiguous_grammar():
         ]
     )
     found = {
-        length: sum(math.exp(sum(rule.logp for rule in one)) for one in derivations(["x"] * length, toy))
+        length: sum(math.exp(sum(rule.log_prob for rule in one)) for one in derivations(["x"] * length, toy))
         for length in range(1, 6)
     }
     assert found == pytest.approx({1: 0, 2: 1 / 8, 3: 3 / 8 + 1 / 8, 4: 3 / 8, 5: 0})

@@ -1,4 +1,4 @@
-"""`python -m seqloom.world`: the figures of docs/world.md (entropy, oracle BLEU, showcase, vocabulary), computed afresh."""
+"""`python -m seqloom.world`: computes the figures of docs/world.md (entropy, oracle BLEU, showcase, vocabulary)."""
 
 import math
 
@@ -10,27 +10,32 @@ SAMPLE = 3000
 
 
 def vocabulary() -> dict[str, list[str]]:
-    """The English word forms by tag; a word with two tags stands under both."""
-    found: dict[str, list[str]] = {}
+    """Returns the English word forms by tag; a word with two tags is in both lists."""
+    words_by_tag: dict[str, list[str]] = {}
     for word, tags in GRAMMAR.vocabulary().items():
         for tag in tags:
-            found.setdefault(tag, []).append(word)
-    found["DET"].append("an")
-    return {tag: sorted(words) for tag, words in sorted(found.items())}
+            words_by_tag.setdefault(tag, []).append(word)
+    words_by_tag["DET"].append("an")
+    return {tag: sorted(words) for tag, words in sorted(words_by_tag.items())}
 
 
 def oracle_bleu(count: int = SAMPLE, seed: int = 0) -> tuple[float, str]:
-    """BLEU of the most probable translation against sampled ones: what a perfect translator can reach; with sacrebleu's signature."""
+    """Returns the BLEU of the most probable translations against sampled ones, which is the best a translator can reach, and
+    sacrebleu's signature."""
     from sacrebleu.metrics import BLEU
 
-    sample, metric = list(scenes(count, seed)), BLEU()
-    score = metric.corpus_score([translate(one.english) for one in sample], [[one.french for one in sample]])
+    sample = list(scenes(count, seed))
+    metric = BLEU()
+    outputs = [translate(scene.english) for scene in sample]
+    score = metric.corpus_score(outputs, [[scene.french for scene in sample]])
     return score.score, str(metric.get_signature())
 
 
 def figures() -> str:
-    """Everything, as Markdown."""
-    exact, sample, (bleu, signature) = entropy(), list(scenes(SAMPLE)), oracle_bleu()
+    """Returns all figures as Markdown."""
+    exact = entropy()
+    sample = list(scenes(SAMPLE))
+    bleu, signature = oracle_bleu()
     lines = [
         "| figure | value |",
         "|---|---|",
@@ -41,10 +46,10 @@ def figures() -> str:
         f"| entropy of English, nats per word | {exact.english / exact.words:.4f} |",
         f"| least perplexity per English word | {math.exp(exact.english / exact.words):.4f} |",
         f"| entropy of French given English, nats per sentence | {exact.french:.4f} |",
-        f"| longest of {SAMPLE} sentences | {max(len(one.words) for one in sample)} |",
-        f'| with "it", of {SAMPLE} | {sum(one.antecedent is not None for one in sample)} |',
-        f'| with "bank", of {SAMPLE} | {sum(one.bank is not None for one in sample)} |',
-        f"| different English sentences, of {SAMPLE} | {len({one.english for one in sample})} |",
+        f"| longest of {SAMPLE} sentences | {max(len(scene.words) for scene in sample)} |",
+        f'| with "it", of {SAMPLE} | {sum(scene.antecedent is not None for scene in sample)} |',
+        f'| with "bank", of {SAMPLE} | {sum(scene.bank is not None for scene in sample)} |',
+        f"| different English sentences, of {SAMPLE} | {len({scene.english for scene in sample})} |",
         f"| oracle BLEU over {SAMPLE} sentences | {bleu:.2f} |",
         "",
         f"BLEU: sacrebleu, `{signature}`.",
@@ -52,10 +57,10 @@ def figures() -> str:
         "| English | French | it | bank | log p |",
         "|---|---|---|---|---|",
     ]
-    for one in map(describe, SHOWCASE):
-        meant = one.words[one.antecedent[1]] if one.antecedent else ""
+    for scene in map(describe, SHOWCASE):
+        antecedent = scene.words[scene.antecedent[1]] if scene.antecedent else ""
         lines.append(
-            f"| {one.english} | {one.french} | {meant} | {one.bank or ''} | {one.english_logp:.2f} |"
+            f"| {scene.english} | {scene.french} | {antecedent} | {scene.bank or ''} | {scene.english_logp:.2f} |"
         )
     lines += [
         "",

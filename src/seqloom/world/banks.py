@@ -1,7 +1,7 @@
-"""Both senses of "bank": the one with accounts (banque) and the one of a river (rive), each in contexts that decide between them.
+"""Both senses of "bank", banque and rive (of a river), each in contexts that disambiguate it.
 
-Sometimes the word before decides (on the bank, at the bank), sometimes only the last word of the sentence does (was closed, was muddy).
-A sentence holds one bank at most.
+In some sentences the word before decides (on the bank, at the bank), in others only the last word does (was closed, was muddy).
+A sentence has at most one bank.
 """
 
 from collections.abc import Iterator
@@ -16,17 +16,17 @@ ACCOUNT = Phrase("a", ("compte",), 0, False)
 
 
 def money(negated: bool) -> tuple[str, ...]:
-    """de l'argent, and under negation d'argent."""
+    """Returns de l'argent, or d'argent after a negation."""
     return ("de", "argent") if negated else ("de", "le", "argent")
 
 
 def handled(subject: Phrase, action: tuple[Tokens, bool], bank: Phrase) -> tuple[str, ...]:
-    """Who does what with money at the bank, or whom it goes to."""
+    """Composes a clause about money and the bank: who borrows, deposits or lends it."""
     return clause(subject, action[0]) + money(action[1]) + render(bank, ("à",))
 
 
 def banks() -> Iterator[Rule]:
-    """BANK: clauses with a bank; their mark is its sense."""
+    """Yields the rules of BANK: clauses with a bank, marked with its sense."""
     for sense in ("money", "river"):
         yield Rule("BANK", 1, f"@BANK:{sense}", identity, sense)
     yield from accounts()
@@ -42,7 +42,7 @@ def banks() -> Iterator[Rule]:
 
 
 def accounts() -> Iterator[Rule]:
-    """The bank that keeps money."""
+    """Yields the rules of the bank that keeps money."""
     for number in NUMBERS:
         who = f"@NPX:human:{number}"
         yield Rule(
@@ -64,13 +64,13 @@ def accounts() -> Iterator[Rule]:
 
 
 def shores() -> Iterator[Rule]:
-    """The bank of a river."""
+    """Yields the rules of the bank of a river."""
     for number in NUMBERS:
-        for kind, group in (*((kind, "sleep") for kind in ANIMATE), ("human", "work")):
+        for noun_class, group in (*((noun_class, "sleep") for noun_class in ANIMATE), ("human", "work")):
             yield Rule(
                 "BANK:river",
                 3,
-                f"@NPX:{kind}:{number} @DO:{group}:{number} on/ADP @RIVE",
+                f"@NPX:{noun_class}:{number} @DO:{group}:{number} on/ADP @RIVE",
                 lambda s, v, b: clause(s, v[0]) + render(b, ("sur",)),
             )
         yield Rule(

@@ -1,8 +1,8 @@
-"""French from a derivation: every rule composes the French of its parts, and agreement travels with the parts.
+"""French from a derivation: every rule composes the French of its parts, and the parts carry gender and number.
 
-A number `k` stands for gender and number at once: 0 masculine singular, 1 feminine singular, 2 masculine plural, 3 feminine plural. A verb
-phrase whose words must still agree with a subject it has not met holds four-tuples (ms, fs, mp, fp) in their place; `agree` settles them.
-Elision and contraction are spelling, so they come last, over the whole sentence.
+A number `k` encodes gender and number: 0 masculine singular, 1 feminine singular, 2 masculine plural, 3 feminine plural. In a
+verb phrase, words that agree with a subject that is not known yet are four-tuples (ms, fs, mp, fp); `agree` selects the form.
+Elision and contraction are matters of spelling, so they are applied last, to the full sentence.
 """
 
 from typing import Any, NamedTuple
@@ -24,37 +24,37 @@ ELIDED = {"le": "l'", "la": "l'", "de": "d'", "ne": "n'", "que": "qu'"}
 
 
 class Phrase(NamedTuple):
-    """A noun phrase: its determiner is chosen late, for negation and "de" change it."""
+    """A noun phrase: its determiner is chosen late, since negation and "de" change it."""
 
     determiner: str
     words: tuple[str, ...]  # adjectives and noun
     k: int
-    fronted: bool  # an adjective stands before the noun
+    fronted: bool  # whether an adjective precedes the noun
     tail: tuple[str, ...] = ()
 
 
 class Cause(NamedTuple):
-    """because + pronoun + be + degree + adjective: the pronoun is settled by its antecedent."""
+    """because + pronoun + be + degree + adjective: the antecedent determines the pronoun."""
 
     because: tuple[str, ...]
-    subject: bool
+    subject: bool  # whether the pronoun refers to the subject, else to the object
     be: tuple[str, str]
     degree: str
     adjective: Adjective
 
 
-Tokens = tuple[Any, ...]  # words, and four-tuples that wait for their k
+Tokens = tuple[Any, ...]  # words, and four-tuples of forms whose k is not known yet
 
 
 def agree(tokens: Tokens, k: int) -> tuple[str, ...]:
-    """Settle the words that wait for a gender and a number."""
+    """Selects the forms of the words whose gender and number were not known."""
     return tuple([token if type(token) is str else token[k] for token in tokens])
 
 
 def bar(noun: tuple[str, int], first: Adjective | None = None, second: Adjective | None = None) -> Phrase:
-    """Adjectives around a noun: le vieil arbre vert."""
+    """Builds a noun with adjectives around it: le vieil arbre vert."""
     word, k = noun
-    words = (word,)
+    words: tuple[str, ...] = (word,)
     if second:
         words = (word, second.forms[k])
     if first:
@@ -63,49 +63,54 @@ def bar(noun: tuple[str, int], first: Adjective | None = None, second: Adjective
 
 
 def determined(determiner: str, phrase: Phrase) -> Phrase:
-    """Give a phrase its determiner."""
+    """Returns the phrase with a determiner."""
     return Phrase(determiner, phrase.words, phrase.k, phrase.fronted)
 
 
 def render(phrase: Phrase, preposition: tuple[str, ...] = (), negated: bool = False) -> tuple[str, ...]:
-    """The words of a noun phrase after a preposition, or as the object of a negated verb (pas de, pas d')."""
-    kind, words, k, fronted, tail = phrase
-    if not kind or (
-        kind == "a" and k > 1 and preposition[-1:] == ("de",)
-    ):  # a name; or près de + des maisons: près de maisons
+    """Returns the words of a noun phrase after a preposition, or as the object of a negated verb (pas de, pas d')."""
+    determiner, words, k, fronted, tail = phrase
+    is_name = not determiner
+    drops_article = (
+        determiner == "a" and k > 1 and preposition[-1:] == ("de",)
+    )  # près de + des maisons: près de maisons
+    if is_name or drops_article:
         return preposition + words + tail
-    article = DETERMINERS[kind][k]
-    if kind == "a" and (negated or (k > 1 and fronted)):
+    article = DETERMINERS[determiner][k]
+    if determiner == "a" and (negated or (k > 1 and fronted)):
         article = "de"
-    elif kind == "this" and k == 0 and vowel(words[0]):
+    elif determiner == "this" and k == 0 and vowel(words[0]):
         article = "cet"
-    elif kind == "my" and k == 1 and vowel(words[0]):
+    elif determiner == "my" and k == 1 and vowel(words[0]):
         article = "mon"
     return (*preposition, article, *words, *tail)
 
 
 def verb(entry: Verb, plural: bool, past: bool, negated: bool) -> tuple[Tokens, bool]:
-    """A conjugated verb: présent or passé composé, with ne … pas; and whether it is negated."""
-    if past:
-        head = (("sont" if plural else "est") if entry.etre else ("ont" if plural else "a"),)
-        rest = (entry.participle if entry.etre else entry.participle[0],)
-    else:
-        head, rest = (entry.french[plural],), ()
+    """Returns a conjugated verb, présent or passé composé, with ne … pas if negated, and whether it is negated."""
+    head: Tokens = (entry.french[plural],)
+    rest: Tokens = ()
+    if past and entry.etre:
+        head = ("sont" if plural else "est",)
+        rest = (entry.participle,)
+    elif past:
+        head = ("ont" if plural else "a",)
+        rest = (entry.participle[0],)
     return (("ne", *head, "pas", *rest) if negated else head + rest), negated
 
 
-def coordinate(one: Phrase, other: Phrase) -> Phrase:
-    """le chien et la vache: plural, and feminine only if both are."""
-    return Phrase("", (*render(one), "et", *render(other)), 2 + (one.k & other.k & 1), False)
+def coordinate(first: Phrase, second: Phrase) -> Phrase:
+    """Builds "le chien et la vache": plural, and feminine only if both are."""
+    return Phrase("", (*render(first), "et", *render(second)), 2 + (first.k & second.k & 1), False)
 
 
 def clause(subject: Phrase, predicate: Tokens) -> tuple[str, ...]:
-    """Subject and verb phrase, agreed."""
+    """Returns the words of a subject and a verb phrase that agrees with it."""
     return render(subject) + agree(predicate, subject.k)
 
 
 def frame(subject: Phrase, predicate: tuple[Tokens, bool], thing: Phrase, cause: Cause) -> tuple[str, ...]:
-    """An event and its cause; the antecedent gives il, elle, ils or elles and the adjective's form."""
+    """Returns the words of an event and its cause; the antecedent determines il, elle, ils or elles and the adjective's form."""
     k = (subject if cause.subject else thing).k
     reason = (*cause.because, PRONOUNS[k], cause.be[k > 1], cause.degree, cause.adjective.forms[k])
     tokens, negated = predicate
@@ -113,25 +118,25 @@ def frame(subject: Phrase, predicate: tuple[Tokens, bool], thing: Phrase, cause:
 
 
 def compose(derivation: list[Rule], choices: list[int]) -> Any:
-    """The French tokens of a derivation. `choices` holds the index of the style for each rule that has styles, in order."""
+    """Returns the French tokens of a derivation. `choices` has the index of the style of each rule that has styles, in order."""
     stack: list[Any] = []
-    left = len(choices)
+    remaining = len(choices)
     for rule in reversed(derivation):
         if rule.styles:
-            left -= 1
-            stack.append(rule.styles[choices[left]][1])
-        elif rule.kids:
-            count = len(rule.kids)
+            remaining -= 1
+            stack.append(rule.styles[choices[remaining]][1])
+        elif rule.nonterminals:
+            count = len(rule.nonterminals)
             arguments = stack[: -count - 1 : -1]
             del stack[-count:]
-            stack.append(rule.make(*arguments))
+            stack.append(rule.compose(*arguments))
         else:
-            stack.append(rule.make)
+            stack.append(rule.compose)
     return stack[0]
 
 
 def spell(tokens: tuple[str, ...]) -> str:
-    """The sentence: elide, contract, capitalise, and end with a full stop."""
+    """Returns the sentence: elided, contracted, capitalised, with a full stop."""
     words = list(tokens)
     for i in range(len(words) - 2, -1, -1):
         word = words[i]

@@ -1,11 +1,11 @@
 """The words of the world: nouns by class, adjectives, verbs and adverbs, each English word with its French.
 
-Only data and the spelling rules that spare writing every form. A noun belongs to exactly one class and a verb to exactly one group, for
-then every English sentence has one derivation. Left out on purpose: forms that hide number or tense (sheep, put), French aspirated h,
-colour words that never agree (marron), and "new" as a predicate (neuf).
+This file has only data and the spelling rules that derive regular forms. A noun belongs to exactly one class and a verb to exactly
+one group, so that every English sentence has one derivation. Left out on purpose: forms that do not show number or tense (sheep,
+put), French aspirated h, colour words that never agree (marron), and "new" as a predicate (neuf).
 
 Notation: `english [plural] : french gender [weight | other french gender weight]`; a French feminine follows `/`, the masculine form
-before a vowel follows `+`, `<` marks an adjective that stands before its noun and `=` a verb that takes être.
+before a vowel follows `+`, `<` marks an adjective that precedes its noun and `=` a verb that takes être.
 """
 
 from functools import cache
@@ -15,7 +15,7 @@ Forms = tuple[str, str, str, str]  # masculine singular, feminine singular, masc
 
 
 class Noun(NamedTuple):
-    """An English noun and its French renderings, the commonest first."""
+    """An English noun and its French renderings, the most frequent first."""
 
     forms: tuple[str, str]
     french: tuple[tuple[int, str, str, bool], ...]  # weight, singular, plural, feminine
@@ -69,7 +69,7 @@ ADJECTIVES = (
     "open:ouvert, empty:vide, modern:moderne, muddy:boueux, steep:escarpé, wet:mouillé"
 )
 
-# Which adjectives a class takes: before the noun in French, after it, and as a predicate.
+# The adjectives of a class: before the noun in French, after it, and as predicates.
 ATTRIBUTES = {
     "animal": ("small big old young beautiful", "black white grey brave hungry"),
     "man": ("young beautiful", "happy rich sad poor"),
@@ -130,11 +130,11 @@ ADVERBS = {  # weight, French
     "today": ((1, "aujourd'hui"),),
 }
 
-ABSOLUTE = "closed open black white red green blue"  # never very nor too
+ABSOLUTE = "closed open black white red green blue"  # adjectives that do not combine with very and too
 
 
 class Frame(NamedTuple):
-    """An event whose cause lies in its subject or its object: two lists of adjectives for "didn't … too", two for "did … very"."""
+    """An event caused by a property of its subject or of its object: adjectives of both for "didn't … too", and for "did … very"."""
 
     verbs: str
     subjects: str
@@ -144,7 +144,7 @@ class Frame(NamedTuple):
     positive: tuple[str, str]
 
 
-# Within a frame the adjectives of the subject and of the object never meet: they alone tell which of the two a pronoun means.
+# In a frame the adjectives of the subject and of the object are disjoint: only they tell which of the two a pronoun refers to.
 WEARY, BOLD = "tired scared sick lazy nervous", "brave curious"
 FRAMES = (
     Frame(
@@ -193,85 +193,79 @@ FRAMES = (
 
 @cache
 def vowel(word: str) -> bool:
-    """Does a French word of this lexicon begin with a vowel sound, so that le, de, ne and que elide before it?"""
+    """Returns whether a French word of this lexicon begins with a vowel sound, so that le, de, ne and que elide before it."""
     return word[0].lower() in "aeiouàâéèêîôûœh"  # every h of this lexicon is mute
 
 
 def article_an(word: str) -> bool:
-    """Does an English word of this lexicon take "an"?"""
+    """Returns whether an English word of this lexicon takes "an"."""
     return word[:1].lower() in {"a", "e", "i", "o", "u"} and word != "useful"
 
 
 def entries(text: str) -> list[tuple[list[str], str]]:
-    """The comma-separated entries of a table: the English forms and the unread French."""
-    return [
-        (english.split(), french)
-        for english, french in (entry.strip().split(":") for entry in text.split(","))
-    ]
+    """Splits a table into its comma-separated entries: the English forms, and the French as written."""
+    pairs = (entry.strip().split(":") for entry in text.split(","))
+    return [(english.split(), french) for english, french in pairs]
 
 
 def nouns(text: str) -> list[Noun]:
-    """Read a table of nouns."""
-    found = []
+    """Parses a table of nouns."""
+    parsed = []
     for english, french in entries(text):
         plural = english[1] if len(english) > 1 else third_person(english[0])
         options = []
         for option in french.split("|"):
             word, gender, *weight = option.split()
             options.append((int(weight[0]) if weight else 1, word, french_plural(word), gender == "f"))
-        found.append(Noun((english[0], plural), tuple(options)))
-    return found
+        parsed.append(Noun((english[0], plural), tuple(options)))
+    return parsed
 
 
 def adjectives() -> dict[str, Adjective]:
-    """Every adjective by its English word."""
-    found = {}
+    """Returns every adjective by its English word."""
+    parsed = {}
     for (english,), french in entries(ADJECTIVES):
         word, _, liaison = french.lstrip("<").partition("+")
         masculine, _, feminine = word.partition("/")
-        found[english] = Adjective(
-            english, agreeing(masculine, feminine), liaison or masculine, french.startswith("<")
-        )
-    return found
+        forms = agreeing(masculine, feminine)
+        parsed[english] = Adjective(english, forms, liaison or masculine, french.startswith("<"))
+    return parsed
 
 
 def verbs(text: str) -> list[Verb]:
-    """Read a table of verbs."""
-    found = []
+    """Parses a table of verbs."""
+    parsed = []
     for english, french in entries(text):
         base = english[0]
         past = english[1] if len(english) > 1 else third_person(base).removesuffix("s").rstrip("e") + "ed"
         words = french.lstrip("=").split()
-        if len(words) == 1:  # the regular -er verbs need only their infinitive
+        if len(words) == 1:  # a regular -er verb is given by its infinitive
             stem = words[0][:-2]
             words = [stem + "e", stem + "ent", stem + "é"]
-        found.append(
-            Verb(
-                (base, third_person(base), past),
-                (words[0], words[1]),
-                agreeing(words[2], ""),
-                french.startswith("="),
-            )
-        )
-    return found
+        singular, plural, participle = words
+        forms = (base, third_person(base), past)
+        parsed.append(Verb(forms, (singular, plural), agreeing(participle, ""), french.startswith("=")))
+    return parsed
 
 
 def third_person(word: str) -> str:
-    """The English -s of a plural noun and of a verb."""
+    """Adds the English -s of a plural noun or of a verb."""
     if word.endswith(("s", "x", "ch", "sh", "go")):
         return word + "es"
     return word[:-1] + "ies" if word[-1] == "y" and word[-2] not in "aeou" else word + "s"
 
 
 def french_plural(word: str) -> str:
-    """The plural of a French noun or masculine adjective."""
+    """Returns the plural of a French noun or masculine adjective."""
     if word.endswith(("s", "x")):
         return word
-    return word + "x" if word.endswith("eau") else word[:-1] + "ux" if word.endswith("al") else word + "s"
+    if word.endswith("eau"):
+        return word + "x"
+    return word[:-1] + "ux" if word.endswith("al") else word + "s"
 
 
 def agreeing(masculine: str, feminine: str) -> Forms:
-    """The four forms of an adjective or participle; an empty feminine follows the rule."""
+    """Returns the four forms of an adjective or participle; an empty feminine is derived by the rules."""
     if not feminine:
         if masculine.endswith("eux"):
             feminine = masculine[:-1] + "se"

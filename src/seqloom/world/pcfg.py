@@ -1,12 +1,12 @@
 """A probabilistic context-free grammar with integer weights: rules, lookup tables, expected counts, entropies.
 
-A derivation is the list of its rules, leftmost first; that list determines the tree, the sentence and its probability. Integer weights
-keep sampling exact and the same on every machine. Left out: left recursion, which the parser does not need to support here.
+A derivation is the list of its rules, leftmost first; the list determines the tree, the sentence and its probability. Integer
+weights make sampling exact and the same on every machine. Left out: left recursion, which the parser does not support.
 """
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,84 +20,110 @@ class Terminal(NamedTuple):
 
 
 class Rule:
-    """left -> right with a weight; `make` composes the French of the parts, `styles` are French choices of known weight."""
+    """lhs -> rhs with a weight. `compose` builds the French from the French of the nonterminals; for a word it is the French itself.
 
-    __slots__ = ("kids", "left", "logp", "make", "mark", "probability", "right", "stack", "styles", "weight")
+    `styles` are alternative French renderings with their weights. `mark` names a property of the word that follows.
+    """
+
+    __slots__ = (
+        "compose",
+        "lhs",
+        "log_prob",
+        "mark",
+        "nonterminals",
+        "probability",
+        "reversed_rhs",
+        "rhs",
+        "styles",
+        "weight",
+    )
 
     def __init__(
         self,
-        left: str,
+        lhs: str,
         weight: int,
-        right: str,
-        make: Any,
+        rhs: str,
+        compose: Any,
         mark: str | None = None,
         styles: tuple[tuple[int, Any], ...] = (),
     ) -> None:
-        self.left, self.weight, self.make, self.mark, self.styles = left, weight, make, mark, styles
-        self.right = tuple(
-            item[1:] if item[0] == "@" else Terminal(*item.rsplit("/", 1)) for item in right.split()
+        self.lhs = lhs
+        self.weight = weight
+        self.compose = compose
+        self.mark = mark
+        self.styles = styles
+        self.rhs: tuple[str | Terminal, ...] = tuple(
+            item[1:] if item[0] == "@" else Terminal(*item.rsplit("/", 1)) for item in rhs.split()
         )
-        self.stack = self.right[::-1]
-        self.kids = tuple(item for item in self.right if isinstance(item, str))
-        self.probability = self.logp = 0.0  # set when the grammar is closed
+        self.reversed_rhs = self.rhs[::-1]
+        self.nonterminals = tuple(item for item in self.rhs if isinstance(item, str))
+        self.probability = 0.0  # set by the grammar
+        self.log_prob = 0.0
 
     def __repr__(self) -> str:
-        return f"{self.left} -> {' '.join(item if isinstance(item, str) else item.word for item in self.right)} [{self.weight}]"
+        items = " ".join(item if isinstance(item, str) else item.word for item in self.rhs)
+        return f"{self.lhs} -> {items} [{self.weight}]"
 
 
 class Grammar:
-    """Rules by their left-hand symbol, closed: every symbol that is used has rules."""
+    """Rules by their left-hand symbol; every symbol that a rule uses must have rules."""
 
     def __init__(self, rules: Iterable[Rule], start: str = "S") -> None:
         self.start = start
         self.rules: dict[str, list[Rule]] = {}
         for rule in rules:
-            self.rules.setdefault(rule.left, []).append(rule)
-        missing = {kid for rule in self for kid in rule.kids} - set(self.rules)
+            self.rules.setdefault(rule.lhs, []).append(rule)
+        missing = {symbol for rule in self for symbol in rule.nonterminals} - set(self.rules)
         if missing:
             raise ValueError(f"grammar: {sorted(missing)} are used but have no rules; add rules for them")
-        self.tables: dict[str, list[Rule]] = {}  # a rule of weight w stands w times: one index draws it
+        self.tables: dict[
+            str, list[Rule]
+        ] = {}  # a rule of weight w occurs w times, so that one index draws it
         for symbol, choices in self.rules.items():
             total = sum(rule.weight for rule in choices)
             for rule in choices:
                 rule.probability = rule.weight / total
-                rule.logp = math.log(rule.probability)
+                rule.log_prob = math.log(rule.probability)
             self.tables[symbol] = [rule for rule in choices for _ in range(rule.weight)]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Rule]:
         return (rule for choices in self.rules.values() for rule in choices)
 
     def expected_counts(self) -> dict[str, float]:
-        """How often each symbol occurs in a derivation on average: n = e_start + Mᵀ n, with M[a, b] the mean number of b under a."""
-        place = {symbol: i for i, symbol in enumerate(self.rules)}
-        mean = np.zeros((len(place), len(place)))
+        """The mean number of each symbol in a derivation: n = e_start + Mᵀ n, where M[a, b] is the mean number of b under a."""
+        index = {symbol: i for i, symbol in enumerate(self.rules)}
+        mean = np.zeros((len(index), len(index)))
         for rule in self:
-            for kid in rule.kids:
-                mean[place[rule.left], place[kid]] += rule.probability
+            for symbol in rule.nonterminals:
+                mean[index[rule.lhs], index[symbol]] += rule.probability
         if max(abs(np.linalg.eigvals(mean))) >= 1:
             raise ValueError(
                 "grammar: its recursion is not sub-critical; lower the weights of the recursive rules"
             )
-        one = np.zeros(len(place))
-        one[place[self.start]] = 1
-        return dict(zip(place, np.linalg.solve(np.eye(len(place)) - mean.T, one).tolist(), strict=True))
+        start = np.zeros(len(index))
+        start[index[self.start]] = 1
+        counts = np.linalg.solve(np.eye(len(index)) - mean.T, start)
+        return dict(zip(index, counts.tolist(), strict=True))
 
     def expectation(self, value: Callable[[Rule], float]) -> float:
-        """The mean over derivations of the sum of `value(rule)` over the rules used."""
+        """Returns the mean over derivations of the sum of `value(rule)` over their rules."""
         counts = self.expected_counts()
-        return math.fsum(counts[rule.left] * rule.probability * value(rule) for rule in self)
+        return math.fsum(counts[rule.lhs] * rule.probability * value(rule) for rule in self)
 
     def vocabulary(self) -> dict[str, Counter[str]]:
-        """Every terminal word and how often, in expectation, it carries each tag."""
-        counts, found = self.expected_counts(), {}
+        """Returns every terminal word with the expected count of each of its tags."""
+        counts = self.expected_counts()
+        # The values are expected counts, which are not integers.
+        tags_by_word: dict[str, Counter[str]] = {}
         for rule in self:
-            for item in rule.right:
+            for item in rule.rhs:
                 if isinstance(item, Terminal):
-                    found.setdefault(item.word, Counter())[item.tag] += counts[rule.left] * rule.probability
-        return found
+                    tags = tags_by_word.setdefault(item.word, Counter())
+                    tags[item.tag] += counts[rule.lhs] * rule.probability  # type: ignore[assignment]  # Counter is typed for integers
+        return tags_by_word
 
 
 def style_logs(rule: Rule) -> tuple[float, ...]:
-    """log p of each French choice of a rule."""
+    """Returns the log-probability of each French rendering of a rule."""
     total = sum(weight for weight, _ in rule.styles)
     return tuple(math.log(weight / total) for weight, _ in rule.styles)

@@ -1,7 +1,8 @@
 """Noun phrases, places, relative clauses and verb phrases.
 
-`NP` is determiner, adjectives and noun; `NPX` a subject that may carry a place or a relative clause; `NPO` an object that may carry a
-relative clause; `WHICH` a relative clause; `DO` a verb in one of four tenses; `IS` the copula and what follows; `VP` the verb phrase.
+`NP` is a determiner, adjectives and a noun; `NPX` a subject, perhaps with a place or a relative clause; `NPO` an object, perhaps
+with a relative clause; `WHICH` a relative clause; `DO` a verb in one of four tenses; `IS` the copula with its complement; `VP` the
+verb phrase.
 """
 
 from collections.abc import Iterator
@@ -23,23 +24,11 @@ DETERMINERS = {
     ),
 }
 MINE = ("my", "PRON", 10)
-KINDS = {"some": "a", "these": "this"}  # French has one determiner for both numbers
-NOBODYS = (
-    "man",
-    "woman",
-    "road",
-    "water",
-    "ground",
-    "cover",
-    "height",
-)  # no "my river" here, and "ma femme" is my wife
-MOVABLE = (
-    *ANIMATE,
-    "vehicle",
-    "boat",
-    "food",
-    "thing",
-)  # may be in, on or under a place; houses and lakes are only near one
+SINGULAR_DETERMINERS = {"some": "a", "these": "this"}  # French has one determiner for both numbers
+# Classes without "my": there is no "my river" here, and "ma femme" is my wife.
+NOT_POSSESSED = ("man", "woman", "road", "water", "ground", "cover", "height")
+# Classes that may be in, on or under a place; houses and lakes are only near one.
+MOVABLE = (*ANIMATE, "vehicle", "boat", "food", "thing")
 PREPOSITIONS = {
     "near": ("près", "de"),
     "behind": ("derrière",),
@@ -50,57 +39,70 @@ PREPOSITIONS = {
 
 
 def noun_phrases() -> Iterator[Rule]:
-    """NP, NPX and NPO."""
+    """Yields the rules of NP, NPX and NPO."""
     for number in NUMBERS:
-        for kind in lex.NOUNS:
-            name = f"{kind}:{number}"
+        for noun_class in lex.NOUNS:
+            name = f"{noun_class}:{number}"
             yield Rule(f"BAR:{name}", 62, f"@N:{name}", bar)
-            yield Rule(f"BAR:{name}", 18, f"@PRE:{kind} @N:{name}", lambda a, n: bar(n, a))
-            yield Rule(f"BAR:{name}", 15, f"@POST:{kind} @N:{name}", lambda b, n: bar(n, None, b))
-            yield Rule(f"BAR:{name}", 5, f"@PRE:{kind} @POST:{kind} @N:{name}", lambda a, b, n: bar(n, a, b))
-            for english, tag, weight in (*DETERMINERS[number], *(() if kind in NOBODYS else (MINE,))):
-                french = KINDS.get(english, english)
+            yield Rule(f"BAR:{name}", 18, f"@PRE:{noun_class} @N:{name}", lambda a, n: bar(n, a))
+            yield Rule(f"BAR:{name}", 15, f"@POST:{noun_class} @N:{name}", lambda b, n: bar(n, None, b))
+            yield Rule(
+                f"BAR:{name}",
+                5,
+                f"@PRE:{noun_class} @POST:{noun_class} @N:{name}",
+                lambda a, b, n: bar(n, a, b),
+            )
+            for english, tag, weight in (
+                *DETERMINERS[number],
+                *(() if noun_class in NOT_POSSESSED else (MINE,)),
+            ):
+                french = SINGULAR_DETERMINERS.get(english, english)
                 yield Rule(
                     f"NP:{name}", weight, f"{english}/{tag} @BAR:{name}", lambda p, f=french: determined(f, p)
                 )
-        for kind in ("man", "woman", "person"):
-            yield Rule(f"NP:human:{number}", 1, f"@NP:{kind}:{number}", identity)
-        for kind in CLASSES:
-            name = f"{kind}:{number}"
-            place = "PLACE" if kind in MOVABLE else "NEAR"
+        for noun_class in ("man", "woman", "person"):
+            yield Rule(f"NP:human:{number}", 1, f"@NP:{noun_class}:{number}", identity)
+        for noun_class in CLASSES:
+            name = f"{noun_class}:{number}"
+            place = "PLACE" if noun_class in MOVABLE else "NEAR"
             yield Rule(f"NPX:{name}", 68, f"@NP:{name}", identity)
             yield Rule(f"NPX:{name}", 14, f"@NP:{name} @{place}", placed)
             yield Rule(f"NPX:{name}", 14, f"@NP:{name} @WHICH:{name}", related)
-            yield Rule(f"NPO:{kind}", 3 if number == "s" else 2, f"@NPO:{name}", identity)
+            yield Rule(f"NPO:{noun_class}", 3 if number == "s" else 2, f"@NPO:{name}", identity)
             yield Rule(f"NPO:{name}", 88, f"@NP:{name}", identity)
             yield Rule(f"NPO:{name}", 12, f"@NP:{name} @WHICH:{name}", related)
-    for kind in lex.NAMES:
-        yield Rule("NPX:human:s", 12, f"@NAME:{kind}", identity)
-        yield Rule("NPO:human:s", 10, f"@NAME:{kind}", identity)
-    for kind in ANIMATE:
-        for one, other in ("ss", "sp", "ps"):
-            yield Rule(f"NPX:{kind}:p", 4, f"@NP:{kind}:{one} and/CCONJ @NP:{kind}:{other}", coordinate)
+    for noun_class in lex.NAMES:
+        yield Rule("NPX:human:s", 12, f"@NAME:{noun_class}", identity)
+        yield Rule("NPO:human:s", 10, f"@NAME:{noun_class}", identity)
+    for noun_class in ANIMATE:
+        for first, second in ("ss", "sp", "ps"):
+            yield Rule(
+                f"NPX:{noun_class}:p",
+                4,
+                f"@NP:{noun_class}:{first} and/CCONJ @NP:{noun_class}:{second}",
+                coordinate,
+            )
 
 
 def placed(phrase: Phrase, place: tuple[str, ...]) -> Phrase:
-    """le chien derrière la maison."""
+    """Adds a place: le chien derrière la maison."""
     return phrase._replace(tail=place)
 
 
 def related(phrase: Phrase, which: tuple) -> Phrase:
-    """la vache que le chien a vue: the relative clause agrees with its noun."""
+    """Adds a relative clause, which agrees with its noun: la vache que le chien a vue."""
     return phrase._replace(tail=agree(which, phrase.k))
 
 
 def places() -> Iterator[Rule]:
-    """Where: one preposition and a plain noun phrase."""
-    for kind in ("building", "ground", "cover", "height"):
+    """Yields the rules of places: a preposition and a simple noun phrase."""
+    for noun_class in ("building", "ground", "cover", "height"):
         for number, weight in (("s", 3), ("p", 2)):
-            yield Rule("SPOT", weight, f"@NP:{kind}:{number}", identity)
-            yield Rule(f"SPOT:{kind}", weight, f"@NP:{kind}:{number}", identity)
+            yield Rule("SPOT", weight, f"@NP:{noun_class}:{number}", identity)
+            yield Rule(f"SPOT:{noun_class}", weight, f"@NP:{noun_class}:{number}", identity)
     yield Rule("SPOT:in", 3, "@SPOT:building", identity)
     yield Rule("SPOT:in", 4, "@SPOT:ground", identity)
-    for left, english, weight, spot in (
+    for lhs, english, weight, spot in (
         ("NEAR", "near", 5, "SPOT"),
         ("NEAR", "behind", 3, "SPOT"),
         ("PLACE", "near", 5, "SPOT"),
@@ -109,35 +111,38 @@ def places() -> Iterator[Rule]:
         ("PLACE", "under", 2, "SPOT:cover"),
         ("PLACE", "on", 2, "SPOT:height"),
     ):
-        yield Rule(left, weight, f"{english}/ADP @{spot}", lambda p, f=PREPOSITIONS[english]: render(p, f))
+        yield Rule(lhs, weight, f"{english}/ADP @{spot}", lambda p, f=PREPOSITIONS[english]: render(p, f))
 
 
 def relative_clauses() -> Iterator[Rule]:
-    """WHICH: qui + verb phrase, or que + subject + verb, whose participle agrees with the noun before it."""
+    """Yields the rules of WHICH: qui + verb phrase, or que + subject + verb, whose participle agrees with the noun before it."""
     for number in NUMBERS:
-        for kind in CLASSES:
-            who = "who" if kind == "human" else "that"
+        for noun_class in CLASSES:
+            who = "who" if noun_class == "human" else "that"
             yield Rule(
-                f"WHICH:{kind}:{number}", 6, f"{who}/PRON @VP:{kind}:{number}", lambda vp: ("qui", *vp)
+                f"WHICH:{noun_class}:{number}",
+                6,
+                f"{who}/PRON @VP:{noun_class}:{number}",
+                lambda vp: ("qui", *vp),
             )
-            yield Rule(f"WHICH:{kind}:{number}", 5, "that/PRON @SEEN", identity)
-        for kind in ANIMATE:
+            yield Rule(f"WHICH:{noun_class}:{number}", 5, "that/PRON @SEEN", identity)
+        for noun_class in ANIMATE:
             yield Rule(
-                "SEEN", 3, f"@NPS:{kind}:{number} @SEES:{number}", lambda p, v: ("que", *render(p), *v)
+                "SEEN", 3, f"@NPS:{noun_class}:{number} @SEES:{number}", lambda p, v: ("que", *render(p), *v)
             )
-            yield Rule(f"NPS:{kind}:{number}", 8, f"@NP:{kind}:{number}", identity)
-            yield Rule(f"NPS:{kind}:{number}", 2, f"@NP:{kind}:{number} @PLACE", placed)
+            yield Rule(f"NPS:{noun_class}:{number}", 8, f"@NP:{noun_class}:{number}", identity)
+            yield Rule(f"NPS:{noun_class}:{number}", 2, f"@NP:{noun_class}:{number} @PLACE", placed)
         form, plural = ("base", True) if number == "p" else ("third", False)
         yield Rule(f"SEES:{number}", 1, f"@V:see:{form}", lambda v, p=plural: (v.french[p],))
         yield Rule(
             f"SEES:{number}", 1, "@V:see:past", lambda v, p=plural: ("ont" if p else "a", v.participle)
         )
-    for kind in lex.NAMES:
-        yield Rule("SEEN", 1, f"@NAME:{kind} @SEES:s", lambda p, v: ("que", *render(p), *v))
+    for noun_class in lex.NAMES:
+        yield Rule("SEEN", 1, f"@NAME:{noun_class} @SEES:s", lambda p, v: ("que", *render(p), *v))
 
 
 def tenses() -> Iterator[Rule]:
-    """DO: present and past, each also negated. IS and HOW: be, degree, adjective."""
+    """Yields the rules of DO (present and past, each also negated), and of IS and HOW (be, degree, adjective)."""
     for number in NUMBERS:
         plural = number == "p"
         for group in lex.VERBS:
@@ -153,48 +158,59 @@ def tenses() -> Iterator[Rule]:
                     right,
                     lambda v, a=plural, b=past, c=negated: verb(v, a, b, c),
                 )
-        for kind in (*CLASSES, *lex.BANKS):
+        for noun_class in (*CLASSES, *lex.BANKS):
             for be, french in zip(BE[number], ETRE[number], strict=True):
-                yield Rule(f"IS:{kind}:{number}", 4, f"{be}/AUX @HOW:{kind}", lambda how, f=french: (f, *how))
                 yield Rule(
-                    f"IS:{kind}:{number}",
+                    f"IS:{noun_class}:{number}",
+                    4,
+                    f"{be}/AUX @HOW:{noun_class}",
+                    lambda how, f=french: (f, *how),
+                )
+                yield Rule(
+                    f"IS:{noun_class}:{number}",
                     1,
-                    f"{be}/AUX n't/PART @HOW:{kind}",
+                    f"{be}/AUX n't/PART @HOW:{noun_class}",
                     lambda how, f=french: ("ne", f, "pas", *how),
                 )
-    for kind in (*CLASSES, *lex.BANKS):
-        yield Rule(f"HOW:{kind}", 5, f"@PRED:{kind}", lambda a: (a.forms,))
-        yield Rule(f"HOW:{kind}", 3, f"very/ADV @GRADE:{kind}", lambda a: ("très", a.forms))
-        yield Rule(f"HOW:{kind}", 2, f"too/ADV @GRADE:{kind}", lambda a: ("trop", a.forms))
+    for noun_class in (*CLASSES, *lex.BANKS):
+        yield Rule(f"HOW:{noun_class}", 5, f"@PRED:{noun_class}", lambda a: (a.forms,))
+        yield Rule(f"HOW:{noun_class}", 3, f"very/ADV @GRADE:{noun_class}", lambda a: ("très", a.forms))
+        yield Rule(f"HOW:{noun_class}", 2, f"too/ADV @GRADE:{noun_class}", lambda a: ("trop", a.forms))
 
 
 def verb_phrases() -> Iterator[Rule]:
-    """VP: what a subject of a class and a number does or is."""
+    """Yields the rules of VP: what a subject of a class and a number does or is."""
     for number in NUMBERS:
-        for kind in CLASSES:
-            yield Rule(f"VP:{kind}:{number}", 20, f"@IS:{kind}:{number}", identity)
-        for kind, group, weight, objects in TRANSITIVE:
+        for noun_class in CLASSES:
+            yield Rule(f"VP:{noun_class}:{number}", 20, f"@IS:{noun_class}:{number}", identity)
+        for noun_class, group, weight, objects in TRANSITIVE:
             for thing in objects:
                 right = f"@DO:{group}:{number} @NPO:{thing}"
-                yield Rule(f"VP:{kind}:{number}", weight, right, lambda v, p: v[0] + render(p, negated=v[1]))
-        for kind, group, alone, adverb, place in (
+                yield Rule(
+                    f"VP:{noun_class}:{number}", weight, right, lambda v, p: v[0] + render(p, negated=v[1])
+                )
+        for noun_class, group, alone, adverb, place in (
             ("animal", "sleep", 6, 4, 12),
             ("human", "sleep", 6, 4, 12),
             ("human", "work", 2, 2, 4),
             ("vehicle", "turn", 6, 4, 1),
         ):
-            yield Rule(f"VP:{kind}:{number}", alone, f"@DO:{group}:{number}", lambda v: v[0])
-            yield Rule(f"VP:{kind}:{number}", adverb, f"@DO:{group}:{number} @ADVERB", lambda v, a: v[0] + a)
-            yield Rule(f"VP:{kind}:{number}", place, f"@DO:{group}:{number} @PLACE", lambda v, p: v[0] + p)
-        for kind in ANIMATE:
+            yield Rule(f"VP:{noun_class}:{number}", alone, f"@DO:{group}:{number}", lambda v: v[0])
             yield Rule(
-                f"VP:{kind}:{number}",
+                f"VP:{noun_class}:{number}", adverb, f"@DO:{group}:{number} @ADVERB", lambda v, a: v[0] + a
+            )
+            yield Rule(
+                f"VP:{noun_class}:{number}", place, f"@DO:{group}:{number} @PLACE", lambda v, p: v[0] + p
+            )
+        for noun_class in ANIMATE:
+            yield Rule(
+                f"VP:{noun_class}:{number}",
                 6,
                 f"@DO:go:{number} to/ADP @SITE",
                 lambda v, p: v[0] + render(p, ("à",)),
             )
             yield Rule(
-                f"VP:{kind}:{number}",
+                f"VP:{noun_class}:{number}",
                 3,
                 f"@DO:arrive:{number} at/ADP @SITE",
                 lambda v, p: v[0] + render(p, ("à",)),
@@ -206,8 +222,8 @@ def verb_phrases() -> Iterator[Rule]:
             lambda v, gift, p: v[0] + render(gift, negated=v[1]) + render(p, ("à",)),
         )
     for number, weight in (("s", 3), ("p", 1)):
-        for kind in ("thing", "food"):
-            yield Rule("GIFT", weight, f"@NP:{kind}:{number}", identity)
+        for noun_class in ("thing", "food"):
+            yield Rule("GIFT", weight, f"@NP:{noun_class}:{number}", identity)
     for weight, word, tag, number in (
         (7, "the", "DET", "s"),
         (1, "this", "DET", "s"),
@@ -219,8 +235,8 @@ def verb_phrases() -> Iterator[Rule]:
 
 TRANSITIVE = (  # subject, verb group, weight of each object, objects
     *(
-        (kind, group, weight, objects)
-        for kind in ANIMATE
+        (noun_class, group, weight, objects)
+        for noun_class in ANIMATE
         for group, weight, objects in (
             ("see", 3, (*ANIMATE, "vehicle", "thing", "building")),
             ("hear", 5, ANIMATE),
@@ -229,8 +245,8 @@ TRANSITIVE = (  # subject, verb group, weight of each object, objects
         )
     ),
     *(
-        (kind, group, weight, objects)
-        for kind in (*ANIMATE, "vehicle")
+        (noun_class, group, weight, objects)
+        for noun_class in (*ANIMATE, "vehicle")
         for group, weight, objects in (("cross", 8, ("road",)), ("reach", 2, ("road", "water")))
     ),
     ("boat", "cross", 10, ("water",)),

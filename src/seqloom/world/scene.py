@@ -1,4 +1,4 @@
-"""Scenes: drawn from the grammar as a pure function of (seed, index), with the exact log-probability of what they say."""
+"""Scenes: drawn from the grammar as a pure function of (seed, index), with the exact log-probability of their sentences."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,24 +13,25 @@ from seqloom.world.rng import GOLDEN, MASK, stream_state
 
 
 class Scene(NamedTuple):
-    """One sentence in two languages and what is true of it; log-probabilities are in nats."""
+    """One sentence in two languages with its annotations; log-probabilities are in nats. The names of the fields are keys of
+    scenes.jsonl."""
 
     english: str
     french: str
     words: tuple[str, ...]  # lower case but for names; n't and the full stop are words
     tags: tuple[str, ...]  # universal parts of speech
-    antecedent: tuple[int, int] | None  # the places of "it" and of the noun it means
+    antecedent: tuple[int, int] | None  # the positions of "it" and of the noun it refers to
     bank: str | None  # "river" or "money"
     english_logp: float  # log p(english)
     french_logp: float  # log p(french | english)
 
 
 class Entropy(NamedTuple):
-    """The floor no model can beat, exactly: means per sentence, in nats."""
+    """The exact entropy, which no model's loss can beat: means per sentence, in nats."""
 
     english: float
-    french: float  # of the French, given the English
-    words: float  # mean number of English words per sentence, the full stop included
+    french: float  # of the French given the English
+    words: float  # mean number of English words per sentence, including the full stop
 
 
 SENSES = ("money", "river")
@@ -42,16 +43,15 @@ LIKELIEST = {rule: logs.index(max(logs)) for rule, logs in STYLE_LOGS.items()}
 
 
 def scene(seed: int, index: int) -> Scene:
-    """The scene at a place of the endless list that belongs to a seed."""
+    """Returns the scene with the given index in the infinite sequence of a seed."""
     state = stream_state(seed, index)
     tables = GRAMMAR.tables
 
     def pick(table: list) -> Any:
         nonlocal state
         state = z = (state + GOLDEN) & MASK
-        z = (
-            (z ^ z >> 30) * 0xBF58476D1CE4E5B9
-        ) & MASK  # `mix`, written out: it runs some twenty times a scene
+        # `splitmix64`, inlined for speed: it runs about twenty times per scene
+        z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK
         z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
         return table[(z ^ z >> 31) * len(table) >> 64]
 
@@ -59,13 +59,13 @@ def scene(seed: int, index: int) -> Scene:
 
 
 def describe(english: str) -> Scene:
-    """The scene of a sentence of the language, with its most probable French: tags, antecedent, sense and probabilities."""
+    """Returns the scene of a sentence of the language: its most probable French, tags, antecedent, sense and probabilities."""
     rules = iter(unique_parse(english))
     return expand(lambda symbol: next(rules), lambda rule: LIKELIEST[rule])
 
 
 def expand(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene:
-    """Expand the start symbol with the rules that `choose` gives, leftmost first, and the French styles that `style` gives."""
+    """Expands the start symbol with the rules that `choose` returns, leftmost first, and the French styles that `style` returns."""
     words: list[str] = []
     tags: list[str] = []
     marks: list[tuple[str, int]] = []
@@ -75,7 +75,7 @@ def expand(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene
     stack: list[str | Terminal] = [GRAMMAR.start]
     while stack:
         item = stack.pop()
-        if type(item) is not str:
+        if isinstance(item, Terminal):
             words.append(item.word)
             tags.append(item.tag)
             continue
@@ -83,24 +83,26 @@ def expand(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene
         derivation.append(rule)
         if rule.mark:
             marks.append((rule.mark, len(words)))
-        if rule.kids:
-            stack += rule.stack
+        if rule.nonterminals:
+            stack += rule.reversed_rhs
         else:
-            for word, tag in rule.right:
-                words.append(word)
-                tags.append(tag)
+            for terminal in rule.rhs:
+                if isinstance(terminal, Terminal):
+                    words.append(terminal.word)
+                    tags.append(terminal.tag)
         if rule.styles:
             choices.append(style(rule))
             logs.append(STYLE_LOGS[rule][choices[-1]])
     fix_articles(words)
-    antecedent = bank = None
+    antecedent = None
+    bank = None
     nouns: list[int] = []
-    for mark, place in marks:
+    for mark, position in marks:
         if mark == "noun":
-            nouns.append(place)
+            nouns.append(position)
         elif mark in SENSES:
             bank = mark
-        else:  # the cause of a frame comes last: its subject is the first noun, its object the last
+        else:  # the cause of a frame is last: the subject of the frame is the first noun, the object the last
             antecedent = words.index("it"), nouns[0 if mark == "subject" else -1]
     return Scene(
         join(words),
@@ -109,66 +111,70 @@ def expand(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene
         tuple(tags),
         antecedent,
         bank,
-        math.fsum([rule.logp for rule in derivation]),
+        math.fsum([rule.log_prob for rule in derivation]),
         math.fsum(logs),
     )
 
 
 def scenes(count: int, seed: int = 0, start: int = 0) -> Iterator[Scene]:
-    """`count` scenes of a seed from the place `start` on."""
+    """Yields `count` scenes of a seed from the index `start` on."""
     return (scene(seed, index) for index in range(start, start + count))
 
 
 def log_probability(english: str) -> float:
-    """log p(english) by parsing, in nats; minus infinity outside the language."""
-    found = [math.fsum([rule.logp for rule in derivation]) for derivation in parse(english)]
-    return (
-        max(found) + math.log(math.fsum([math.exp(value - max(found)) for value in found]))
-        if found
-        else -math.inf
-    )
+    """Returns log p(english), by parsing, in nats; minus infinity outside the language."""
+    log_probs = [math.fsum([rule.log_prob for rule in derivation]) for derivation in parse(english)]
+    if not log_probs:
+        return -math.inf
+    highest = max(log_probs)
+    return highest + math.log(math.fsum([math.exp(value - highest) for value in log_probs]))
 
 
 def translations(english: str) -> dict[str, float]:
-    """Every French translation of a sentence with its log-probability given the English."""
-    found: dict[str, float] = {}
+    """Returns every French translation of a sentence with its log-probability given the English."""
+    log_probs: dict[str, float] = {}
     derivation = unique_parse(english)
     styled = [rule for rule in derivation if rule.styles]
     for choices in product(*[range(len(rule.styles)) for rule in styled]):
         french = spell(compose(list(derivation), list(choices)))
-        logp = math.fsum(STYLE_LOGS[rule][choice] for rule, choice in zip(styled, choices, strict=True))
-        found[french] = math.log(math.exp(found[french]) + math.exp(logp)) if french in found else logp
-    return found
+        log_prob = math.fsum(STYLE_LOGS[rule][choice] for rule, choice in zip(styled, choices, strict=True))
+        if french in log_probs:
+            log_prob = math.log(math.exp(log_probs[french]) + math.exp(log_prob))
+        log_probs[french] = log_prob
+    return log_probs
 
 
 def translation_log_probability(english: str, french: str) -> float:
-    """log p(french | english), in nats; minus infinity for a French sentence that does not translate it."""
+    """Returns log p(french | english), in nats; minus infinity for a sentence that is not a translation of it."""
     return translations(english).get(french, -math.inf)
 
 
 def translate(english: str) -> str:
-    """The most probable French of a sentence of the language."""
+    """Returns the most probable French translation of a sentence of the language."""
     return describe(english).french
 
 
 def unique_parse(english: str) -> Derivation:
-    """The derivation of a sentence of the language."""
-    found = parse(english)
-    if not found:
+    """Returns the derivation of a sentence of the language; raises if there is none."""
+    derivations = parse(english)
+    if not derivations:
         raise ValueError(
             f"world: {english!r} is not a sentence of the built-in world; see docs/world.md for its words and grammar"
         )
-    return found[0]
+    return derivations[0]
 
 
 def entropy() -> Entropy:
-    """H = Σ_A n_A H(rules of A), with n_A the expected number of A in a derivation; one derivation per sentence makes it the sentence's."""
+    """H = Σ_A n_A H(rules of A), where n_A is the expected number of A in a derivation.
+
+    It is the entropy of sentences, since each sentence has one derivation.
+    """
     return Entropy(
-        GRAMMAR.expectation(lambda rule: -rule.logp),
+        GRAMMAR.expectation(lambda rule: -rule.log_prob),
         GRAMMAR.expectation(
-            lambda rule: -math.fsum(math.exp(logp) * logp for logp in STYLE_LOGS.get(rule, ()))
+            lambda rule: -math.fsum(math.exp(log_prob) * log_prob for log_prob in STYLE_LOGS.get(rule, ()))
         ),
-        GRAMMAR.expectation(lambda rule: len(rule.right) - len(rule.kids)),
+        GRAMMAR.expectation(lambda rule: len(rule.rhs) - len(rule.nonterminals)),
     )
 
 

@@ -1,8 +1,8 @@
-"""The world on disk: parallel text, tags and scenes, whole or not at all.
+"""The world on disk: parallel text, tags and scenes, written atomically.
 
-Held-out sentences never occur in train, nor test sentences in valid: a scene whose English was already used is dropped and the next one
-is drawn, so the sizes are as asked. Rare sentences are therefore a little commoner in valid and test than in the language itself; the
-floor to set beside a model's loss is the mean of the scenes' own log-probabilities, which scenes.jsonl holds.
+Held-out sentences never occur in train, nor test sentences in valid: a scene whose English was already used is dropped and the next
+one is drawn, so that the sizes are exact. Rare sentences are therefore a little more frequent in valid and test than in the language
+itself; compare a model's loss with the mean of the scenes' own log-probabilities, which are in scenes.jsonl.
 """
 
 import json
@@ -11,26 +11,27 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from seqloom.world.scene import Scene, scene
 
 
 def write(folder: Path, train: int, valid: int, test: int, seed: int = 0) -> None:
-    """Write {train,valid,test}.{en,fr,tags} and scenes.jsonl into a new folder; .tags is CoNLL-U for the English."""
+    """Writes {train,valid,test}.{en,fr,tags} and scenes.jsonl into a new folder; .tags is the English in CoNLL-U."""
     folder = Path(folder)
     if min(train, valid, test) < 0:
         raise ValueError(
-            f"world: sizes must not be negative, got train={train}, valid={valid}, test={test}; ask for 0 or more of each"
+            f"world: sizes must not be negative, got train={train}, valid={valid}, test={test}; give 0 or more for each"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"{folder}: exists and is not an empty folder; give a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        os.chmod(draft, 0o755)  # mkdtemp keeps others out
-        with open(draft / "scenes.jsonl", "w", encoding="utf-8") as record:
-            for name, found in splits(train, valid, test, seed):
-                _write_split(draft, name, found, record)
+        os.chmod(draft, 0o755)  # mkdtemp gives access to the owner only
+        with open(draft / "scenes.jsonl", "w", encoding="utf-8") as scenes_file:
+            for name, scenes in splits(train, valid, test, seed):
+                _write_split(draft, name, scenes, scenes_file)
         os.replace(draft, folder)
     except BaseException:
         shutil.rmtree(draft, ignore_errors=True)
@@ -38,49 +39,46 @@ def write(folder: Path, train: int, valid: int, test: int, seed: int = 0) -> Non
 
 
 def splits(train: int, valid: int, test: int, seed: int = 0) -> Iterator[tuple[str, Iterator[Scene]]]:
-    """The three splits, to be consumed in order; only the first may repeat itself."""
+    """Yields the three splits, to be consumed in order; only train may contain a sentence twice."""
     used: set[str] = set()
-    place = 0
+    index = 0
 
-    def take(count: int, fresh: bool) -> Iterator[Scene]:
-        nonlocal place
-        mine: set[str] = set()
+    def draw(count: int, unique: bool) -> Iterator[Scene]:
+        nonlocal index
+        drawn: set[str] = set()
         while count:
-            found = scene(seed, place)
-            place += 1
-            if fresh and (found.english in used or found.english in mine):
+            candidate = scene(seed, index)
+            index += 1
+            if unique and (candidate.english in used or candidate.english in drawn):
                 continue
-            mine.add(found.english)
+            drawn.add(candidate.english)
             count -= 1
-            yield found
-        used.update(mine)
+            yield candidate
+        used.update(drawn)
 
     for name, count in (("train", train), ("valid", valid), ("test", test)):
-        yield name, take(count, name != "train")
+        yield name, draw(count, name != "train")
 
 
 def conllu(scene: Scene) -> str:
-    """A sentence in CoNLL-U: form and universal tag; the columns this world does not know stay empty."""
+    """Returns a sentence in CoNLL-U: form and universal tag; the other columns are empty."""
     lines = [f"# text = {scene.english}"]
     for i, (word, tag) in enumerate(zip(scene.words, scene.tags, strict=True)):
         form = word[0].upper() + word[1:] if i == 0 else word
-        glued = i + 1 < len(scene.words) and scene.words[i + 1] in ("n't", ".")
-        lines.append(
-            "\t".join(
-                (str(i + 1), form, "_", tag, "_", "_", "_", "_", "_", "SpaceAfter=No" if glued else "_")
-            )
-        )
+        has_no_space_after = i + 1 < len(scene.words) and scene.words[i + 1] in ("n't", ".")
+        misc = "SpaceAfter=No" if has_no_space_after else "_"
+        lines.append("\t".join((str(i + 1), form, "_", tag, "_", "_", "_", "_", "_", misc)))
     return "\n".join(lines) + "\n\n"
 
 
-def _write_split(folder: Path, name: str, found: Iterator[Scene], record) -> None:
+def _write_split(folder: Path, name: str, scenes: Iterator[Scene], scenes_file: TextIO) -> None:
     with (
         open(folder / f"{name}.en", "w", encoding="utf-8") as english,
         open(folder / f"{name}.fr", "w", encoding="utf-8") as french,
         open(folder / f"{name}.tags", "w", encoding="utf-8") as tags,
     ):
-        for one in found:
-            english.write(one.english + "\n")
-            french.write(one.french + "\n")
-            tags.write(conllu(one))
-            record.write(json.dumps({"split": name, **one._asdict()}, ensure_ascii=False) + "\n")
+        for scene in scenes:
+            english.write(scene.english + "\n")
+            french.write(scene.french + "\n")
+            tags.write(conllu(scene))
+            scenes_file.write(json.dumps({"split": name, **scene._asdict()}, ensure_ascii=False) + "\n")
