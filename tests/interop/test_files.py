@@ -1,4 +1,4 @@
-"""Files of other programs: llama2.c, nanoGPT, letters to phonemes. Each against an independent reading of the same numbers."""
+"""Files of llama2.c, nanoGPT and letters to phonemes, each against an independent reading of the same numbers."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def stories(real_data: Path, tmp_path_factory):
 
 
 @pytest.mark.data
-def test_the_story_is_the_reference(stories):
-    """And the reference's ids of a prompt: <s>, then the pieces."""
+def test_llama2c_generates_the_reference_story(stories):
+    """The ids of a prompt equal the reference's: <s>, then the pieces."""
     assert generate(stories, [""], length=80)[0][0].text.strip().startswith(STORY)
     ids, _ = stories.encode(["Once upon a time"], as_prompt=True)
     assert ids[0].tolist() == [1, 403, 407, 261, 378]
@@ -42,8 +42,8 @@ def test_the_story_is_the_reference(stories):
 
 
 @pytest.mark.data
-def test_it_is_the_same_llama_in_transformers(stories, tmp_path):
-    """Their rotary pairs lie in halves, ours side by side: the export turns them."""
+def test_llama2c_exports_to_transformers_with_the_same_logits(stories, tmp_path):
+    """Rotary pairs are halves in transformers and interleaved here: the export converts them."""
     export_checkpoint(stories, tmp_path / "out")
     theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path / "out").eval()
     ids = torch.randint(3, 512, (2, 30), generator=torch.Generator().manual_seed(0))
@@ -57,7 +57,7 @@ def test_it_is_the_same_llama_in_transformers(stories, tmp_path):
 
 
 @pytest.mark.data
-def test_stories_with_a_cache_and_without_for_every_split(stories):
+def test_llama2c_with_and_without_a_cache_for_every_split(stories):
     ids, _ = stories.encode(["Once upon a time, there was a dog"], as_prompt=True)
     whole = generate_batch(stories.model, ids, sampler=Greedy(), max_tokens=30, stop_ids=())[0].ids
     read = ids[0].tolist()
@@ -95,7 +95,7 @@ def tiny_llama(path: Path, tied: bool = True, sizes=(8, 12, 2, 2, 1, 20, 16)) ->
     )
 
 
-def test_an_output_of_its_own(tmp_path):
+def test_llama2c_with_an_untied_output(tmp_path):
     tiny_llama(tmp_path / "m.bin", tied=False)
     run = import_checkpoint(tmp_path / "m.bin", tmp_path / "run")
     assert run.model.output.table is not run.model.embedding.table
@@ -104,7 +104,7 @@ def test_an_output_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "spoil, sentence",
+    "corrupt, message",
     [
         (lambda data: data[:-4], "cut short"),
         (lambda data: data + b"1234", "cut short"),
@@ -119,15 +119,15 @@ def test_an_output_of_its_own(tmp_path):
         (lambda data: data[:28] + struct.pack("<f", float("nan")) + data[32:], "NaN"),
     ],
 )
-def test_a_spoilt_llama2c_is_one_line(tmp_path, spoil, sentence):
+def test_a_corrupt_llama2c_file_is_an_error_of_one_line(tmp_path, corrupt, message):
     tiny_llama(tmp_path / "m.bin")
-    (tmp_path / "m.bin").write_bytes(spoil((tmp_path / "m.bin").read_bytes()))
-    with pytest.raises(ValueError, match=sentence):
+    (tmp_path / "m.bin").write_bytes(corrupt((tmp_path / "m.bin").read_bytes()))
+    with pytest.raises(ValueError, match=message):
         import_checkpoint(tmp_path / "m.bin", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_spoilt_tokenizer_of_llama2c_is_one_line(tmp_path):
+def test_a_corrupt_llama2c_tokenizer_is_an_error_of_one_line(tmp_path):
     tiny_llama(tmp_path / "m.bin")
     data = (tmp_path / "tok.bin").read_bytes()
     for spoilt in (
@@ -156,7 +156,7 @@ def speaker(real_data: Path, tmp_path_factory):
 
 
 @pytest.mark.data
-def test_attention_is_pronounced(speaker):
+def test_g2p_pronounces_attention(speaker):
     words = ["attention", "translation", "phoneme", "a", "lengthening"]
     together = [found[0].text for found in generate(speaker, words, length=20)]
     assert together[0] == "AH0 T EH1 N SH AH0 N"
@@ -164,8 +164,8 @@ def test_attention_is_pronounced(speaker):
 
 
 @pytest.mark.data
-def test_it_is_the_loop_of_numpy(speaker, real_data):
-    """Every word of a list, by the equations of torch's GRU written out."""
+def test_g2p_equals_a_loop_in_numpy(speaker, real_data):
+    """Every word of a list, by the equations of torch's GRU as a loop."""
     arrays = dict(np.load(real_data / "weights" / "g2p_en_gru" / "checkpoint20.npz", allow_pickle=False))
     from seqloom.interop.g2p import PHONEMES
 
@@ -195,7 +195,7 @@ def test_it_is_the_loop_of_numpy(speaker, real_data):
     assert [found[0].text for found in generate(speaker, words, length=20)] == [say(word) for word in words]
 
 
-def test_an_archive_that_is_no_such_model(tmp_path):
+def test_another_npz_file_is_an_error(tmp_path):
     np.savez(tmp_path / "a.npz", enc_emb=np.zeros((3, 4)))
     with pytest.raises(ValueError, match=r"it has no enc_w_ih"):
         import_checkpoint(tmp_path / "a.npz", tmp_path / "run")
@@ -221,7 +221,7 @@ def test_pickled_arrays_are_never_opened(tmp_path):
 
 
 class Nano(torch.nn.Module):
-    """nanoGPT's model, written from its equations, to save a checkpoint of."""
+    """nanoGPT's model, written from its equations, which saves checkpoints."""
 
     def __init__(self, vocabulary=20, dim=16, layers=2, heads=2, length=12, bias=False):
         super().__init__()
@@ -309,7 +309,7 @@ def test_nanogpt_has_the_same_logits(tmp_path, bias):
         torch.testing.assert_close(run.model(ids)[0], theirs(ids), rtol=1e-5, atol=1e-5)
     assert (
         len(generate(run, ["abc"], length=30)[0][0].ids) == 30
-    )  # characters have no end, and a new line is none
+    )  # a character tokenizer has no end token, and a newline is not one
     assert export_checkpoint(run, tmp_path / "out") == "gpt2"
     again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval()
     with torch.no_grad():
@@ -323,7 +323,7 @@ def test_nanogpt_needs_its_tokenizer(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "value, sentence",
+    "value, message",
     [
         (lambda path: {"model": Trap(path)}, "names __builtin__.getattr"),
         (
@@ -347,10 +347,10 @@ def test_nanogpt_needs_its_tokenizer(tmp_path):
         (lambda path: {"model_args": {(1, 2): 3}, "model": {}}, "neither a string nor an integer"),
     ],
 )
-def test_a_hostile_torch_file_runs_nothing(tmp_path, value, sentence):
+def test_a_hostile_torch_file_runs_nothing(tmp_path, value, message):
     nano(tmp_path / "good.pt")
     torch.save(value(tmp_path / "ran"), tmp_path / "ckpt.pt")
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         import_checkpoint(tmp_path / "ckpt.pt", tmp_path / "run", tmp_path / "tokenizer.json")
     assert not (tmp_path / "ran").exists() and not (tmp_path / "run").exists()
 
@@ -358,8 +358,8 @@ def test_a_hostile_torch_file_runs_nothing(tmp_path, value, sentence):
 @pytest.mark.parametrize(
     "program", [b"}](]]u.", b"K\x01K\x02a.", b"K\x01" + b"\x85q\x00h\x00h\x00\x86" * 64 + b"}h\x00K\x01s."]
 )
-def test_a_program_that_makes_no_sense_is_one_line(tmp_path, program):
-    """A list filled as a dict, a number that is appended to, a nest of pairs as a key, whose hash would never be known."""
+def test_a_malformed_pickle_is_an_error_of_one_line(tmp_path, program):
+    """A list filled as a dict, a number that is appended to, a deep nest of tuples as a key, whose hash takes for ever."""
     nano(tmp_path / "good.pt")
     with zipfile.ZipFile(tmp_path / "ckpt.pt", "w") as packed:
         packed.writestr("a/data.pkl", b"\x80\x02" + program)
@@ -369,7 +369,7 @@ def test_a_program_that_makes_no_sense_is_one_line(tmp_path, program):
 
 @pytest.mark.parametrize("field, value", [(6, 1), (8, 99)])
 @pytest.mark.parametrize("name", ["ckpt.pt", "ckpt.npz"])
-def test_an_archive_that_is_locked_or_packed_in_an_unknown_way(tmp_path, name, field, value):
+def test_an_encrypted_or_compressed_torch_file_is_an_error(tmp_path, name, field, value):
     nano(tmp_path / "good.pt")
     arrays = {
         f"{side}_{key}": np.zeros(3, np.float32)
@@ -388,7 +388,7 @@ def test_an_archive_that_is_locked_or_packed_in_an_unknown_way(tmp_path, name, f
         )
 
 
-def test_nanogpt_with_an_output_of_its_own_is_refused(tmp_path):
+def test_nanogpt_with_an_untied_output_is_an_error(tmp_path):
     nano(tmp_path / "ckpt.pt", prefix="")
     saved = torch.load(tmp_path / "ckpt.pt", weights_only=True)
     saved["model"]["lm_head.weight"] = saved["model"]["lm_head.weight"] + 1
@@ -405,7 +405,7 @@ def test_a_bare_pickle_is_not_opened(tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_cut_torch_file_is_one_line(tmp_path):
+def test_a_truncated_torch_file_is_an_error_of_one_line(tmp_path):
     nano(tmp_path / "ckpt.pt")
     data = (tmp_path / "ckpt.pt").read_bytes()
     for cut in (len(data) // 2, 100, 0):
@@ -414,8 +414,8 @@ def test_a_cut_torch_file_is_one_line(tmp_path):
             import_checkpoint(tmp_path / "cut.pt", tmp_path / "run", tmp_path / "tokenizer.json")
 
 
-def test_the_tensors_are_those_that_torch_reads(tmp_path):
-    """Views, transposes, whole numbers and shared memory included."""
+def test_tensors_equal_those_that_torch_loads(tmp_path):
+    """Views, transposes, integers and shared storage included."""
     from seqloom.interop.torch_file import TorchFile
 
     base = torch.randn(6, 4)

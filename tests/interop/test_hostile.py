@@ -1,4 +1,4 @@
-"""Corrupt, truncated and hostile checkpoints: one clear line, exit code 2, nothing run, nothing left behind."""
+"""Corrupt, truncated and hostile checkpoints: an error of one line, exit code 2, no code run, no files left."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def copy(checkpoints, tmp_path) -> Callable[[str], Path]:
 
 
 def refused(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture) -> str:
-    """The one line that the command line says."""
+    """The one line that the command prints."""
     with pytest.raises(SystemExit) as left:
         main(["import", str(folder), "--out", str(tmp_path / "run")])
     said = capfd.readouterr()
@@ -58,7 +58,7 @@ def change(path: Path, **values) -> None:
 
 
 @pytest.mark.parametrize(
-    "values, sentence",
+    "values, message",
     [
         ({"auto_map": {"AutoModelForCausalLM": "modeling_evil.Evil"}}, "auto_map names code"),
         ({"trust_remote_code": True}, "trust_remote_code names code"),
@@ -92,34 +92,34 @@ def change(path: Path, **values) -> None:
         ({"num_attention_heads": 2}, "num_attention_heads is 2, but n_head, which means the same, is 4"),
     ],
 )
-def test_a_crafted_config(copy, tmp_path, capfd, values, sentence):
+def test_a_crafted_config(copy, tmp_path, capfd, values, message):
     folder = copy("gpt2")
     change(folder / "config.json", **values)
-    assert sentence in refused(folder, tmp_path, capfd)
+    assert message in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize(
-    "text, sentence",
+    "text, message",
     [
         ("", "not valid JSON"),
         ("[1, 2]", "a JSON object is expected"),
         ("{" * 10, "not valid JSON"),
         ("[" * 100_000, "nested too deep"),
         ('{"a": ' * 100_000, "nested too deep"),
-        (" " * (17 << 20), "too many, at most 16,777,216 are read"),
+        (" " * (17 << 20), "but at most 16,777,216 are read"),
         (b"\xff\xfe\x00", "not valid JSON"),
         ('{"model_type": "gpt2", "model_type": "llama"}', "'model_type' is in it twice"),
         ('{"n_embd": ' + "1" * 5000 + "}", "not valid JSON"),
     ],
 )
-def test_a_broken_config(copy, tmp_path, capfd, text, sentence):
+def test_a_broken_config(copy, tmp_path, capfd, text, message):
     folder = copy("gpt2")
     (folder / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert sentence in refused(folder, tmp_path, capfd)
+    assert message in refused(folder, tmp_path, capfd)
 
 
 def test_code_beside_the_weights_is_not_run(copy, tmp_path, capfd):
-    """A folder with code and a config that names it; also one whose modules.json of sentence-transformers names a class."""
+    """A folder with code and a config that names it, and one with a modules.json that names a class."""
     folder = copy("gpt2")
     (folder / "modeling_evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     change(folder / "config.json", auto_map={"AutoConfig": "modeling_evil.Config"})
@@ -136,7 +136,7 @@ def header(data: dict) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "spoil, sentence",
+    "corrupt, message",
     [
         (lambda data, trap: data[: len(data) // 2], "not an intact safetensors file"),
         (lambda data, trap: data[:5], "not an intact safetensors file"),
@@ -165,13 +165,13 @@ def header(data: dict) -> bytes:
         ),
     ],
 )
-def test_spoilt_weights(copy, tmp_path, capfd, spoil, sentence):
+def test_corrupt_weights(copy, tmp_path, capfd, corrupt, message):
     folder = copy("gpt2")
     path = folder / "model.safetensors"
     change(folder / "config.json", n_layer=1)
-    path.write_bytes(spoil(path.read_bytes(), Trap(tmp_path / "ran")))
+    path.write_bytes(corrupt(path.read_bytes(), Trap(tmp_path / "ran")))
     found = refused(folder, tmp_path, capfd)
-    assert sentence in found or "has shape" in found
+    assert message in found or "has shape" in found
     assert not (tmp_path / "ran").exists()
 
 
@@ -182,7 +182,7 @@ def alter(folder: Path, edit: Callable[[dict], None]) -> None:
 
 
 @pytest.mark.parametrize(
-    "edit, sentence",
+    "edit, message",
     [
         (lambda t: t.pop("transformer.h.1.mlp.c_fc.weight"), "the tensor h.1.mlp.c_fc.weight is missing"),
         (lambda t: t.update({"evil.weight": torch.zeros(3)}), "the tensor evil.weight has no place"),
@@ -198,10 +198,10 @@ def alter(folder: Path, edit: Callable[[dict], None]) -> None:
         (lambda t: t.update({"wte.weight": torch.zeros(40, 32)}), "are the same weight"),
     ],
 )
-def test_wrong_tensors(copy, tmp_path, capfd, edit, sentence):
+def test_wrong_tensors(copy, tmp_path, capfd, edit, message):
     folder = copy("gpt2")
     alter(folder, edit)
-    assert sentence in refused(folder, tmp_path, capfd)
+    assert message in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "weights.pkl"])
@@ -228,7 +228,7 @@ def test_no_weights_at_all(copy, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    "index, sentence",
+    "index, message",
     [
         (
             {"weight_map": {"a": "../../outside.safetensors"}},
@@ -247,12 +247,12 @@ def test_no_weights_at_all(copy, tmp_path, capfd):
         ),
     ],
 )
-def test_a_crafted_index(copy, tmp_path, capfd, index, sentence):
+def test_a_crafted_index(copy, tmp_path, capfd, index, message):
     folder = copy("gpt2")
     (folder / "model.safetensors").rename(folder / "part.safetensors")
     (tmp_path / "outside.safetensors").write_bytes((folder / "part.safetensors").read_bytes())
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    assert sentence in refused(folder, tmp_path, capfd)
+    assert message in refused(folder, tmp_path, capfd)
 
 
 def test_two_shards_with_the_same_tensor(copy, tmp_path, capfd):
@@ -266,7 +266,7 @@ def test_two_shards_with_the_same_tensor(copy, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    "text, sentence",
+    "text, message",
     [
         ("", "not a tokenizer.json"),
         ("{}", "not a tokenizer.json"),
@@ -299,13 +299,13 @@ def test_two_shards_with_the_same_tensor(copy, tmp_path, capfd):
         ),
     ],
 )
-def test_a_crafted_tokenizer(copy, tmp_path, capfd, text, sentence):
+def test_a_crafted_tokenizer(copy, tmp_path, capfd, text, message):
     folder = copy("gpt2")
     (folder / "tokenizer.json").write_text(text)
-    assert sentence in refused(folder, tmp_path, capfd)
+    assert message in refused(folder, tmp_path, capfd)
 
 
-def test_a_template_that_names_what_is_not_there(copy, tmp_path, capfd):
+def test_a_template_with_an_unknown_token(copy, tmp_path, capfd):
     folder = copy("bert")
     said = json.loads((folder / "tokenizer.json").read_text())
     piece = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
@@ -329,13 +329,13 @@ def test_a_tokenizer_without_an_end(copy, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("kind", ["yarn", "dynamic", "longrope", {"a": 1}])
-def test_angles_that_are_not_known(copy, tmp_path, capfd, kind):
+def test_an_unknown_rope_type(copy, tmp_path, capfd, kind):
     folder = copy("llama")
     change(folder / "config.json", rope_parameters={"rope_type": kind, "rope_theta": 10000.0, "factor": 2.0})
     assert "rotary angles of type" in refused(folder, tmp_path, capfd)
 
 
-def test_a_place_that_is_taken_is_left_alone(copy, tmp_path, capfd):
+def test_an_existing_folder_is_not_changed(copy, tmp_path, capfd):
     folder = copy("gpt2")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "mine.txt").write_text("mine")
@@ -346,7 +346,7 @@ def test_a_place_that_is_taken_is_left_alone(copy, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(
-    "kind, name, sentence",
+    "kind, name, message",
     [
         ("gpt2", "lm_head.weight", "is not the same as wte.weight"),
         ("llama tied", "lm_head.weight", "is not the same as embed_tokens.weight"),
@@ -359,11 +359,9 @@ def test_a_place_that_is_taken_is_left_alone(copy, tmp_path, capfd):
         ("marian", "model.encoder.embed_positions.weight", "is not the same as what is computed"),
     ],
 )
-@pytest.mark.parametrize("spoil", ["another", "misshapen", "the same"])
-def test_a_weight_that_is_shared_stands_there_once_or_twice_alike(
-    tmp_path, capfd, kind, name, sentence, spoil
-):
-    """Their model would use the second copy."""
+@pytest.mark.parametrize("corrupt", ["another", "misshapen", "the same"])
+def test_a_second_copy_of_a_tied_weight_must_be_equal(tmp_path, capfd, kind, name, message, corrupt):
+    """transformers would use the second copy."""
     folder = tmp_path / "theirs"
     folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -376,21 +374,21 @@ def test_a_weight_that_is_shared_stands_there_once_or_twice_alike(
     copy = {**dict(theirs.named_parameters()), **theirs.state_dict()}[name].detach().clone()
     other = copy.clone()
     other[7] += 1
-    held[name] = {"another": other, "misshapen": copy[1:], "the same": copy}[spoil]
+    held[name] = {"another": other, "misshapen": copy[1:], "the same": copy}[corrupt]
     save_file(
         {key: tensor.contiguous() for key, tensor in held.items()},
         folder / "model.safetensors",
         {"format": "pt"},
     )
-    if spoil == "the same":
+    if corrupt == "the same":
         main(["import", str(folder), "--out", str(tmp_path / "run")])
     else:
-        assert sentence in refused(folder, tmp_path, capfd)
+        assert message in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
 @pytest.mark.parametrize("kind", ["pipe", "device"])
-def test_what_has_no_end_is_not_read(copy, tmp_path, capfd, name, kind):
+def test_devices_and_pipes_are_not_read(copy, tmp_path, capfd, name, kind):
     folder = copy("gpt2")
     (folder / name).unlink()
     os.mkfifo(folder / name) if kind == "pipe" else (folder / name).symlink_to("/dev/zero")
@@ -408,7 +406,7 @@ def with_parts(folder: Path, **parts) -> None:
 
 
 @pytest.mark.parametrize(
-    "parts, sentence",
+    "parts, message",
     [
         (
             {
@@ -441,13 +439,13 @@ def with_parts(folder: Path, **parts) -> None:
         ),
     ],
 )
-def test_a_tokenizer_that_would_not_end(copy, tmp_path, capfd, parts, sentence):
+def test_a_tokenizer_that_lengthens_text_without_end(copy, tmp_path, capfd, parts, message):
     folder = copy("bert")
     with_parts(folder, **parts)
-    assert sentence in refused(folder, tmp_path, capfd)
+    assert message in refused(folder, tmp_path, capfd)
 
 
-def test_a_template_with_an_id_that_is_not_there(copy, tmp_path, capfd):
+def test_a_template_with_an_unknown_id(copy, tmp_path, capfd):
     folder = copy("bert")
     text = {"Sequence": {"id": "A", "type_id": 0}}
     table = {"[CLS]": {"id": "[CLS]", "ids": [5000], "tokens": ["[CLS]"]}}
@@ -464,7 +462,7 @@ def test_a_template_with_an_id_that_is_not_there(copy, tmp_path, capfd):
 
 
 @pytest.mark.parametrize("token", ["[CLS]", "[SEP]"])
-def test_an_encoder_needs_its_frame(copy, tmp_path, capfd, token):
+def test_an_encoder_needs_its_special_tokens(copy, tmp_path, capfd, token):
     folder = copy("bert")
     text = (folder / "tokenizer.json").read_text()
     (folder / "tokenizer.json").write_text(text.replace(token, "[OTHER]"))
@@ -472,8 +470,8 @@ def test_an_encoder_needs_its_frame(copy, tmp_path, capfd, token):
     assert "it has no token that" in refused(folder, tmp_path, capfd)
 
 
-def test_what_was_made_on_the_way_goes_too(copy, tmp_path, capfd, monkeypatch):
-    """New parents of the run folder; and an empty folder that was there is empty again."""
+def test_a_failed_import_removes_the_folders_it_created(copy, tmp_path, capfd, monkeypatch):
+    """It also removes new parents; a folder that existed and was empty is empty again."""
     folder = copy("gpt2")
     monkeypatch.setattr(
         "seqloom.interop.import_run.load", lambda out: (_ for _ in ()).throw(ValueError("no"))

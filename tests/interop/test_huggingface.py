@@ -1,4 +1,4 @@
-"""Folders of the Hugging Face layout: `transformers` is the judge, both ways."""
+"""Folders of the Hugging Face layout, read and written, compared with `transformers`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MASK = torch.arange(11) < torch.tensor(LENGTHS)[:, None]
 
 @pytest.fixture(scope="module", params=list(KINDS))
 def both(request, tmp_path_factory) -> tuple[str, torch.nn.Module, Run, Path]:
-    """A kind, their model, ours, and the folder of theirs."""
+    """The model type, the model of transformers, our run, and the folder."""
     folder = tmp_path_factory.mktemp("theirs")
     theirs = make(request.param, folder)
     return request.param, theirs, import_checkpoint(folder, tmp_path_factory.mktemp("runs") / "run"), folder
@@ -49,7 +49,7 @@ def expected(kind: str, model: torch.nn.Module, ids: Tensor, mask: Tensor) -> Te
 
 
 @torch.no_grad()
-def test_logits_are_theirs(both):
+def test_logits_equal_those_of_transformers(both):
     kind, theirs, run, _ = both
     ours, wanted = logits(kind, run, IDS, MASK), expected(kind, theirs, IDS, MASK)
     torch.testing.assert_close(ours[MASK], wanted[MASK], rtol=1e-4, atol=1e-4)
@@ -57,8 +57,8 @@ def test_logits_are_theirs(both):
 
 
 @torch.no_grad()
-def test_what_is_exported_loads_there_with_the_same_logits(both, tmp_path):
-    """And comes back here as the same weights."""
+def test_an_exported_folder_loads_in_transformers_with_the_same_logits(both, tmp_path):
+    """Importing it again gives the same weights."""
     kind, theirs, run, _ = both
     written = export_checkpoint(run, tmp_path / "out")
     assert written == kind.split()[0].replace("smollm2", "llama")
@@ -73,7 +73,7 @@ def test_what_is_exported_loads_there_with_the_same_logits(both, tmp_path):
 
 
 @torch.no_grad()
-def test_an_imported_run_is_a_folder_of_theirs(both):
+def test_an_imported_run_loads_in_transformers(both):
     kind, theirs, run, _ = both
     again = type(theirs).from_pretrained(run.folder).eval()
     torch.testing.assert_close(
@@ -82,8 +82,8 @@ def test_an_imported_run_is_a_folder_of_theirs(both):
 
 
 @pytest.mark.parametrize("exported", [True, False])
-def test_their_tokenizer_gives_the_same_ids(both, exported, tmp_path):
-    """Also when read there from what we write; a text is framed as they frame it."""
+def test_token_ids_equal_those_of_transformers(both, exported, tmp_path):
+    """Also for the tokenizer that we export; texts get the same special tokens."""
     kind, _, run, _ = both
     text = "the old king sees nothing and finds a river"
     if exported:
@@ -99,10 +99,10 @@ def test_their_tokenizer_gives_the_same_ids(both, exported, tmp_path):
 
 
 @pytest.mark.parametrize("kind", CAUSAL)
-def test_greedy_with_a_cache_is_theirs_and_ours_without(kind, tmp_path):
+def test_greedy_decoding_equals_transformers_and_decoding_without_a_cache(kind, tmp_path):
     """For every split of the prompt, and in a batch of unequal prompts."""
     theirs = make(kind, tmp_path / "theirs", seed=3)
-    theirs.generation_config.eos_token_id = None  # both go on through ends
+    theirs.generation_config.eos_token_id = None  # neither stops at the end token
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     prompts = [IDS[row, :length] for row, length in enumerate(LENGTHS)]
     together = generate_batch(
@@ -129,7 +129,7 @@ def test_greedy_with_a_cache_is_theirs_and_ours_without(kind, tmp_path):
 
 
 def uncached(run: Run, prompt: Tensor, length: int) -> list[int]:
-    """The whole text read again for each token."""
+    """Reads the full text again for each token."""
     ids = prompt.tolist()
     with torch.inference_mode():
         for _ in range(length):
@@ -137,7 +137,7 @@ def uncached(run: Run, prompt: Tensor, length: int) -> list[int]:
     return ids[len(prompt) :]
 
 
-def test_marian_translates_greedily_as_they_do(tmp_path):
+def test_marian_translates_greedily_like_transformers(tmp_path):
     """With a cache, without, alone and in a batch."""
     theirs = make("marian", tmp_path / "theirs", seed=5)
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
@@ -164,7 +164,9 @@ def test_marian_translates_greedily_as_they_do(tmp_path):
         wanted = theirs.generate(source, attention_mask=torch.ones_like(source), generation_config=options)[
             0, 1:
         ].tolist()
-        wanted = [token for token in wanted if token not in (0, 3)][:15]  # they force an end as the last
+        wanted = [token for token in wanted if token not in (0, 3)][
+            :15
+        ]  # transformers forces an end token at the maximum length
         slow: list[int] = []
         with torch.inference_mode():
             while len(slow) < 15:
@@ -176,7 +178,7 @@ def test_marian_translates_greedily_as_they_do(tmp_path):
         assert together[row].ids == alone.ids == slow == wanted
 
 
-def test_a_run_writes_with_its_own_special_tokens(tmp_path):
+def test_a_run_generates_with_its_own_special_tokens(tmp_path):
     make("marian", tmp_path / "theirs", seed=5)
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert (run.specials.bos, run.specials.eos, run.specials.pad) == (0, 3, 0)
@@ -187,7 +189,7 @@ def test_a_run_writes_with_its_own_special_tokens(tmp_path):
     assert generate(again, ["a dog"], length=12)[0][0].ids == found[1][0].ids
 
 
-def test_rows_without_a_token_are_kept_and_never_written(tmp_path):
+def test_rows_without_a_token_are_kept_and_never_generated(tmp_path):
     theirs = make("gpt2", tmp_path / "theirs")
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert (
@@ -215,8 +217,8 @@ def test_shards_are_read_as_one(tmp_path):
         assert torch.equal(weight, dict(cut.model.named_parameters())[name])
 
 
-def test_the_older_way_to_say_angles(tmp_path):
-    """rope_theta and rope_scaling, as every Llama before 2025 has them."""
+def test_the_older_keys_of_rotary_angles(tmp_path):
+    """rope_theta and rope_scaling, as in every Llama before 2025."""
     theirs = make("llama 3", tmp_path / "theirs")
     path = tmp_path / "theirs" / "config.json"
     said = json.loads(path.read_text())
@@ -233,7 +235,7 @@ def test_the_older_way_to_say_angles(tmp_path):
         )
 
 
-def test_half_precision_is_read_in_single(tmp_path):
+def test_half_precision_is_read_as_float32(tmp_path):
     theirs = make("llama", tmp_path / "theirs")
     theirs.to(torch.bfloat16).save_pretrained(tmp_path / "theirs")
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
@@ -256,8 +258,8 @@ def test_half_precision_is_read_in_single(tmp_path):
     ],
 )
 @torch.no_grad()
-def test_settings_said_in_another_way_are_read_as_they_read_them(tmp_path, kind, left_out, said):
-    """Of two forms of angles the older goes first; a setting may have its other name."""
+def test_alternative_config_keys_are_read_as_transformers_reads_them(tmp_path, kind, left_out, said):
+    """The older keys of rotary angles take precedence; a key may have its alternative name."""
     (tmp_path / "theirs").mkdir()
     make(kind, tmp_path / "theirs")
     path = tmp_path / "theirs" / "config.json"
@@ -271,8 +273,8 @@ def test_settings_said_in_another_way_are_read_as_they_read_them(tmp_path, kind,
     torch.testing.assert_close(run.model(IDS)[0], theirs(input_ids=IDS).logits, rtol=1e-4, atol=1e-4)
 
 
-def test_an_id_that_is_not_there_is_said_to_be_none(tmp_path):
-    """Else their class would have its own."""
+def test_a_missing_special_id_is_written_as_null(tmp_path):
+    """Otherwise transformers would use its class's default."""
     (tmp_path / "theirs").mkdir()
     make("llama", tmp_path / "theirs")
     path = tmp_path / "theirs" / "config.json"
@@ -284,8 +286,8 @@ def test_an_id_that_is_not_there_is_said_to_be_none(tmp_path):
     assert back.eos_token_id is None and back.pad_token_id is None and back.bos_token_id == 2
 
 
-def test_capitals_are_as_the_settings_of_the_tokenizer_say(tmp_path):
-    """Where they differ from the tokenizer itself, theirs goes by them too."""
+def test_tokenizer_config_decides_about_lower_case(tmp_path):
+    """transformers follows tokenizer_config.json too where it differs from tokenizer.json."""
     (tmp_path / "theirs").mkdir()
     make("bert", tmp_path / "theirs")
     path = tmp_path / "theirs" / "tokenizer.json"
@@ -306,7 +308,7 @@ def test_capitals_are_as_the_settings_of_the_tokenizer_say(tmp_path):
 
 @pytest.mark.parametrize("kind", ["BertProcessing", "RobertaProcessing"])
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_frame_without_a_template_is_one(tmp_path, kind, inside):
+def test_a_tokenizer_without_a_template_gets_one(tmp_path, kind, inside):
     (tmp_path / "theirs").mkdir()
     make("llama", tmp_path / "theirs")
     path = tmp_path / "theirs" / "tokenizer.json"

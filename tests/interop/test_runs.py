@@ -1,4 +1,4 @@
-"""An imported checkpoint is a run like any other, and a run of a known shape goes out as a folder."""
+"""An imported checkpoint is a run like any other, and a run of a known shape can be exported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def lines(tmp_path) -> Path:
     return path
 
 
-def test_the_command_makes_a_whole_run(tmp_path, capsys):
+def test_the_command_writes_a_complete_run(tmp_path, capsys):
     make("gpt2", tmp_path / "theirs")
     main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "run"), "--json"])
     told = json.loads(capsys.readouterr().out)
@@ -46,7 +46,7 @@ def test_the_command_makes_a_whole_run(tmp_path, capsys):
 
 
 def test_an_imported_language_model_is_measured_explained_and_used(tmp_path, lines, capsys):
-    """Its likelihood is that of `transformers` over the same windows."""
+    """Its likelihood equals that of `transformers` over the same windows."""
     theirs = make("llama", tmp_path / "theirs")
     import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     capsys.readouterr()
@@ -68,7 +68,7 @@ def test_an_imported_language_model_is_measured_explained_and_used(tmp_path, lin
     assert capsys.readouterr().out.startswith("the king")
 
 
-def test_an_imported_encoder_says_what_it_cannot(tmp_path, lines, capsys):
+def test_an_imported_encoder_reports_what_it_cannot_do(tmp_path, lines, capsys):
     make("bert body", tmp_path / "theirs")
     import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     capsys.readouterr()
@@ -82,7 +82,7 @@ def test_an_imported_encoder_says_what_it_cannot(tmp_path, lines, capsys):
         assert left.value.code == 2 and said.count("\n") == 1 and "Encoder" in said
 
 
-def test_an_imported_masked_model_fills_gaps_as_theirs_does(tmp_path):
+def test_an_imported_masked_model_fills_masks_like_transformers(tmp_path):
     theirs = make("bert", tmp_path / "theirs")
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     filled = seqloom.load(tmp_path / "run")
@@ -96,8 +96,8 @@ def test_an_imported_masked_model_fills_gaps_as_theirs_does(tmp_path):
     assert run.specials.mask == 4
 
 
-def test_a_classifier_over_an_imported_encoder_hides_words_as_its_tokenizer_does(tmp_path):
-    """Where [UNK] is not our id 1, hidden words become theirs."""
+def test_word_dropout_uses_the_unknown_token_of_an_imported_tokenizer(tmp_path):
+    """[UNK] may have another id than 1."""
     make("bert", tmp_path / "theirs")
     place = tmp_path / "theirs" / "tokenizer.json"
     text = json.loads(place.read_text("utf-8"))
@@ -145,8 +145,8 @@ def test_a_classifier_over_an_imported_encoder_hides_words_as_its_tokenizer_does
         ),
     ],
 )
-def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, name):
-    """With the same logits, and its own special tokens."""
+def test_a_run_trained_here_is_exported(tmp_path, lines, preset, overrides, kind, name):
+    """With the same logits and special tokens."""
     small = [
         "model.dim=32",
         "model.stack.layers=2",
@@ -169,7 +169,7 @@ def test_a_run_trained_here_goes_out(tmp_path, lines, preset, overrides, kind, n
 
 
 @pytest.mark.parametrize("tied", ["true", "false"])
-def test_a_translator_trained_here_goes_out(tmp_path, parallel, tied):
+def test_a_translator_trained_here_is_exported(tmp_path, parallel, tied):
     side = "layers: 2, heads: 2, order: post, position: {type: Sinusoidal, layout: halves}, feedforward: {type: FeedForward, dim: 20}"
     sides = [
         f"model.encoder={{type: Transformer, causal: false, {side}}}",
@@ -189,7 +189,7 @@ def test_a_translator_trained_here_goes_out(tmp_path, parallel, tied):
     assert there("the king")["input_ids"] == run.encode(["the king"])[0][0].tolist()
 
 
-def test_a_model_that_no_folder_can_hold_says_why(tmp_path, lines, capsys):
+def test_a_model_that_no_folder_can_hold_reports_why(tmp_path, lines, capsys):
     seqloom.fit(
         "lstm-lm",
         "model.dim=8",

@@ -1,4 +1,4 @@
-"""Sentence embeddings. A real MiniLM is found through SEQLOOM_MINILM, or as an installed package; without one its tests skip."""
+"""Sentence embeddings. SEQLOOM_MINILM, or an installed package, provides a real MiniLM; without one its tests are skipped."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def sentences(real_data: Path) -> list[str]:
 
 @pytest.mark.data
 @torch.no_grad()
-def test_hidden_states_are_theirs(minilm, theirs, sentences):
+def test_hidden_states_equal_those_of_transformers(minilm, theirs, sentences):
     """Ids and features of 200 sentences, in batches of 20 with padding."""
     run, (model, tokenizer) = minilm[0], theirs
     worst = 0.0
@@ -88,7 +88,7 @@ def test_pairs_have_two_segments(minilm, theirs):
 
 @torch.no_grad()
 def pooled(theirs, texts: list[str]) -> np.ndarray:
-    """What sentence-transformers' modules of this model do: Transformer, Pooling by mean, Normalize."""
+    """The modules of sentence-transformers for this model: Transformer, mean Pooling, Normalize."""
     model, tokenizer = theirs
     found = []
     for begin in range(0, len(texts), 64):
@@ -102,8 +102,8 @@ def pooled(theirs, texts: list[str]) -> np.ndarray:
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["sts15", "sts16"])
-def test_similarity_is_theirs(minilm, theirs, real_data, name):
-    """On every sixth pair, for time."""
+def test_similarity_equals_that_of_sentence_transformers(minilm, theirs, real_data, name):
+    """On every sixth pair, to save time."""
     with gzip.open(real_data / "sts" / f"{name}.tsv.gz", "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][::6]
     scores, left, right = [float(row[1]) for row in rows], [row[2] for row in rows], [row[3] for row in rows]
@@ -114,7 +114,7 @@ def test_similarity_is_theirs(minilm, theirs, real_data, name):
 
 
 @pytest.mark.data
-def test_minilm_goes_back_to_transformers(minilm, theirs, tmp_path):
+def test_minilm_is_exported_to_transformers(minilm, theirs, tmp_path):
     run = minilm[0]
     assert export_checkpoint(run, tmp_path / "out") == "bert"
     again = transformers.AutoModel.from_pretrained(tmp_path / "out").eval()
@@ -133,7 +133,7 @@ def tiny(tmp_path) -> tuple[torch.nn.Module, Run]:
 
 
 def test_a_vector_is_the_mean_of_the_features(tiny):
-    """Whatever is in the batch, and however small the batches are."""
+    """For any batch and any batch size."""
     model, run = tiny
     texts = ["the king", "a young queen sees the river and finds a dog", "", "zzz"]
     found = seqloom.embed(run, texts)
@@ -148,7 +148,7 @@ def test_a_vector_is_the_mean_of_the_features(tiny):
     np.testing.assert_allclose(seqloom.embed(run, texts, tokens=1), found, atol=1e-5)
 
 
-def test_a_long_text_is_cut_and_closed(tiny):
+def test_a_long_text_is_truncated_before_its_end_token(tiny):
     model, run = tiny
     words = " ".join(["the", "old", "king", "sees"] * 40)
     ids = run.encode([words])[0][0]
@@ -164,7 +164,7 @@ def test_a_long_text_is_cut_and_closed(tiny):
         seqloom.embed(run, ["a"], length=2)
 
 
-def test_a_translator_gives_no_vector(tmp_path):
+def test_a_translator_has_no_text_vector(tmp_path):
     make("marian", tmp_path / "theirs")
     with pytest.raises(ValueError, match="gives no vector"):
         seqloom.embed(import_checkpoint(tmp_path / "theirs", tmp_path / "run"), ["a"])
@@ -187,7 +187,7 @@ def test_the_command_prints_what_python_gives(tmp_path, capsys):
 
 
 @pytest.mark.usefixtures("tiny")
-def test_bytes_tell_how_near_they_stay(tmp_path, capsys):
+def test_int8_reports_its_distance_to_float32(tmp_path, capsys):
     file, out = tmp_path / "lines.txt", tmp_path / "v.npy"
     file.write_text("the king\na dog finds the river\nthe river\n")
     exact = seqloom.embed(load(tmp_path / "run"), file.read_text().splitlines())

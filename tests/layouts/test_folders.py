@@ -1,4 +1,4 @@
-"""A finished run of a shape that `transformers` knows is a folder that it loads, with the same logits; for us it stays the same run."""
+"""A finished run of a known shape loads in `transformers` with the same logits, and stays a run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def same(one: dict, other: dict) -> bool:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_finished_run_is_a_folder_of_theirs(case, tmp_path, lines):
+def test_a_finished_run_loads_in_transformers(case, tmp_path, lines):
     preset, options = CASES[case]
     run = seqloom.fit(preset, *options, data=[str(lines)], out=tmp_path / "run", quiet=True)
     said = json.loads((run.folder / "config.json").read_text("utf-8"))
@@ -87,7 +87,7 @@ def test_a_finished_run_is_a_folder_of_theirs(case, tmp_path, lines):
     )
 
 
-def test_a_translator_is_one_too(tmp_path, parallel):
+def test_a_finished_translator_loads_in_transformers(tmp_path, parallel):
     side = "layers: 2, heads: 2, order: post, position: {type: Sinusoidal, layout: halves}, feedforward: {type: FeedForward, dim: 20}"
     sides = [
         f"model.encoder={{type: Transformer, causal: false, {side}}}",
@@ -123,8 +123,8 @@ def test_other_shapes_keep_our_names(tmp_path, lines):
     ) and not layouts.has_family_names(run.folder / "model.safetensors")
 
 
-def test_a_run_is_begun_from_finished_again_and_imported(tmp_path, lines, capsys):
-    """Names of others are no hindrance to --from, to going on, nor to import."""
+def test_a_run_with_family_names_is_fine_tuned_resumed_and_imported(tmp_path, lines, capsys):
+    """A run whose weights have the names of `transformers` works with --from, resume and import."""
     run = seqloom.fit("gpt", *SMALL, *TURNING, data=[str(lines)], out=tmp_path / "run", quiet=True)
     after = seqloom.fit(
         "gpt",
@@ -149,8 +149,8 @@ def test_a_run_is_begun_from_finished_again_and_imported(tmp_path, lines, capsys
     capsys.readouterr()
 
 
-def test_a_weight_that_they_have_no_place_for_is_not_lost(tmp_path, lines):
-    """A model that nearly fits is kept under our names."""
+def test_a_model_that_nearly_fits_keeps_all_its_weights(tmp_path, lines):
+    """It is stored under our names."""
     output = "model.output={type: Output, bias: false, head: {type: HeadTransform}}"
     run = seqloom.fit("gpt", *SMALL, output, data=[str(lines)], out=tmp_path / "run", quiet=True)
     assert not (run.folder / "config.json").exists() and same(
@@ -160,7 +160,7 @@ def test_a_weight_that_they_have_no_place_for_is_not_lost(tmp_path, lines):
         seqloom.give(run, tmp_path / "out")
 
 
-def test_what_stands_for_a_part_that_is_left_out_must_change_nothing(tmp_path, lines, capsys):
+def test_a_tensor_of_an_absent_part_must_be_neutral(tmp_path, lines, capsys):
     preset, options = CASES["gpt2 without gains and biases"]
     run = seqloom.fit(preset, *options, data=[str(lines)], out=tmp_path / "run", quiet=True)
     path = run.folder / "model.safetensors"
@@ -176,13 +176,13 @@ def test_what_stands_for_a_part_that_is_left_out_must_change_nothing(tmp_path, l
         load(run.folder)
 
 
-def test_weights_of_another_model_are_one_line(tmp_path, lines, capsys):
-    """Whatever the files beside the weights say: the model of config.yaml is what they must fit."""
+def test_weights_of_another_model_are_an_error_of_one_line(tmp_path, lines, capsys):
+    """The weights must fit the model of config.yaml, whatever the other files contain."""
     run = seqloom.fit("gpt", *SMALL, data=[str(lines)], out=tmp_path / "run", quiet=True)
     (run.folder / "config.json").write_text('{"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}}')
     assert same(named_weights(load(run.folder).model), named_weights(run.model))
     tree = (run.folder / "config.yaml").read_text("utf-8")
-    for change, sentence in (
+    for change, message in (
         (("layers: 2", "layers: 3"), "the tensor h.2.ln_1.weight is missing"),
         (("layers: 2", "layers: 1"), "h.1.attn.c_attn.bias has no place"),
         (("heads: 2", "heads: 2\n    order: post"), "its norms come after the sublayers"),
@@ -192,4 +192,4 @@ def test_weights_of_another_model_are_one_line(tmp_path, lines, capsys):
         with pytest.raises(SystemExit) as left:
             main(["generate", str(run.folder), "the king"])
         said = capsys.readouterr().err
-        assert left.value.code == 2 and sentence in said and said.count("\n") == 1
+        assert left.value.code == 2 and message in said and said.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Tiny random checkpoints made by `transformers`, each with a tokenizer."""
+"""Tiny random checkpoints written by `transformers`, each with a tokenizer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WORDS = [
     "but",
     "then",
 ]
-SIZE = 40  # rows of every table: some more than there are tokens
+SIZE = 40  # rows of every embedding: more than there are tokens
 
 LLAMA = {
     "vocab_size": SIZE,
@@ -188,7 +188,7 @@ BODIES = ["bert body", "distilbert body"]
 
 
 class Trap:
-    """Unpickling it makes a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -198,7 +198,7 @@ class Trap:
 
 
 def tokenizer(kind: str) -> tuple[Tokenizer, dict[str, str]]:
-    """A tokenizer of whole words with special tokens at the usual places, and how they are called."""
+    """A word tokenizer with special tokens at the usual ids, and the names of these tokens by role."""
     bert = "bert" in kind
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] if bert else ["<pad>", "<unk>", "<s>", "</s>"]
     words = {word: index for index, word in enumerate([*special, *WORDS])}
@@ -215,7 +215,7 @@ def tokenizer(kind: str) -> tuple[Tokenizer, dict[str, str]]:
 
 
 def make(kind: str, folder: Path, seed: int = 0) -> torch.nn.Module:
-    """Write a checkpoint of random weights, large enough for every term to matter, and give back the model."""
+    """Writes a checkpoint of random weights, large enough for every term to matter, and returns the model."""
     name, settings, options = KINDS[kind]
     torch.manual_seed(seed)
     model = getattr(transformers, name)(getattr(transformers, settings)(**options)).eval()
