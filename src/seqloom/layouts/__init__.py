@@ -27,8 +27,9 @@ from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.layouts.llama import LLAMA, to_half_layout, to_interleaved_layout
 from seqloom.layouts.marian import MARIAN
 from seqloom.layouts.tokenizer_config import template_json, tokenizer_files
-from seqloom.models import Encoder, LanguageModel, Seq2Seq
-from seqloom.nn import LayerNorm, OutputLayer, RMSNorm
+from seqloom.models.base import Model
+from seqloom.nn.norm import LayerNorm, RMSNorm
+from seqloom.nn.output import OutputLayer
 
 __all__ = [
     "FAMILIES",
@@ -103,7 +104,7 @@ def export_files(model: nn.Module, weights: Mapping[str, Tensor], tokenizer: Tok
             for copy, original in family.tied_copies.items()
             if copy not in tensors and f"{prefix}{original}" in tensors
         }
-    context = model.context if isinstance(model, LanguageModel | Encoder | Seq2Seq) else None
+    context = model.context if isinstance(model, Model) else None
     texts, ids = tokenizer_files(tokenizer, family.model_type, context)
     config = {**config, **ids, "dtype": "float32", "torch_dtype": "float32"}
     texts = {**texts, "config.json": json.dumps(config, indent=1)}

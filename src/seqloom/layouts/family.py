@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from torch import Tensor, nn
 
@@ -12,7 +12,9 @@ from seqloom import nn as parts
 from seqloom.config import Tree
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.layouts.mapping import WeightMapping
-from seqloom.nn.transformer import Block
+
+if TYPE_CHECKING:
+    from seqloom.nn.transformer import Block
 
 ACTIVATION_FROM_HF = {
     "gelu": "gelu",
@@ -36,7 +38,7 @@ ACTIVATION_TO_HF = {
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 T = TypeVar("T")
-E = TypeVar("E", bound=parts.Embedding)
+E = TypeVar("E", bound="parts.Embedding")
 
 
 class Family(NamedTuple):
@@ -88,6 +90,8 @@ class TransformerSizes(NamedTuple):
 
 def blocks_of(stack: nn.Module) -> list[Block]:
     """The blocks of a Transformer."""
+    from seqloom.nn.transformer import Block
+
     stack = require_type(stack, parts.Transformer, "stack")
     return [require_type(block, Block, "block") for block in stack.blocks]
 
