@@ -117,7 +117,9 @@ def learn(
     )
     facts = {"shuffle seconds": marks[1] - marks[0], "losses": found.losses, "memory": peak() - before}
     parameters = 4 * sum(array.nbytes for array in (found.words, found.word_biases))
-    scores = [score for test in tests for score in evaluate(Vectors(words, found.vectors), test, most=30_000)]
+    scores = [
+        score for test in tests for score in evaluate(Vectors(words, found.vectors), test, limit=30_000)
+    ]
     numbers = {
         score.number.name: score.number.value
         for score in scores

@@ -45,20 +45,27 @@ def question_file(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("fold", [True, False])
-def test_analogies_equal_gensim(fold: bool, tmp_path: Path):
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_analogies_equal_gensim(lowercase: bool, tmp_path: Path):
     vectors, path = world(), question_file(tmp_path / "q.txt")
-    total, sections = peer(vectors).evaluate_word_analogies(path, case_insensitive=fold)
-    found = {score.number.name: score for score in benchmarks.analogies(vectors, path, fold=fold)}
+    total, sections = peer(vectors).evaluate_word_analogies(path, case_insensitive=lowercase)
+    found = {score.number.name: score for score in benchmarks.analogies(vectors, path, lowercase=lowercase)}
     assert 0.1 < total < 0.95
     assert found["total"].number.value == pytest.approx(total)
     for section in sections[:-1]:
         known = len(section["correct"]) + len(section["incorrect"])
         if known:
             score = found[section["section"]]
-            assert (score.known, round(score.number.value * score.known)) == (known, len(section["correct"]))
-    assert found["semantic"].known + found["syntactic"].known == found["total"].known < found["total"].asked
-    assert found["total"].asked == 132 + 381
+            assert (score.num_covered, round(score.number.value * score.num_covered)) == (
+                known,
+                len(section["correct"]),
+            )
+    assert (
+        found["semantic"].num_covered + found["syntactic"].num_covered
+        == found["total"].num_covered
+        < found["total"].num_total
+    )
+    assert found["total"].num_total == 132 + 381
 
 
 @pytest.mark.parametrize("method", ["add", "mul"])
@@ -79,8 +86,8 @@ def test_answers_are_those_of_single_questions(
 
 def test_only_the_first_words_count_where_asked(tmp_path: Path):
     vectors, path = world(), question_file(tmp_path / "q.txt")
-    score = benchmarks.analogies(vectors, path, most=24)[-1]
-    assert score.known == 132 and "words:24" in score.number.signature
+    score = benchmarks.analogies(vectors, path, limit=24)[-1]
+    assert score.num_covered == 132 and "words:24" in score.number.signature
     assert score.number.value == benchmarks.analogies(vectors.first(24), path)[-1].number.value
 
 
@@ -105,7 +112,10 @@ def test_similarities_equal_scipy_and_gensim_in_every_shape(text: str, tmp_path:
     score = benchmarks.evaluate(vectors, path)[0]
     known = PAIRS[:-1]
     wanted = spearmanr([vectors.similarity(a, b) for a, b, _ in known], [s for _, _, s in known]).statistic
-    assert score.number.value == pytest.approx(wanted, abs=1e-9) and (score.known, score.asked) == (30, 31)
+    assert score.number.value == pytest.approx(wanted, abs=1e-9) and (score.num_covered, score.num_total) == (
+        30,
+        31,
+    )
     assert "pairs:30/31" in score.number.signature and "case:folded" in score.number.signature
     (tmp_path / "plain").write_text("".join(f"{a}\t{b}\t{s}\n" for a, b, s in PAIRS), "utf-8")
     assert score.number.value == pytest.approx(
@@ -167,5 +177,5 @@ def test_real_vectors_score_as_gensim_says(real_data: Path):
     path = real_data / "wordsim" / "questions-words.txt"
     total, sections = theirs.evaluate_word_analogies(path)
     score = benchmarks.evaluate(vectors, path)[-1]
-    assert score.number.value == pytest.approx(total) and score.asked == 19_544
-    assert score.known == sum(len(sections[-1][side]) for side in ("correct", "incorrect"))
+    assert score.number.value == pytest.approx(total) and score.num_total == 19_544
+    assert score.num_covered == sum(len(sections[-1][side]) for side in ("correct", "incorrect"))

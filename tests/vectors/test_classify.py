@@ -203,7 +203,7 @@ def test_labelled_texts_are_read_in_every_shape(name: str, content: str, tmp_pat
         ("yes fine\nno\n", [":2", "one word"]),
         ('{"words": "x"}\n', [":1", "'text'", "'words'"]),
         ("yes\ta\nno\n", [":2", "cells"]),
-        ("\n".join(f"w{number} is a text without a label" for number in range(99)), ["label of its own"]),
+        ("\n".join(f"w{number} is a text without a label" for number in range(99)), ["a different label"]),
     ],
 )
 def test_wrong_files_are_sentences(content: str, parts: list[str], tmp_path: Path):
@@ -215,7 +215,7 @@ def test_wrong_files_are_sentences(content: str, parts: list[str], tmp_path: Pat
 
 
 def test_wrong_classifiers_are_sentences(tmp_path: Path):
-    with pytest.raises(ValueError, match="no classifier there"):
+    with pytest.raises(ValueError, match="no classifier here"):
         classify.load(tmp_path)
     (tmp_path / "classifier.json").write_text('{"format": 1}', "utf-8")
     np.savez(tmp_path / "classifier.npz", weights=np.eye(2))

@@ -59,7 +59,7 @@ def test_gensim_reads_ours_and_we_read_gensims(binary: bool, tmp_path: Path):
     assert theirs.index_to_key == WORDS
     np.testing.assert_array_equal(theirs.vectors, some().matrix)
     theirs.save_word2vec_format(tmp_path / "theirs", binary=binary)
-    assert formats.open_stream(tmp_path / "theirs").form == ("binary" if binary else "word2vec")
+    assert formats.open_stream(tmp_path / "theirs").format == ("binary" if binary else "word2vec")
     equal(formats.load(tmp_path / "theirs"), some())
 
 
@@ -131,7 +131,7 @@ def test_converting_needs_no_memory_for_the_whole_matrix(
 def test_vectors_of_very_many_numbers_are_recognised(form: str, tmp_path: Path):
     wanted = some(["one", "two"], 9000)
     formats.save(wanted, tmp_path / "v", form)
-    assert formats.open_stream(tmp_path / "v").form == form
+    assert formats.open_stream(tmp_path / "v").format == form
     equal(formats.load(tmp_path / "v"), wanted)
 
 
@@ -172,8 +172,8 @@ DAMAGED = {
     "a number too few": (GOOD.replace(b"4 5 6", b"4 5"), ["file:3", "2 numbers, not 3"]),
     "a number too many": (GOOD.replace(b"4 5 6", b"4 5 6 7"), ["file:3", "4 numbers, not 3"]),
     "a number too many and one too few": (b"ab 1 2 3\ncd 4 5 6 7\nef 8 9\n", ["file:2", "4 numbers, not 3"]),
-    "no number": (GOOD.replace(b"5", b"5x"), ["file:3", "'5x' is no number"]),
-    "no number on the first line": (GOOD.replace(b"1 2", b"1 2x"), ["file:2", "'2x' is no number"]),
+    "no number": (GOOD.replace(b"5", b"5x"), ["file:3", "'5x' is not a number"]),
+    "no number on the first line": (GOOD.replace(b"1 2", b"1 2x"), ["file:2", "'2x' is not a number"]),
     "NaN": (GOOD.replace(b"5", b"nan"), ["file:3", "not finite"]),
     "infinity": (GOOD.replace(b"5", b"-inf"), ["file:3", "not finite"]),
     "not UTF-8": (GOOD.replace(b"cd", b"c\xe9"), ["file:3", "UTF-8", "0xe9"]),
@@ -213,7 +213,7 @@ def test_the_undamaged_files_of_these_tests_are_read(tmp_path: Path):
 def test_missing_and_damaged_folders_are_sentences(tmp_path: Path):
     with pytest.raises(ValueError, match="no such file"):
         formats.load(tmp_path / "none")
-    with pytest.raises(ValueError, match=r"no meta\.json of ours"):
+    with pytest.raises(ValueError, match=r"no meta\.json that seqloom wrote"):
         formats.load(tmp_path)
     formats.save(some(), tmp_path / "v")
     (tmp_path / "v" / "words.txt").write_text("one\ntwo\n", "utf-8")
@@ -231,7 +231,7 @@ def test_what_exists_is_not_written_over_and_nothing_is_left_behind(tmp_path: Pa
             formats.save(some(), tmp_path / "here", form)
     spaced = Vectors(["good", "two words"], np.eye(2, dtype=np.float32))
     for form in FORMS:
-        with pytest.raises(ValueError, match="'two words' cannot stand"):
+        with pytest.raises(ValueError, match="'two words' cannot be stored"):
             formats.save(spaced, tmp_path / "new", form)
     with pytest.raises(ValueError, match="line end"):
         formats.save(Vectors(["a\nb"], np.eye(1, dtype=np.float32)), tmp_path / "new")
@@ -267,7 +267,7 @@ def test_what_is_known_of_vectors_is_kept(tmp_path: Path):
     found = formats.load(tmp_path / "v")
     assert found.meta == about
     assert json.loads((tmp_path / "v" / "meta.json").read_text("utf-8"))["dim"] == 1
-    assert found.facts() == {"words": 1, "dim": 1, "kind": "skip-gram", "window": 5}
+    assert found.conditions() == {"words": 1, "dim": 1, "kind": "skip-gram", "window": 5}
 
 
 @pytest.mark.data
@@ -308,7 +308,7 @@ def test_numbers_are_read_as_python_reads_them():
         written.append(chance.choice(["", "-", "+"]) + number + chance.choice(["", "", power]))
     with np.errstate(over="ignore"):
         wanted = np.array([float(one) for one in written]).astype(np.float32)
-    ours = vector_parser._numbers("file", " ".join(written).encode(), 1, len(written), 1)[0]
+    ours = vector_parser._parse_numbers("file", " ".join(written).encode(), 1, len(written), 1)[0]
     np.testing.assert_array_equal(ours, wanted)
 
 
@@ -316,5 +316,5 @@ def test_numbers_are_read_as_python_reads_them():
     "field", ["", ".", "-", "1e", "1e+", "e5", "1.2.3", "0x10", "1,5", "--1", "1_000_", "five"]
 )
 def test_what_is_no_number_is_refused(field: str):
-    with pytest.raises(ValueError, match=r"file:1: .* is no number"):
-        vector_parser._numbers("file", f"1 {field} 2".encode(), 1, 3, 1)
+    with pytest.raises(ValueError, match=r"file:1: .* is not a number"):
+        vector_parser._parse_numbers("file", f"1 {field} 2".encode(), 1, 3, 1)

@@ -188,7 +188,7 @@ def test_parsed_numbers(fields):
     with pytest.MonkeyPatch.context() as patch:
         for _ in range(2):
             try:
-                results.append(vector_parser._numbers("file", data, len(fields), 1, 1))
+                results.append(vector_parser._parse_numbers("file", data, len(fields), 1, 1))
             except ValueError as error:
                 results.append(np.array(str(error)))
             patch.setattr(kernels, "load", lambda name: None)

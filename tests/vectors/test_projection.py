@@ -48,7 +48,7 @@ def test_groups_are_found_by_clusters_and_kept_together_by_tsne():
 @pytest.mark.parametrize("tsne", [False, True])
 def test_the_page_is_whole_and_asks_the_network_for_nothing(tsne: bool, tmp_path: Path):
     vectors = some()
-    report = write_map(vectors, tmp_path / "map.html", most=45, tsne=tsne, clusters=3)
+    report = write_map(vectors, tmp_path / "map.html", max_words=45, tsne=tsne, clusters=3)
     text, data = (tmp_path / "map.html").read_text("utf-8"), content(tmp_path / "map.html")
     assert (
         text.count("</script>") == 1

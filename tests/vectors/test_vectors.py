@@ -74,12 +74,12 @@ def test_blocks_and_many_queries_change_nothing(block: int, monkeypatch: pytest.
     np.save(tmp_path / "m.npy", vectors.matrix)
     mapped = Vectors(vectors.words, np.load(tmp_path / "m.npy", mmap_mode="r"))
     monkeypatch.setattr(module, "BLOCK", block)
-    monkeypatch.setattr(module, "MOST", 4)
-    left_out = [[row, 299] for row in range(10)]
-    rows, scores = mapped.neighbours(vectors.matrix[:10], 8, left_out)
+    monkeypatch.setattr(module, "MAX_QUERIES", 4)
+    excluded = [[row, 299] for row in range(10)]
+    rows, scores = mapped.neighbours(vectors.matrix[:10], 8, excluded)
     units = vectors.matrix.astype(np.float64) / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
     every = units[:10] @ units.T
-    for query, gone in enumerate(left_out):
+    for query, gone in enumerate(excluded):
         every[query, gone] = -2
     np.testing.assert_array_equal(rows, np.argsort(-every, axis=1)[:, :8])
     np.testing.assert_allclose(scores, np.sort(every, axis=1)[:, ::-1][:, :8], atol=1e-6)
@@ -108,7 +108,9 @@ def test_centring_removes_the_mean_and_leading_components(components: int):
     x = vectors.matrix.astype(np.float64) - vectors.matrix.astype(np.float64).mean(0)
     _, _, directions = np.linalg.svd(x, full_matrices=False)
     leading = directions[:components]
-    np.testing.assert_allclose(vectors.centred(components).matrix, x - x @ leading.T @ leading, atol=1e-4)
+    np.testing.assert_allclose(
+        vectors.all_but_the_top(components).matrix, x - x @ leading.T @ leading, atol=1e-4
+    )
 
 
 def test_of_equal_words_the_first_counts():
@@ -132,10 +134,10 @@ def test_an_unknown_word_gets_near_spellings():
     [
         (lambda v: v.nearest("word1", 0), "one neighbour or more"),
         (lambda v: v.neighbours(np.zeros((2, 5))), "size 12"),
-        (lambda v: v.centred(12), "0 to 11"),
+        (lambda v: v.all_but_the_top(12), "0 to 11"),
         (lambda v: v.odd_one_out(["word1", "word2"]), "three words"),
         (lambda v: Vectors(["a"], np.zeros((2, 3))), "as many rows"),
-        (lambda v: Vectors([], np.zeros((0, 3))), "not one word"),
+        (lambda v: Vectors([], np.zeros((0, 3))), "the list of words is empty"),
     ],
 )
 def test_mistakes_are_sentences(wrong, sentence: str):

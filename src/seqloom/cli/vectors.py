@@ -1,4 +1,4 @@
-"""Word vectors: train, look, measure, draw, convert; and the classical text classifiers."""
+"""The commands `seqloom vectors` (train, query, evaluate, draw and convert word vectors) and `seqloom classify`."""
 
 from __future__ import annotations
 
@@ -12,29 +12,36 @@ from cyclopts import App, Parameter
 from seqloom.cli.app import app, print_result
 
 vectors = App(
-    name="vectors", help="Word vectors: train them, ask for neighbours and analogies, measure, map and convert them.",
-    help_format="plaintext", default_parameter=Parameter(negative=()),
-)  # fmt: skip
+    name="vectors",
+    help="Word vectors: train them, ask for neighbours and analogies, measure, map and convert them.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
 app.command(vectors)
 classify = App(
-    name="classify", help="Classical text classifiers: naive Bayes, logistic regression and softmax over every feature set.",
-    help_format="plaintext", default_parameter=Parameter(negative=()),
-)  # fmt: skip
+    name="classify",
+    help="Classical text classifiers: naive Bayes, logistic regression and softmax over every feature set.",
+    help_format="plaintext",
+    default_parameter=Parameter(negative=()),
+)
 app.command(classify)
 
 
 class StderrProgress:
-    """Says on stderr where training is: in place on a terminal, else once in two seconds and at the end."""
+    """Prints the progress of training on stderr: in place on a terminal, else every two seconds and at the end."""
 
     def __init__(self) -> None:
-        self.spoken, self.live = 0.0, sys.stderr.isatty()
+        self.last_print = 0.0
+        self.terminal = sys.stderr.isatty()
 
-    def __call__(self, what: str, done: float) -> None:
+    def __call__(self, message: str, done: float) -> None:
         now = time.perf_counter()
-        if now - self.spoken > (0.2 if self.live else 2) or done >= 1:
-            self.spoken = now
-            start, end = ("\r\x1b[K", "\n" if done >= 1 else "") if self.live else ("", "\n")
-            print(f"{start}{done:4.0%}  {what}", end=end, file=sys.stderr, flush=True)
+        interval = 0.2 if self.terminal else 2
+        if now - self.last_print > interval or done >= 1:
+            self.last_print = now
+            start = "\r\x1b[K" if self.terminal else ""
+            end = "\n" if done >= 1 or not self.terminal else ""
+            print(f"{start}{done:4.0%}  {message}", end=end, file=sys.stderr, flush=True)
 
 
 @vectors.command
@@ -59,72 +66,70 @@ def train(
     memory: int = 1024,
     json: bool = False,
 ) -> None:
-    """Learn word vectors from text: a sentence a line, words separated by spaces.
+    """Train word vectors on text: one sentence per line, words separated by spaces.
 
     Parameters
     ----------
     files
-        Text files (.gz is read too, - is stdin), or the word world for 20,000 sentences of the built-in world.
+        Text files (also .gz; - is stdin), or the word world for 20,000 sentences of the built-in world.
     kind
-        skip-gram and cbow are word2vec's, glove factors counts of pairs, ppmi-svd is the count-based baseline.
+        skip-gram and cbow are word2vec's, glove factorizes counts of pairs, ppmi-svd is the count-based baseline.
     out
-        The folder for the vectors; vectors-NAME-KIND where not said.
+        The folder for the vectors; by default vectors-NAME-KIND.
     dim
-        Numbers a vector.
+        Size of a vector.
     window
-        Words on either side that count as company; 5, for glove 10.
+        Words on either side that are context; by default 5, for glove 10.
     epochs
-        Passes over the text; 5, for glove 15 over the counts.
+        Passes over the text, by default 5; for glove over the counts, by default 15.
     minimum
-        Words that occur less often are left out.
+        Leave out words that occur less often.
     most
-        Keep so many words, the most frequent ones.
+        Use only this many words, the most frequent ones.
     negatives
-        Noise words a pair of word2vec; 0 is the full softmax.
+        Negative samples of word2vec for each pair; 0 is the full softmax.
     sample
-        Frequent words above this share are thinned out by word2vec; 0 keeps all.
+        word2vec sub-samples words above this relative frequency; 0 keeps all.
     rate
-        First learning rate; it falls to nearly 0, for glove it is AdaGrad's.
+        Initial learning rate; it falls to nearly 0. For glove it is AdaGrad's.
     subwords
-        Learn n-grams of characters too, which give unseen words a vector.
+        Also train n-grams of characters, which give unseen words a vector.
     average
-        word2vec steps by the mean over the window instead of one step a pair.
+        word2vec steps by the mean over the window instead of one step per pair.
     lowercase
-        Lower-case the text and let punctuation stand alone first.
+        Lower-case the text and separate punctuation first.
     threads
         CPU threads.
     seed
-        Seed of the first vectors and all draws.
+        Seed of the initial vectors and all random choices.
     reproducible
-        The same vectors for any number of threads, at some cost of speed.
+        The same vectors for any number of threads, at a lower speed.
     memory
-        MiB that counts of pairs may take; more goes to the disk.
+        MiB for counts of pairs; more go to disk.
     json
         Print the report as JSON.
     """
     from seqloom.vectors import formats
     from seqloom.vectors.training import LowercasedLines, VectorOptions
     from seqloom.vectors.training import train as train_vectors
-    from seqloom.vectors.vocabulary import VocabOptions
+    from seqloom.vectors.vocabulary import Source, VocabOptions
 
     if not files:
         raise ValueError(
-            "no text: say which files to learn from, as in: seqloom vectors train FILE, or: seqloom vectors train world"
+            "no text given; name files, as in: seqloom vectors train FILE, or: seqloom vectors train world"
         )
     if min(dim, minimum, threads, memory) < 1 or any(
         option is not None and option <= 0 for option in (window, epochs, most, rate)
     ):
         raise ValueError(
-            "--dim, --window, --epochs, --minimum, --most, --rate, --threads and --memory must be above 0; correct the one that is not"
+            "--dim, --window, --epochs, --minimum, --most, --rate, --threads and --memory must be above 0; "
+            "correct the one that is not"
         )
     if min(negatives, sample, seed) < 0:
         raise ValueError("--negatives, --sample and --seed must be 0 or more; correct the one that is not")
-    name = (
-        "world"
-        if files == ("world",)
-        else "+".join(Path(file).name.removesuffix(".gz").removesuffix(".txt") for file in files)
-    )
+    name = "+".join(Path(file).name.removesuffix(".gz").removesuffix(".txt") for file in files)
     folder = out or Path(f"vectors-{name}-{kind}")
+    source: Source
     if files == ("world",) and not Path("world").is_file():
         from seqloom import world
 
@@ -134,61 +139,62 @@ def train(
 
         paths = [local_copy(file) for file in files]
         source = LowercasedLines(paths) if lowercase else paths
-    with formats.new_folder(
-        folder
-    ) as draft:  # a place that cannot be written is found before the work, not after it
+    with formats.new_folder(folder) as draft:  # fails before training if the folder cannot be written
         options = VectorOptions(kind, dim, window, epochs, rate, negatives, sample, subwords, average)
         vocab = VocabOptions(minimum, most)
-        found = train_vectors(
+        trained = train_vectors(
             source, options, vocab, threads, seed, reproducible, memory << 20, StderrProgress()
         )
-        found.meta["source"] = name
-        formats.write_into(draft, found)
-    took, losses = found.meta["took"], found.meta.get("losses")
+        trained.meta["source"] = name
+        formats.write_into(draft, trained)
+    meta = trained.meta
+    took = meta["took"]
     speed = next((f", {took[unit]:,.0f} {unit}" for unit in ("words/s", "cells/s") if unit in took), "")
-    lines = [
-        f"{len(found):,} words of {found.meta['corpus words']:,} seen, size {dim}, {took['seconds']:.1f} s{speed}"
-    ]
-    if losses:
+    size = f"{len(trained):,} words of {meta['corpus words']:,} in the text, size {dim}"
+    lines = [f"{size}, {took['seconds']:.1f} s{speed}"]
+    if losses := meta.get("losses"):
         lines.append("loss by epoch: " + " ".join(f"{loss:.4f}" for loss in losses))
-    print_result(
-        {"folder": str(folder), "words": len(found), **found.meta}, [*lines, f"vectors: {folder}"], json
-    )
+    lines.append(f"vectors: {folder}")
+    print_result({"folder": str(folder), "words": len(trained), **meta}, lines, json)
 
 
 @vectors.command
 def nearest(
     path: Path, /, *words: str, count: int = 10, by: Literal["cosine", "dot"] = "cosine", json: bool = False
 ) -> None:
-    """The words most like each of the given ones.
+    """The words most similar to each of the words given.
 
     Parameters
     ----------
     path
-        A folder of vectors, or a file in word2vec's, GloVe's or fastText's form.
+        A folder of vectors, or a file in word2vec's, GloVe's or fastText's format.
     words
-        The words to ask for.
+        The words whose neighbours to print.
     count
-        Neighbours of each.
+        Neighbours of each word.
     by
-        Compare by the cosine, or by the plain dot product.
+        Compare by the cosine or by the dot product.
     json
         Print as JSON.
     """
     from seqloom.vectors.formats import load
 
     if not words:
-        raise ValueError("no word: say which to ask for, as in: seqloom vectors nearest FOLDER bank")
-    found = load(path)
-    answers = {word: found.nearest(word, count, by) for word in words}
-    lines = []
-    for word, near in answers.items():
-        lines += [*([""] if lines else []), *([word] if len(words) > 1 else []), *_ranked(near)]
-    print_result(
-        {word: [{"word": one, by: score} for one, score in near] for word, near in answers.items()},
-        lines,
-        json,
-    )
+        raise ValueError("no word given; name one or more, as in: seqloom vectors nearest FOLDER bank")
+    loaded = load(path)
+    neighbors = {word: loaded.nearest(word, count, by) for word in words}
+    lines: list[str] = []
+    for word, ranked in neighbors.items():
+        if lines:
+            lines.append("")
+        if len(words) > 1:
+            lines.append(word)
+        lines += _score_lines(ranked)
+    report = {
+        word: [{"word": neighbor, by: score} for neighbor, score in ranked]
+        for word, ranked in neighbors.items()
+    }
+    print_result(report, lines, json)
 
 
 @vectors.command
@@ -216,7 +222,7 @@ def analogy(
     c
         as woman is to what?
     count
-        Answers to give.
+        Answers to print.
     method
         add is 3CosAdd, mul is 3CosMul.
     json
@@ -224,16 +230,13 @@ def analogy(
     """
     from seqloom.vectors.formats import load
 
-    found = load(path).analogy(a, b, c, count, method)
-    print_result(
-        {"question": [a, b, c], "answers": [{"word": word, "score": score} for word, score in found]},
-        _ranked(found),
-        json,
-    )
+    ranked = load(path).analogy(a, b, c, count, method)
+    answers = [{"word": word, "score": score} for word, score in ranked]
+    print_result({"question": [a, b, c], "answers": answers}, _score_lines(ranked), json)
 
 
-def _ranked(near: list[tuple[str, float]]) -> list[str]:
-    return [f"{score:7.4f}  {word}" for word, score in near]
+def _score_lines(ranked: list[tuple[str, float]]) -> list[str]:
+    return [f"{score:7.4f}  {word}" for word, score in ranked]
 
 
 @vectors.command
@@ -253,13 +256,13 @@ def evaluate(
     path
         A folder or file of vectors.
     files
-        Analogies (questions-words.txt) or judged pairs (WS-353, SimLex-999), told apart by what is in them.
+        Analogies (questions-words.txt) or judged pairs (WS-353, SimLex-999), recognised by their content.
     method
         add is 3CosAdd, mul is 3CosMul.
     most
-        Use the first so many words only.
+        Use only the first words of the file, this many.
     case
-        Tell capitals from small letters.
+        Distinguish capitals from small letters.
     json
         Print numbers and signatures as JSON.
     """
@@ -267,23 +270,19 @@ def evaluate(
     from seqloom.vectors.formats import load
 
     if not files:
-        raise ValueError("nothing to measure on: give a file of analogies or of judged word pairs")
-    found = load(path)
-    scores = [score for file in files for score in measure(found, file, not case, most, method)]
+        raise ValueError("no benchmark given; name a file of analogies or of judged word pairs")
+    loaded = load(path)
+    scores = [score for file in files for score in measure(loaded, file, not case, most, method)]
     lines = []
     for score in scores:
-        value = (
-            f"{score.number.value:8.4f}  [{score.low:.4f}, {score.high:.4f}]"
-            if score.known
-            else f"{'–':>8}{'':20}"
-        )
-        lines.append(f"{score.number.name:28}{value}  {score.known:,} of {score.asked:,}")
-    shown = dict.fromkeys(
-        score.number.signature for score in scores if score.number.name.startswith(("total", "Spearman"))
-    )
-    print_result(
-        {"vectors": str(path), "numbers": [score.json() for score in scores]}, [*lines, *shown], json
-    )
+        if score.num_covered:
+            value = f"{score.number.value:8.4f}  [{score.low:.4f}, {score.high:.4f}]"
+        else:
+            value = f"{'–':>8}{'':20}"
+        lines.append(f"{score.number.name:28}{value}  {score.num_covered:,} of {score.num_total:,}")
+    totals = [score.number for score in scores if score.number.name.startswith(("total", "Spearman"))]
+    lines += dict.fromkeys(number.signature for number in totals)
+    print_result({"vectors": str(path), "numbers": [score.json() for score in scores]}, lines, json)
 
 
 @vectors.command
@@ -309,9 +308,9 @@ def map(
     most
         Words on the map.
     tsne
-        Lay the words out by t-SNE too, which keeps neighbours together; takes seconds to minutes.
+        Also compute a t-SNE layout, which keeps neighbours together; takes seconds to minutes.
     clusters
-        Colours.
+        Number of clusters, shown as colours.
     seed
         Seed of t-SNE and of the clusters.
     json
@@ -322,12 +321,9 @@ def map(
 
     require_absent(out)
     report = write_map(load(path), out, most, tsne, clusters, seed=seed)
-    share = f"two principal components hold {report['variance']:.1%} of the variance"
-    print_result(
-        {"page": str(out), **report},
-        [f"{report['words']:,} of {report['of']:,} words; {share}", f"page: {out}"],
-        json,
-    )
+    variance = f"two principal components explain {report['variance']:.1%} of the variance"
+    lines = [f"{report['words']:,} of {report['of']:,} words; {variance}", f"page: {out}"]
+    print_result({"page": str(out), **report}, lines, json)
 
 
 @vectors.command
@@ -339,14 +335,14 @@ def convert(
     form: Literal["folder", "word2vec", "binary", "glove"] = "folder",
     json: bool = False,
 ) -> None:
-    """Write vectors in another form; the form of the source is recognised.
+    """Write vectors in another format; the format of the source is recognised.
 
     Parameters
     ----------
     source
         A folder or file of vectors.
     target
-        Where to write.
+        The file or folder to write.
     form
         folder opens at once; word2vec is text with a header line (fastText's .vec too), binary is word2vec's, glove has no header.
     json
@@ -355,8 +351,9 @@ def convert(
     from seqloom.vectors import formats
 
     formats.require_absent(target)
-    found = formats.convert(source, target, form)
-    print_result({"from": found, "to": form, "target": str(target)}, [f"{found} → {form}: {target}"], json)
+    source_format = formats.convert(source, target, form)
+    report = {"from": source_format, "to": form, "target": str(target)}
+    print_result(report, [f"{source_format} → {form}: {target}"], json)
 
 
 @classify.default
@@ -379,21 +376,21 @@ def compare(
     Parameters
     ----------
     train
-        Labelled texts: TSV, CSV, JSON lines, or lines of a label and a text; .gz is read too.
+        Labelled texts: TSV, CSV, JSON lines, or lines of a label and a text; also .gz.
     test
-        Others of the same kind to measure on.
+        Labelled texts of the same format to measure on.
     vectors
-        Average these word vectors too: a folder, or a file in any usual form.
+        Also average these word vectors: a folder, or a file in any common format.
     out
-        Keep the classifier that is best on held-out training texts in this folder.
+        Save the classifier that is best on held-out training texts in this folder.
     ngrams
-        Count runs of so many words too.
+        Also count n-grams of up to this many words.
     minimum
         Leave out words that occur less often.
     dim
-        Size of the SVD and of the vectors learnt from the training texts.
+        Size of the SVD and of the vectors trained on the training texts.
     quick
-        Bag of words and TF-IDF alone, without the learnt vectors.
+        Bag of words and TF-IDF only, without trained vectors.
     seed
         Seed of the held-out tenth and of the vectors.
     json
@@ -410,28 +407,29 @@ def compare(
         )
     if out is not None:
         require_absent(out)
-    known, new = read(train), read(test)
-    sets = feature_sets(known[0], vectors, ngrams, minimum, dim, quick, seed, StderrProgress())
-    cells = classical.compare(sets, known, new, conditions(train, test, ngrams, minimum, dim), seed)
-    best = max(cells, key=lambda cell: cell.held)
+    train_set, test_set = read(train), read(test)
+    sets = feature_sets(train_set[0], vectors, ngrams, minimum, dim, quick, seed, StderrProgress())
+    cells = classical.compare(sets, train_set, test_set, conditions(train, test, ngrams, minimum, dim), seed)
+    best = max(cells, key=lambda cell: cell.held_out_accuracy)
     names = list(classical.CLASSIFIERS)
-    width = max(len(one.name) for one in sets) + 2
+    width = max(len(features.name) for features in sets) + 2
     lines = [f"{'test accuracy':{width}}" + "".join(f"{name:>24}" for name in names)]
     for features in sets:
         row = {cell.classifier: cell.score for cell in cells if cell.features == features.name}
-        figures = (
-            f"{row[name].number.value:.4f} [{row[name].low:.3f}, {row[name].high:.3f}]" for name in names
-        )
+        ordered = [row[name] for name in names]
+        figures = [f"{score.number.value:.4f} [{score.low:.3f}, {score.high:.3f}]" for score in ordered]
         lines.append(f"{features.name:{width}}" + "".join(f"{figure:>24}" for figure in figures))
+    texts = f"{len(train_set[0]):,} training texts, {len(test_set[0]):,} test texts"
+    winner = f"{best.features}, {best.classifier} ({best.held_out_accuracy:.4f})"
     lines += [
-        f"{len(known[0]):,} training texts, {len(new[0]):,} test texts; intervals are Wilson's at 95 %",
-        f"best on held-out training texts: {best.features}, {best.classifier} ({best.held:.4f}); test {best.score.number.value:.4f}",
+        f"{texts}; intervals are Wilson's at 95 %",
+        f"best on held-out training texts: {winner}; test {best.score.number.value:.4f}",
     ]
     if out is not None:
         classical.save(best.fitted, out, best.score.json())
         lines.append(f"classifier: {out}")
     report = {
-        "numbers": [{**cell.score.json(), "held": cell.held} for cell in cells],
+        "numbers": [{**cell.score.json(), "held": cell.held_out_accuracy} for cell in cells],
         "best": best.score.number.name,
         "folder": out and str(out),
     }
@@ -440,12 +438,12 @@ def compare(
 
 @classify.command
 def predict(folder: Path, /, *texts: str, json: bool = False) -> None:
-    """Label new texts with a kept classifier; without texts, lines are read from stdin.
+    """Label texts with a saved classifier; without texts, reads lines from stdin.
 
     Parameters
     ----------
     folder
-        What `seqloom classify TRAIN TEST --out FOLDER` has written.
+        The folder that `seqloom classify TRAIN TEST --out FOLDER` wrote.
     texts
         The texts to label; - reads lines from stdin.
     json
@@ -455,12 +453,9 @@ def predict(folder: Path, /, *texts: str, json: bool = False) -> None:
     from seqloom.vectors.classify import load
 
     classifier = load(folder)
-    asked = read_prompts(texts, False)
-    for text, row in zip(asked, classifier.probabilities(asked) if asked else (), strict=True):
+    inputs = read_prompts(texts, False)
+    for text, row in zip(inputs, classifier.probabilities(inputs) if inputs else (), strict=True):
         ranked = sorted(zip(classifier.labels, row.tolist(), strict=True), key=lambda pair: -pair[1])
-        label, share = ranked[0]
-        print_result(
-            {"text": text, "label": label, "probabilities": dict(ranked)},
-            [f"{label}\t{share:.4f}\t{text}"],
-            json,
-        )
+        label, probability = ranked[0]
+        report = {"text": text, "label": label, "probabilities": dict(ranked)}
+        print_result(report, [f"{label}\t{probability:.4f}\t{text}"], json)

@@ -1,7 +1,7 @@
-"""Texts as rows of numbers for a classifier: bags of words, TF-IDF, their SVD, averaged word vectors  [A4–A7, A9–A12 for B4].
+"""Texts as rows of numbers for a classifier: bags of words, TF-IDF, their SVD, mean word vectors  [A4–A7, A9–A12 for B4].
 
-All are one computation: counts, weighted and divided by their length, times a table or not. So any of them is saved as a list of words and
-at most two arrays.
+All are the same computation: counts, optionally weighted and normalized, optionally times a table. So each feature set is
+saved as a list of words and at most two arrays.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Features(NamedTuple):
     table: np.ndarray | None = None  # (V, F)
 
     def __call__(self, texts: Sequence[str]) -> csr_array | np.ndarray:
-        """(texts, F): a sparse array without a table, a dense one with it. A text without a known word is a row of zeros."""
+        """(texts, F): sparse without a table, dense with one. A text without a word of `words` is a row of zeros."""
         x = counts(texts, self.words, self.ngrams)
         if self.idf is not None:
             x = x * self.idf[None, :]
@@ -40,10 +40,12 @@ class Features(NamedTuple):
 
 
 def tokens(text: str, ngrams: int = 1) -> list[str]:
-    """The lower-cased words and marks of a text, and with `ngrams` above 1 also the runs of so many of them, joined by a space."""
+    """The lower-cased words and punctuation marks of a text, and their n-grams up to `ngrams`, joined by spaces."""
     words = WORD.findall(text.lower())
     return words + [
-        " ".join(words[at : at + n]) for n in range(2, ngrams + 1) for at in range(len(words) - n + 1)
+        " ".join(words[start : start + n])
+        for n in range(2, ngrams + 1)
+        for start in range(len(words) - n + 1)
     ]
 
 
@@ -54,24 +56,24 @@ def counts(texts: Sequence[str], words: Sequence[str], ngrams: int = 1) -> csr_a
     return bag_of_words([tokens(text, ngrams) for text in texts], words)
 
 
-def bag_of_words_features(texts: Sequence[str], minimum: int = 1, ngrams: int = 1) -> Features:
-    """Counts of every word (and run of words) that occurs `minimum` times or more."""
-    found: Counter[str] = Counter()
+def bag_of_words_features(texts: Sequence[str], min_count: int = 1, ngrams: int = 1) -> Features:
+    """Counts of every word (and n-gram of words) that occurs at least `min_count` times."""
+    counter: Counter[str] = Counter()
     for text in texts:
-        found.update(tokens(text, ngrams))
-    words = [word for word, count in found.most_common() if count >= minimum]
+        counter.update(tokens(text, ngrams))
+    words = [word for word, count in counter.most_common() if count >= min_count]
     if not words:
         raise ValueError(
-            f"no word of the training texts occurs {minimum} times; lower --minimum or give more text"
+            f"no word of the training texts occurs {min_count} times; lower --minimum or give more text"
         )
     return Features("bag of words", words, ngrams)
 
 
-def tfidf_features(plain: Features, texts: Sequence[str]) -> Features:
-    """TF-IDF: idf_w = ln((1 + n) / (1 + n_w)) + 1 with n_w of the n texts holding w; rows have length 1  [A5]."""
-    x = plain(texts)
-    holding = np.bincount(x.indices, minlength=x.shape[1])
-    return plain._replace(name="TF-IDF", idf=np.log((1 + x.shape[0]) / (1 + holding)) + 1)
+def tfidf_features(bag: Features, texts: Sequence[str]) -> Features:
+    """TF-IDF: idf_w = ln((1 + n) / (1 + n_w)) + 1 with n_w of the n texts containing w; rows have norm 1  [A5]."""
+    x = counts(texts, bag.words, bag.ngrams)
+    document_counts = np.bincount(x.indices, minlength=x.shape[1])
+    return bag._replace(name="TF-IDF", idf=np.log((1 + x.shape[0]) / (1 + document_counts)) + 1)
 
 
 def lsa_features(weighted: Features, texts: Sequence[str], dim: int = 100, seed: int = 0) -> Features:
@@ -79,23 +81,26 @@ def lsa_features(weighted: Features, texts: Sequence[str], dim: int = 100, seed:
     from sklearn.decomposition import TruncatedSVD
 
     x = weighted(texts)
-    found = TruncatedSVD(min(dim, *(size - 1 for size in x.shape)) or 1, random_state=seed).fit(x)
-    return _scaled(weighted._replace(name="SVD of TF-IDF", table=found.components_.T), texts)
+    rank = min(dim, *(size - 1 for size in x.shape)) or 1
+    svd = TruncatedSVD(rank, random_state=seed).fit(x)
+    return _with_table(weighted._replace(name="SVD of TF-IDF"), svd.components_.T, texts)
 
 
 def mean_vector_features(vectors: Vectors, texts: Sequence[str], name: str) -> Features:
     """The mean of the vectors of a text's words  [A9–A12]."""
-    return _scaled(
-        Features(name, list(vectors.words), table=np.asarray(vectors.matrix, dtype=np.float64)), texts
+    return _with_table(
+        Features(name, list(vectors.words)), np.asarray(vectors.matrix, dtype=np.float64), texts
     )
 
 
-def _scaled(features: Features, texts: Sequence[str]) -> Features:
-    """The same with numbers about 1 in size, so that one penalty suits all tables."""
-    size = float(np.sqrt(np.mean(features(texts) ** 2)))
-    return features._replace(table=(features.table / (size or 1)).astype(np.float32))
+def _with_table(features: Features, table: np.ndarray, texts: Sequence[str]) -> Features:
+    """The features times a table, scaled to a root mean square of 1 on the texts, so that one penalty suits all tables."""
+    x = np.asarray(features._replace(table=table)(texts))
+    scale = float(np.sqrt(np.mean(x**2))) or 1.0
+    return features._replace(table=(table / scale).astype(np.float32))
 
 
-def _scale_rows(x: csr_array, by: np.ndarray) -> csr_array:
-    by = np.asarray(by).reshape(-1)
-    return diags_array(1 / np.where(by == 0, 1, by)) @ x
+def _scale_rows(x: csr_array, divisors: np.ndarray) -> csr_array:
+    """x with each row divided by its divisor; rows with a divisor of 0 stay as they are."""
+    divisors = np.asarray(divisors).reshape(-1)
+    return diags_array(1 / np.where(divisors == 0, 1, divisors)) @ x

@@ -1,6 +1,6 @@
-"""Vectors from counts without learning: pointwise mutual information, and its leading singular vectors [A6, A7].
+"""Vectors from counts without training: pointwise mutual information, and its leading singular vectors [A6, A7].
 
-Left out: the PMI of pairs never seen, which is −∞: a sparse matrix leaves them 0, which is what positive PMI makes of them anyway.
+Left out: the PMI of unseen pairs, which is −∞. The sparse matrix has 0 there, as positive PMI has.
 """
 
 import numpy as np
@@ -9,9 +9,10 @@ from scipy.sparse.linalg import svds
 
 
 def pmi(counts: csr_array, smoothing: float = 1.0) -> csr_array:
-    """PMI(w, c) = log P(w, c) / (P(w) P(c)) for each pair that was seen, other cells are empty [A6].
+    """PMI(w, c) = log P(w, c) / (P(w) P(c)) for each pair with a count; other cells are empty [A6].
 
-    P(c) = n_c^α / Σ n^α with α = `smoothing`: below 1 (0.75 is usual) rare contexts look less rare, and pairs with them less telling.
+    P(c) = n_c^α / Σ n^α with α = `smoothing`: below 1 (usually 0.75), rare contexts get a larger probability and their pairs
+    a smaller PMI.
     """
     counts = csr_array(counts, dtype=np.float64)
     if not counts.nnz or counts.data.min() <= 0:
@@ -27,12 +28,12 @@ def pmi(counts: csr_array, smoothing: float = 1.0) -> csr_array:
 
 
 def ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 1.0) -> csr_array:
-    """max(0, PMI(w, c) − log k), k = `shift`: with k > 1 what word2vec with k negative samples factorises [A6]."""
+    """max(0, PMI(w, c) − log k) with k = `shift`: for k > 1, the matrix that word2vec with k negatives factorizes [A6]."""
     if not shift > 0:
         raise ValueError(
-            f"a shift of {shift} has no logarithm; give 1 for none, or the number of negative samples"
+            f"a shift of {shift} has no logarithm; give 1 for no shift, or the number of negative samples"
         )
-    positive = pmi(counts, smoothing).copy()  # it shares its columns with the counts, which stay as they are
+    positive = pmi(counts, smoothing).copy()  # the PMI shares its column indices with `counts`
     positive.data = np.maximum(positive.data - np.log(shift), 0)
     positive.eliminate_zeros()
     return positive
@@ -41,15 +42,16 @@ def ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 1.0) -> csr_a
 def svd(
     matrix: csr_array, dim: int = 100, power: float = 0.5, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best approximation of rank `dim`, M ≈ U Σ Vᵀ, as word vectors U Σ^p and the singular values, falling [A7].
+    """The best approximation of rank `dim`, M ≈ U Σ Vᵀ, as word vectors U Σ^p, and the singular values, descending [A7].
 
-    p = 1 keeps the products of M's rows, p = 0 makes all directions alike, p = 1/2 divides Σ among words and contexts. In each column the
-    entry of largest size is positive, so that equal matrices have equal vectors.
+    p = 1 preserves the products of M's rows, p = 0 weights all directions equally, p = 1/2 divides Σ between words and
+    contexts. The entry of largest magnitude in each column is positive, so that equal matrices have equal vectors.
     """
     rank = min(matrix.shape)
     if not 0 < dim < rank:
         raise ValueError(
-            f"a matrix of {matrix.shape[0]} × {matrix.shape[1]} has no {dim} leading singular vectors; give 1 to {rank - 1}"
+            f"a matrix of {matrix.shape[0]} × {matrix.shape[1]} has no {dim} leading singular vectors; "
+            f"give 1 to {rank - 1}"
         )
     start = np.random.default_rng(seed).normal(size=rank)
     left, values, _ = svds(matrix.astype(np.float64), dim, v0=start)

@@ -1,4 +1,4 @@
-"""Two languages in one space: a rotation that takes the vectors of known pairs onto one another  [K5]."""
+"""Two languages in one space: the rotation that maps vectors onto those of their translations  [K5]."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import numpy as np
 def procrustes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """R = argmin ‖X R − Y‖² with R Rᵀ = I:   Xᵀ Y = U Λ Vᵀ,  R = U Vᵀ   [K5, D-29]
 
-    Rows are pairs. The lecture takes the SVD of Yᵀ X and prints the same U Vᵀ, which is this one's transpose.
+    Rows are pairs. The lecture takes the SVD of Yᵀ X and prints the same U Vᵀ, which is the transpose of this R.
     """
     if x.ndim != 2 or x.shape != y.shape:
         raise ValueError(
-            f"pairs of vectors of one size are needed, not arrays of shape {x.shape} and {y.shape}"
+            f"rows must be pairs of vectors of one size, not arrays of shape {x.shape} and {y.shape}"
         )
     u, _, vt = np.linalg.svd(x.T @ y)
     return u @ vt

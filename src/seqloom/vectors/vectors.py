@@ -1,7 +1,7 @@
-"""Word vectors at hand: neighbours, similarity, analogies, the odd one out, centring  [A3].
+"""Word vectors in use: nearest neighbours, similarity, analogies, the odd one out, removal of common components  [A3].
 
-The matrix may be larger than memory: it is read in blocks, and of a normalised copy only the norms are ever kept. Left out: approximate
-search. One exact pass over 100,000 words takes milliseconds.
+The matrix may be larger than memory: it is read in blocks, and of a normalized copy only the norms are stored. Left out:
+approximate search. One exact pass over 100,000 words takes milliseconds.
 """
 
 from __future__ import annotations
@@ -17,35 +17,40 @@ from seqloom.vectors.subwords import Subwords
 
 Neighbors = list[tuple[str, float]]
 BLOCK = 1 << 22  # numbers of the matrix read at a time
-MOST = 512  # queries answered in one pass over the matrix
+MAX_QUERIES = 512  # queries answered in one pass over the matrix
 EPSILON = 1e-6  # keeps 3CosMul's division finite, as in kernels/analogies.py
 
 
 class SubwordVectors(NamedTuple):
-    """What makes a vector for a word never seen: the rows of its n-grams."""
+    """The rows of character n-grams, from which an unseen word gets its vector."""
 
     subwords: Subwords
     buckets: np.ndarray  # (buckets, D)
 
 
 class Vectors:
-    """Words and their vectors, row by row; `meta` says where they come from, `grams` makes vectors of other words. Of equal words the
-    first one counts."""
+    """Words and their vectors, row by row. `meta` records their origin, `subword_vectors` gives vectors to other words.
+
+    Of equal words the first one counts.
+    """
 
     def __init__(
         self,
         words: Sequence[str],
         matrix: np.ndarray,
         meta: dict[str, Any] | None = None,
-        grams: SubwordVectors | None = None,
-    ):
+        subword_vectors: SubwordVectors | None = None,
+    ) -> None:
         if matrix.ndim != 2 or len(words) != len(matrix):
             raise ValueError(
                 f"{len(words):,} words need as many rows of numbers, not an array of shape {matrix.shape}"
             )
         if not matrix.size:
-            raise ValueError("no vectors: there is not one word")
-        self.words, self.matrix, self.meta, self.grams = words, matrix, meta or {}, grams
+            raise ValueError("there are no vectors: the list of words is empty")
+        self.words = words
+        self.matrix = matrix
+        self.meta = meta or {}
+        self.subword_vectors = subword_vectors
 
     @property
     def dim(self) -> int:
@@ -54,20 +59,18 @@ class Vectors:
     @cached_property
     def index(self) -> dict[str, int]:
         """The row of each word."""
-        return {
-            word: row
-            for row, word in zip(range(len(self.words) - 1, -1, -1), reversed(self.words), strict=True)
-        }
+        last_to_first = zip(range(len(self.words) - 1, -1, -1), reversed(self.words), strict=True)
+        return {word: row for row, word in last_to_first}
 
     @cached_property
     def norms(self) -> np.ndarray:
-        """The length of each vector; 1 for a vector of zeros, so that its cosines are 0."""
-        found = np.concatenate([np.sqrt(np.einsum("vd,vd->v", rows, rows)) for _, rows in self.blocks()])
-        found[found == 0] = 1
-        return found
+        """The norm of each vector; 1 for a vector of zeros, so that its cosines are 0."""
+        norms = np.concatenate([np.sqrt(np.einsum("vd,vd->v", rows, rows)) for _, rows in self.blocks()])
+        norms[norms == 0] = 1
+        return norms
 
     def blocks(self) -> Iterator[tuple[int, np.ndarray]]:
-        """(first row, rows as float32) of the whole matrix, piece by piece."""
+        """The matrix block by block: (first row, rows as float32)."""
         step = max(1, BLOCK // self.dim)
         for start in range(0, len(self), step):
             yield start, np.asarray(self.matrix[start : start + step], dtype=np.float32)
@@ -79,71 +82,74 @@ class Vectors:
         return word in self.index
 
     def __getitem__(self, word: str) -> np.ndarray:
-        if self.grams and word not in self.index:
-            return self.grams.subwords.vector(word, self.grams.buckets)
+        if self.subword_vectors and word not in self.index:
+            return self.subword_vectors.subwords.vector(word, self.subword_vectors.buckets)
         return np.array(self.matrix[self.row(word)], dtype=np.float32)
 
     def row(self, word: str) -> int:
-        """The word's row; an unknown word is an error that names near spellings."""
+        """The word's row; an unknown word is an error that names similar spellings."""
         if word not in self.index:
-            near = similar_spellings(word, self.words)
-            raise ValueError(
-                f"no vector for {word!r}; {'near spellings: ' + ', '.join(near) if near else 'nothing is spelt like it'}"
-            )
+            similar = similar_spellings(word, self.words)
+            hint = f"near spellings: {', '.join(similar)}" if similar else "nothing is spelt like it"
+            raise ValueError(f"no vector for {word!r}; {hint}")
         return self.index[word]
 
     def units(self, words: Iterable[str]) -> np.ndarray:
-        """The vectors of `words`, each of length 1."""
-        found = np.stack([self[word] for word in words])
-        lengths = np.linalg.norm(found, axis=1, keepdims=True)
-        return found / np.where(lengths == 0, 1, lengths)
+        """The vectors of `words`, each divided by its norm."""
+        vectors = np.stack([self[word] for word in words])
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.where(norms == 0, 1, norms)
 
-    def similarity(self, one: str, other: str) -> float:
-        """cos(u, v) = u·v / (|u| |v|): larger is more alike."""
-        u, v = self.units([one, other])
+    def similarity(self, a: str, b: str) -> float:
+        """cos(u, v) = u·v / (|u| |v|): larger is more similar."""
+        u, v = self.units([a, b])
         return float(u @ v)
 
     def nearest(
         self, query: str | np.ndarray, count: int = 10, by: Literal["cosine", "dot"] = "cosine"
     ) -> Neighbors:
-        """The words most like a word or a vector, itself left out; `by` the cosine or the plain dot product  [A3]."""
+        """The words most similar to a word, itself excluded, or to a vector; `by` the cosine or the dot product  [A3]."""
         if isinstance(query, str):
-            vector, gone = self[query], self._rows([query])
+            vector, excluded = self[query], self._rows([query])
         else:
-            vector, gone = np.asarray(query, dtype=np.float32), []
-        rows, scores = self.neighbours(vector[None], count, [gone], by)
-        return self._named(rows[0], scores[0])
+            vector, excluded = np.asarray(query, dtype=np.float32), []
+        rows, scores = self.neighbours(vector[None], count, [excluded], by)
+        return self._with_words(rows[0], scores[0])
 
     def neighbours(
         self,
         queries: np.ndarray,
         count: int = 10,
-        left_out: Sequence[Sequence[int]] | None = None,
+        excluded: Sequence[Sequence[int]] | None = None,
         by: Literal["cosine", "dot"] = "cosine",
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and scores, each (Q, count), of the words most like each of the vectors (Q, D), best first; `left_out` names rows not to give."""
+        """Rows and scores, each (Q, count), of the words most similar to each of the vectors (Q, D), best first.
+
+        `excluded` holds the rows that are not results of each query.
+        """
         queries = np.asarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.dim:
             raise ValueError(
-                f"vectors of size {self.dim} can be asked for here, not an array of shape {queries.shape}"
+                f"queries must be an array (Q, {self.dim}) of vectors of size {self.dim}, not of shape {queries.shape}"
             )
-        if len(queries) > MOST:
-            parts = [slice(start, start + MOST) for start in range(0, len(queries), MOST)]
-            found = [self.neighbours(queries[part], count, left_out and left_out[part], by) for part in parts]
-            return np.concatenate([rows for rows, _ in found]), np.concatenate(
-                [scores for _, scores in found]
-            )
+        if len(queries) > MAX_QUERIES:
+            parts = [slice(start, start + MAX_QUERIES) for start in range(0, len(queries), MAX_QUERIES)]
+            results = [
+                self.neighbours(queries[part], count, excluded and excluded[part], by) for part in parts
+            ]
+            all_rows, all_scores = zip(*results, strict=True)
+            return np.concatenate(all_rows), np.concatenate(all_scores)
         if by == "cosine":
             queries = queries / np.maximum(np.linalg.norm(queries, axis=1, keepdims=True), 1e-30)
-        found = _TopK(len(queries), count)
+        top = _TopK(len(queries), count)
         for start, rows in self.blocks():
             scores = queries @ rows.T  # (Q, rows)
             if by == "cosine":
                 scores /= self.norms[start : start + len(rows)]
-            for query, gone in enumerate(left_out or ()):
-                scores[query, [row - start for row in gone if 0 <= row - start < len(rows)]] = -np.inf
-            found.add(scores, start)
-        return found.rows, found.scores
+            for query, hidden in enumerate(excluded or ()):
+                scores[query, [row - start for row in hidden if 0 <= row - start < len(rows)]] = -np.inf
+            top.add(scores, start)
+        return top.rows, top.scores
 
     def analogy(
         self, a: str, b: str, c: str, count: int = 10, method: Literal["add", "mul"] = "add"
@@ -153,28 +159,28 @@ class Vectors:
         3CosAdd: argmax cos(x, b/|b| − a/|a| + c/|c|)   (Mikolov et al. 2013)
         3CosMul: argmax cos⁺(x, b) cos⁺(x, c) / (cos⁺(x, a) + ε), cos⁺ = (1 + cos) / 2   (Levy and Goldberg 2014)
         """
-        asked = self.units([a, b, c])
-        gone = self._rows([a, b, c])
+        units = self.units([a, b, c])
+        excluded = self._rows([a, b, c])
         if method == "add":
-            rows, scores = self.neighbours((asked[1] - asked[0] + asked[2])[None], count, [gone])
-            return self._named(rows[0], scores[0])
-        found = _TopK(1, count)
-        for start, rows in self.blocks():
-            cosines = (1 + asked @ rows.T / self.norms[start : start + len(rows)]) / 2  # (3, rows)
-            scores = cosines[1] * cosines[2] / (cosines[0] + EPSILON)
-            scores[[row - start for row in gone if 0 <= row - start < len(rows)]] = -np.inf
-            found.add(scores[None], start)
-        return self._named(found.rows[0], found.scores[0])
+            rows, scores = self.neighbours((units[1] - units[0] + units[2])[None], count, [excluded])
+            return self._with_words(rows[0], scores[0])
+        top = _TopK(1, count)
+        for start, block in self.blocks():
+            cosines = (1 + units @ block.T / self.norms[start : start + len(block)]) / 2  # (3, rows)
+            products = cosines[1] * cosines[2] / (cosines[0] + EPSILON)
+            products[[row - start for row in excluded if 0 <= row - start < len(block)]] = -np.inf
+            top.add(products[None], start)
+        return self._with_words(top.rows[0], top.scores[0])
 
     def odd_one_out(self, words: Sequence[str]) -> str:
-        """The word least like the mean of them all."""
+        """The word least similar to the mean of all of them."""
         if len(words) < 3:
             raise ValueError(f"the odd one out needs three words or more, not {len(words)}")
         units = self.units(words)
         return words[int((units @ units.mean(0)).argmin())]
 
-    def centred(self, components: int = 0) -> Vectors:
-        """v − μ − Σ uₖ (uₖ·(v − μ)) over the leading `components` directions uₖ: what all words share says nothing (Mu and Viswanath 2018)."""
+    def all_but_the_top(self, components: int = 0) -> Vectors:
+        """v − μ − Σ uₖ (uₖ·(v − μ)) over the leading `components` directions uₖ, which all words share (Mu and Viswanath 2018)."""
         if not 0 <= components < self.dim:
             raise ValueError(
                 f"vectors of size {self.dim} have 0 to {self.dim - 1} components to remove, not {components}"
@@ -187,26 +193,26 @@ class Vectors:
             matrix -= (matrix @ leading) @ leading.T
         return Vectors(self.words, matrix, {**self.meta, "centred": components})
 
-    def first(self, most: int) -> Vectors:
-        """The first `most` words, which are the most frequent ones in every usual file."""
-        return Vectors(self.words[:most], self.matrix[:most], self.meta, self.grams)
+    def first(self, count: int) -> Vectors:
+        """The first `count` words, which are the most frequent ones in all common files."""
+        return Vectors(self.words[:count], self.matrix[:count], self.meta, self.subword_vectors)
 
-    def facts(self) -> dict[str, object]:
-        """What the vectors are, for a figure's signature."""
-        told = {key: value for key, value in self.meta.items() if isinstance(value, str | int | float)}
-        return {"words": len(self), "dim": self.dim, **told}
+    def conditions(self) -> dict[str, object]:
+        """Size and origin of the vectors, for the signature of a figure."""
+        origin = {key: value for key, value in self.meta.items() if isinstance(value, str | int | float)}
+        return {"words": len(self), "dim": self.dim, **origin}
 
     def _rows(self, words: Iterable[str]) -> list[int]:
         return [self.index[word] for word in words if word in self.index]
 
-    def _named(self, rows: np.ndarray, scores: np.ndarray) -> Neighbors:
+    def _with_words(self, rows: np.ndarray, scores: np.ndarray) -> Neighbors:
         return [(self.words[row], float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0]
 
 
 class _TopK:
-    """The `count` best scores of each query so far, best first; row −1 where there are fewer."""
+    """The `count` best scores of each query so far, best first; row −1 if there are fewer."""
 
-    def __init__(self, queries: int, count: int):
+    def __init__(self, queries: int, count: int) -> None:
         if count < 1:
             raise ValueError(f"ask for one neighbour or more, not {count}")
         self.count = count
@@ -214,7 +220,7 @@ class _TopK:
         self.scores = np.full((queries, 0), -np.inf, dtype=np.float32)
 
     def add(self, scores: np.ndarray, start: int) -> None:
-        """Take in the scores (Q, rows) of the rows from `start` on."""
+        """Adds the scores (Q, rows) of the rows that begin at `start`."""
         if scores.shape[1] > self.count:
             top = np.argpartition(-scores, self.count - 1, axis=1)[:, : self.count]
         else:
@@ -227,15 +233,12 @@ class _TopK:
 
 
 def similar_spellings(word: str, words: Sequence[str], count: int = 3) -> list[str]:
-    """Words spelt nearly alike, case aside: the likeliest of what was meant."""
+    """The words spelt most like `word`, ignoring case."""
     lower = word.lower()
     ends = {lower[:1], lower[-1:]}
-    likely = [
-        one
-        for one in words
-        if abs(len(one) - len(word)) < 3 and (one[:1].lower() in ends or one[-1:].lower() in ends)
-    ]
-    by_case: dict[str, str] = {}
-    for one in likely:
-        by_case.setdefault(one.lower(), one)
-    return [by_case[one] for one in difflib.get_close_matches(lower, by_case, count, 0.7)]
+    by_lowercase: dict[str, str] = {}
+    for candidate in words:
+        similar_length = abs(len(candidate) - len(word)) < 3
+        if similar_length and (candidate[:1].lower() in ends or candidate[-1:].lower() in ends):
+            by_lowercase.setdefault(candidate.lower(), candidate)
+    return [by_lowercase[match] for match in difflib.get_close_matches(lower, by_lowercase, count, 0.7)]
