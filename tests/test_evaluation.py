@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import seqloom
-from seqloom.decoding import Greedy, RandomSampler
+from seqloom.decoding import Decoding, Greedy, RandomSampler
 from seqloom.evaluation import evaluate
 from seqloom.inference.generation import Completion, generate, stream
 
@@ -43,8 +43,11 @@ def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
 
 def test_streaming_gives_what_answering_gives_beyond_the_context(gpt: seqloom.Run) -> None:
     for pick in (Greedy(), RandomSampler(0.8, top_k=5)):
-        whole = generate(gpt, ["the king"], pick, length=50, seed=6)[0][0].text
-        assert "".join(stream(gpt, "the king", pick, 50, seed=6)) == whole and len(whole) >= 50
+        whole = generate(gpt, ["the king"], Decoding(sampler=pick, max_tokens=50, seed=6))[0][0].text
+        assert (
+            "".join(stream(gpt, "the king", Decoding(sampler=pick, max_tokens=50, seed=6))) == whole
+            and len(whole) >= 50
+        )
 
 
 def same(one: list[Completion], other: list[Completion]) -> None:
@@ -54,35 +57,39 @@ def same(one: list[Completion], other: list[Completion]) -> None:
 
 def test_company_changes_no_answer(gpt: seqloom.Run, translator: seqloom.Run) -> None:
     texts = ["the king", "a", "the old dog sees"]
-    for run, options in (
-        (gpt, {"length": 20}),
-        (translator, {"length": 12}),
-        (translator, {"width": 3, "length": 12}),
+    for run, decoding in (
+        (gpt, Decoding(max_tokens=20)),
+        (translator, Decoding(max_tokens=12)),
+        (translator, Decoding(beam=3, max_tokens=12)),
     ):
-        for text, found in zip(texts, generate(run, texts, **options), strict=True):
-            same(found, generate(run, [text], **options)[0])
+        for text, found in zip(texts, generate(run, texts, decoding), strict=True):
+            same(found, generate(run, [text], decoding)[0])
 
 
 def test_a_seed_gives_a_text_the_same_samples_in_any_company(gpt: seqloom.Run) -> None:
     def drawn(texts: list[str], samples: int = 1) -> list[list[str]]:
         return [
             [one.text for one in found]
-            for found in generate(gpt, texts, RandomSampler(), length=12, seed=1, samples=samples)
+            for found in generate(
+                gpt, texts, Decoding(sampler=RandomSampler(), max_tokens=12, seed=1, n=samples)
+            )
         ]
 
     first, second = drawn(["the king", "a", "the king"], 2)[::2]
     assert drawn(["the king"], 2) == [first] and drawn(["never", "the king"])[1] == first[:1]
-    assert "".join(stream(gpt, "the king", RandomSampler(), 12, seed=1)) == first[0]
+    assert (
+        "".join(stream(gpt, "the king", Decoding(sampler=RandomSampler(), max_tokens=12, seed=1))) == first[0]
+    )
     assert len({*first, *second}) == 4
     with pytest.raises(ValueError, match="samples"):
-        generate(gpt, ["a"], width=2, samples=2)
+        seqloom.answer(gpt, ["a"], width=2, samples=2)
 
 
 def test_the_best_of_a_beam_come_in_order(translator: seqloom.Run) -> None:
-    found = generate(translator, ["the old king"], width=4, nbest=3, length=8)[0]
+    found = generate(translator, ["the old king"], Decoding(beam=4, n=3, max_tokens=8))[0]
     assert len(found) == 3 and len({one.text for one in found}) > 1
     assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
-    same(found[:1], generate(translator, ["the old king"], width=4, length=8)[0])
+    same(found[:1], generate(translator, ["the old king"], Decoding(beam=4, max_tokens=8))[0])
 
 
 def test_perplexity_counts_every_token_once_whatever_the_window(gpt: seqloom.Run, text: Path) -> None:
@@ -176,11 +183,16 @@ def test_words_stand_apart_from_their_prompt(tmp_path: Path, text: Path, kind: s
     run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
     river = run.tokenizer.encode("river", add_special_tokens=False).ids
     for prompt, space in (("the king", " "), ("the king ", ""), ("", ""), ("\N{SNOWMAN}", " ")):
-        found = generate(run, [prompt], Always(*river), length=2 * len(river))[0][0]
-        assert found.text == f"{space}river river" and found.ended == "length"
-        assert "".join(stream(run, prompt, Always(*river), 2 * len(river))) == found.text
-        ended = generate(run, [prompt], Always(*river), length=20, stop=[f"{space}river"])[0][0]
-        assert ended.text == "" and len(ended.ids) == len(river) and ended.ended == "stop"
+        found = generate(run, [prompt], Decoding(sampler=Always(*river), max_tokens=2 * len(river)))[0][0]
+        assert found.text == f"{space}river river" and found.finish_reason == "length"
+        assert (
+            "".join(stream(run, prompt, Decoding(sampler=Always(*river), max_tokens=2 * len(river))))
+            == found.text
+        )
+        ended = generate(
+            run, [prompt], Decoding(sampler=Always(*river), max_tokens=20, stop=(f"{space}river",))
+        )[0][0]
+        assert ended.text == "" and len(ended.ids) == len(river) and ended.finish_reason == "stop"
 
 
 def test_a_stream_ends_with_an_incomplete_character_too(tmp_path: Path, text: Path) -> None:
@@ -188,8 +200,8 @@ def test_a_stream_ends_with_an_incomplete_character_too(tmp_path: Path, text: Pa
     run = seqloom.fit("gpt", *GPT, *small, data=[str(text)], out=tmp_path / "a", quiet=True)
     half = next(token for token in range(5, 300) if run.decode([token]) == "\ufffd")
     assert (
-        "".join(stream(run, "the", Always(half), 3))
-        == generate(run, ["the"], Always(half), length=3)[0][0].text
+        "".join(stream(run, "the", Decoding(sampler=Always(half), max_tokens=3)))
+        == generate(run, ["the"], Decoding(sampler=Always(half), max_tokens=3))[0][0].text
         == "\ufffd" * 3
     )
 
@@ -197,7 +209,7 @@ def test_a_stream_ends_with_an_incomplete_character_too(tmp_path: Path, text: Pa
 def test_what_was_said_before_the_context_counts_as_said(gpt: seqloom.Run) -> None:
     """Against a literal loop over windows."""
     known = gpt.encode(["the king"], as_prompt=True)[0][0].tolist()
-    found = generate(gpt, ["the king"], length=40, repetition=3.0)[0][0]
+    found = generate(gpt, ["the king"], Decoding(max_tokens=40, repetition_penalty=3.0))[0][0]
     window, new = list(known), []
     while len(new) < len(found.ids):
         window = known[-8:] if len(window) > 16 else window
@@ -209,7 +221,7 @@ def test_what_was_said_before_the_context_counts_as_said(gpt: seqloom.Run) -> No
         for text in (known, window, new):
             text.append(int(logits.argmax()))
     assert list(found.ids) == new and len(new) > 20
-    assert "".join(stream(gpt, "the king", Greedy(), 40, repetition=3.0)) == found.text
+    assert "".join(stream(gpt, "the king", Decoding(max_tokens=40, repetition_penalty=3.0))) == found.text
 
 
 def test_windows_that_do_not_fit_are_refused(

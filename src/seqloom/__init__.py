@@ -33,8 +33,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from seqloom.inference.answer import answer
     from seqloom.inference.embeddings import embed
-    from seqloom.inference.generation import generate as answer
     from seqloom.inference.generation import quantize
     from seqloom.inference.mask_filling import fill_mask as fill
     from seqloom.inference.prediction import predict

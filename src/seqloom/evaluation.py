@@ -11,8 +11,9 @@ from torch import nn
 
 from seqloom.batches import Blocks, Masked, Windows
 from seqloom.batches.batch import Batch, Batches
+from seqloom.decoding import Decoding
 from seqloom.inference import prediction
-from seqloom.inference.generation import generate
+from seqloom.inference.generation import Execution, generate
 from seqloom.measure import Number, likelihood, make_signature, pronunciation, translation
 from seqloom.measure.classification import Confusion
 from seqloom.nn.state import State
@@ -196,7 +197,8 @@ def evaluate_pairs(
     """The scores of the texts that the run generates from the first field of each record."""
     reader = run.recipe.reader(paths)
     sources, targets = zip(*reader, strict=True)
-    completions = generate(run, list(sources), width=width, penalty=penalty, progress=progress)
+    decoding = Decoding(beam=width, length_penalty=penalty)
+    completions = generate(run, list(sources), decoding, Execution(progress=progress))
     texts = [candidates[0].text for candidates in completions]
     search = {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
     if reader.measure == "pronunciation":

@@ -1,4 +1,4 @@
-"""Lets the tests of this folder import the corpora that stand beside them; a run for each task, trained once."""
+"""Lets the tests of this folder import the corpora beside them; a run for each task, trained once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +13,12 @@ from support.labelled_data import OPTIONS, conllu, put, squad, table
 
 @contextmanager
 def at_once() -> Iterator[None]:
-    """No promise is measured before these trainings, which takes longer than they do."""
-    before, TrainLoop.rehearse = TrainLoop.rehearse, lambda self: None
+    """No cost is estimated before these trainings, which would take longer than they do."""
+    before, TrainLoop.estimate_cost = TrainLoop.estimate_cost, lambda self: None
     try:
         yield
     finally:
-        TrainLoop.rehearse = before
+        TrainLoop.estimate_cost = before
 
 
 @pytest.fixture(autouse=True)

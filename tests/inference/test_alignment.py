@@ -28,7 +28,9 @@ GERMAN = {"the": "das", "dog": "hund", "sees": "sieht", "cat": "katze", "hears":
 class Scripted:
     """Writes the tokens of the source through `word`, in the order that `order` gives for their count, then the end; what it writes it looks at."""
 
-    context, continues = None, False
+    context = None
+    generates = True
+    continues = False
 
     def __init__(self, size: int, word: Callable[[int], int], order: Callable[[int], list[int]]):
         self.size, self.word, self.order = size, word, order
@@ -87,8 +89,8 @@ def german() -> Run:
 def test_words_and_tokens_are_aligned_as_they_were_looked_at(german: Run) -> None:
     [[found]] = translate(german, ["the dog sees the river"], align=True)
     assert found.text == "fluss das sieht hund das"
-    assert found.aligned.words() == [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)] == found.aligned.tokens()
-    report = found.aligned.json()
+    assert found.alignment.words() == [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)] == found.alignment.tokens()
+    report = found.alignment.json()
     assert report["words"] == "4-0 3-1 2-2 1-3 0-4" and report["source tokens"] == [
         "the",
         "dog",
@@ -110,29 +112,29 @@ def test_words_of_several_tokens_are_aligned_as_a_whole(make) -> None:
         [[found]] = translate(run, [text], align=True)
         assert found.text == text
         count = len(text.split())
-        assert found.aligned.words() == [(n, n) for n in range(count)]
-        assert len(found.aligned.tokens()) == len(run.tokenizer.encode(text).ids) > count
+        assert found.alignment.words() == [(n, n) for n in range(count)]
+        assert len(found.alignment.tokens()) == len(run.tokenizer.encode(text).ids) > count
 
 
 def test_the_pieces_of_a_line_join(german: Run) -> None:
     """Each piece is turned round on its own; what is kept comes from itself."""
     [[found]] = translate(german, ["the dog {name} sees the river <b>cat</b> 12"], align=True)
     assert found.text == "hund das {name} fluss das sieht <b>katze</b> 12"
-    assert found.aligned.words() == [(1, 0), (0, 1), (2, 2), (5, 3), (4, 4), (3, 5), (6, 6), (7, 7)]
-    assert (found.aligned.source, found.aligned.target) == (
+    assert found.alignment.words() == [(1, 0), (0, 1), (2, 2), (5, 3), (4, 4), (3, 5), (6, 6), (7, 7)]
+    assert (found.alignment.source, found.alignment.target) == (
         "the dog {name} sees the river <b>cat</b> 12",
         found.text,
     )
     long = " ".join(["the dog sees"] * 100)
     [[found]] = translate(german, [long], align=True)
-    assert {(s // 60, t // 60) for s, t in found.aligned.words()} == {(n, n) for n in range(5)}
-    assert all(GERMAN[long.split()[s]] == found.text.split()[t] for s, t in found.aligned.words())
+    assert {(s // 60, t // 60) for s, t in found.alignment.words()} == {(n, n) for n in range(5)}
+    assert all(GERMAN[long.split()[s]] == found.text.split()[t] for s, t in found.alignment.words())
     [[empty], [marks]] = translate(german, ["", "12 %"], align=True)
     assert (
         empty.text == ""
-        and empty.aligned.words() == []
+        and empty.alignment.words() == []
         and marks.text == "12 %"
-        and marks.aligned.words() == [(0, 0), (1, 1)]
+        and marks.alignment.words() == [(0, 0), (1, 1)]
     )
 
 
@@ -144,10 +146,10 @@ def test_an_unknown_word_becomes_the_source_word_or_the_lexicons(german: Run) ->
     ]
     assert translate(german, texts, lexicon={"small": "kleiner"})[0][0].text == "Rex sieht hund kleiner das"
     [[found]] = translate(german, ["Small <i>dog</i> rex"], lexicon={"small": "kleiner"}, align=True)
-    assert found.text == "kleiner <i>hund</i> rex" and found.aligned.words() == [(0, 0), (1, 1), (2, 2)]
+    assert found.text == "kleiner <i>hund</i> rex" and found.alignment.words() == [(0, 0), (1, 1), (2, 2)]
     [[banned]] = translate(german, ["the small dog"])
     assert "small" not in banned.text and "<unk>" not in banned.text
-    many = translate(german, ["the small dog"], width=3, nbest=3, lexicon={})[0]
+    many = translate(german, ["the small dog"], beam=3, n=3, lexicon={})[0]
     assert many[0].text == "hund small das" and all("<unk>" not in one.text for one in many)
 
 
@@ -173,7 +175,7 @@ def test_a_lexicon_is_learnt_from_pairs_and_read_back(german: Run, tmp_path: Pat
     path.write_text("the\tdas\n\ndog hund\nice cream\tEis\nthe\tder\n", "utf-8")
     assert read_lexicon(path) == {"the": "das", "dog": "hund", "ice cream": "Eis"}
     path.write_text("the\tdas\nalone\n", "utf-8")
-    with pytest.raises(ValueError, match=r"lexicon.tsv:2: no pair of words"):
+    with pytest.raises(ValueError, match=r"lexicon.tsv:2: not a pair of words"):
         read_lexicon(path)
 
 
@@ -194,9 +196,9 @@ def test_runs_of_one_tokenizer_translate_together(german: Run) -> None:
     both = ensemble([german, german])
     assert isinstance(both.model, Ensemble) and ensemble([german]) is german
     [[found]] = translate(both, ["the dog"], align=True)
-    assert found.text == "hund das" and found.aligned.words() == [(1, 0), (0, 1)]
+    assert found.text == "hund das" and found.alignment.words() == [(1, 0), (0, 1)]
     other = scripted(Words(["other words"]), folder=Path("runs/other"))
-    with pytest.raises(ValueError, match=r"runs/other: its tokenizer is not that of runs/x"):
+    with pytest.raises(ValueError, match=r"runs/other: its tokenizer differs from that of runs/x"):
         ensemble([german, other])
 
 

@@ -10,10 +10,11 @@ import torch
 
 import seqloom
 from seqloom.cli import main
-from seqloom.decoding import Greedy, RandomSampler, generate_batch, parallel_map
+from seqloom.decoding import Decoding, RandomSampler, generate_batch, parallel_map
 from seqloom.decoding.workers import _cancelled
 from seqloom.evaluation import evaluate
-from seqloom.inference.generation import generate, stream
+from seqloom.inference.answer import answer
+from seqloom.inference.generation import Execution, generate, stream
 from seqloom.inference.translation import translate
 
 GPT = [
@@ -56,17 +57,28 @@ def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
 
 def test_a_text_ends_before_its_stop_string(gpt: seqloom.Run) -> None:
     """Wherever tokens begin and end, in company, beyond the context, and streamed."""
-    free = generate(gpt, ["the king", "a"], length=60)
+    free = generate(gpt, ["the king", "a"], Decoding(max_tokens=60))
     for place in (3, 17, 40):
         for size in (1, 2, 5):
             stop = free[0][0].text[place : place + size]
-            found = generate(gpt, ["the king", "a"], length=60, stop=[stop, "never there"])
+            found = generate(
+                gpt,
+                ["the king", "a"],
+                Decoding(
+                    max_tokens=60,
+                    stop=(
+                        stop,
+                        "never there",
+                    ),
+                ),
+            )
             for (one,), (whole,) in zip(found, free, strict=True):
                 assert one.text == whole.text.split(stop)[0] and one.finished == (
                     stop in whole.text or whole.finished
                 )
             assert (
-                "".join(stream(gpt, "the king", Greedy(), 60, stop=[stop, "never there"])) == found[0][0].text
+                "".join(stream(gpt, "the king", Decoding(max_tokens=60, stop=(stop, "never there"))))
+                == found[0][0].text
             )
 
 
@@ -76,7 +88,7 @@ def test_a_run_named_like_a_preset_is_itself(
     monkeypatch.chdir(gpt.folder.parent)
     assert seqloom.load("gpt").recipe.tree == gpt.recipe.tree
     again = seqloom.fit("./gpt", out="gpt", quiet=True)
-    assert generate(again, ["the"], length=5) == generate(gpt, ["the"], length=5)
+    assert generate(again, ["the"], Decoding(max_tokens=5)) == generate(gpt, ["the"], Decoding(max_tokens=5))
     begun = seqloom.fit(
         "gpt",
         "data.width=16",
@@ -122,20 +134,45 @@ def test_a_lone_dash_is_stdin(
 def test_mistakes_are_named(gpt: seqloom.Run) -> None:
     for options, message in (
         ({"stop": [""]}, "empty stop"),
-        ({"stop": ["a"], "width": 2}, "beam knows neither"),
-        ({"repetition": 2.0, "width": 2}, "beam knows neither"),
+        ({"stop": ["a"], "width": 2}, "beam search supports neither"),
+        ({"repetition": 2.0, "width": 2}, "beam search supports neither"),
         ({"repetition": -1.0}, "repetition"),
+        ({"samples": 0}, "at least 1 text"),
+        ({"samples": 2, "width": 2}, "does not sample: drop --samples"),
         ({"workers": 0}, "workers"),
     ):
         with pytest.raises(ValueError, match=message):
-            generate(gpt, ["a"], length=3, **options)
+            answer(gpt, ["a"], length=3, **options)
+    with pytest.raises(TypeError, match="no option 'lenght': choose from width, penalty, length"):
+        answer(gpt, ["a"], lenght=3)
+
+
+def test_answer_is_generation_with_keyword_options(gpt: seqloom.Run, translator: seqloom.Run) -> None:
+    sampled = Decoding(
+        max_tokens=9, sampler=RandomSampler(0.9), n=2, stop=("z",), seed=3, repetition_penalty=1.3
+    )
+    options = {"length": 9, "samples": 2, "stop": ["z"], "seed": 3, "repetition": 1.3}
+    assert answer(gpt, ["the king"], RandomSampler(0.9), **options) == generate(gpt, ["the king"], sampled)
+    searched = Decoding(max_tokens=9, beam=3, n=2, length_penalty=1.0, allow_unk=True)
+    options = {
+        "length": 9,
+        "width": 3,
+        "nbest": 2,
+        "penalty": 1.0,
+        "unknown": True,
+        "tokens": 100,
+        "workers": 2,
+    }
+    assert seqloom.answer(translator, ["the king"], **options) == generate(translator, ["the king"], searched)
 
 
 def test_log_probabilities_are_those_of_teacher_forcing(gpt: seqloom.Run) -> None:
-    for (one,) in generate(gpt, ["the king", "a"], RandomSampler(1.2), length=7, seed=5):
+    for (one,) in generate(
+        gpt, ["the king", "a"], Decoding(sampler=RandomSampler(1.2), max_tokens=7, seed=5)
+    ):
         assert sum(one.log_probabilities) == pytest.approx(one.log_probability, abs=1e-5)
         assert len(one.log_probabilities) == len(one.ids) + one.finished
-    (one,) = generate(gpt, ["the"], length=5)[0]
+    (one,) = generate(gpt, ["the"], Decoding(max_tokens=5))[0]
     ids, _ = gpt.encode(["the"], as_prompt=True)
     with torch.no_grad():
         logits, _ = gpt.model(torch.cat([ids, torch.tensor([one.ids])], 1))
@@ -147,13 +184,13 @@ def test_log_probabilities_are_those_of_teacher_forcing(gpt: seqloom.Run) -> Non
 def test_workers_change_no_text(gpt: seqloom.Run, translator: seqloom.Run) -> None:
     texts = ["the king", "a", "the old dog sees", "never", "then a river", "the cat"]
     threads = torch.get_num_threads()
-    for run, options in (
-        (gpt, {"pick": RandomSampler(top_k=5), "length": 30, "seed": 2}),
-        (translator, {"width": 3, "length": 10}),
+    for run, decoding in (
+        (gpt, Decoding(sampler=RandomSampler(top_k=5), max_tokens=30, seed=2)),
+        (translator, Decoding(beam=3, max_tokens=10)),
     ):
-        alone = generate(run, texts, **options)
+        alone = generate(run, texts, decoding)
         for workers in (2, 5):
-            found = generate(run, texts, workers=workers, **options)
+            found = generate(run, texts, decoding, Execution(workers=workers))
             assert [[one.text for one in texts] for texts in found] == [
                 [one.text for one in texts] for texts in alone
             ]
@@ -197,7 +234,9 @@ def test_quantised_runs_are_nearly_the_same(gpt: seqloom.Run, translator: seqloo
     assert seqloom.quantize(gpt) == ["stack.position.table"]
     after = {number.name: number.value for number in evaluate(gpt, [str(text)])}
     assert 0 < abs(after["perplexity"] / before["perplexity"] - 1) < 0.01
-    assert seqloom.quantize(translator) == [] and generate(translator, ["the king"], width=3, length=5)
+    assert seqloom.quantize(translator) == [] and generate(
+        translator, ["the king"], Decoding(beam=3, max_tokens=5)
+    )
     with pytest.raises(ValueError, match="int8"):
         seqloom.quantize(gpt, "int2")
 

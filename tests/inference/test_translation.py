@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import seqloom
 from seqloom import world
 from seqloom.cli import main
+from seqloom.decoding import Decoding
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.inference.generation import generate
 from seqloom.inference.po_tmx import po, tmx
@@ -160,17 +161,17 @@ LINES = ["The cat sleeps.", "", "   ", "§§ 12 €", "The dog {name} sees the <
 
 
 def test_lines_keep_their_order_and_a_batch_is_each_alone(run: Run) -> None:
-    together = translate(run, LINES, width=2, nbest=2)
+    together = translate(run, LINES, beam=2, n=2)
     for line, found in zip(LINES, together, strict=True):
-        [alone] = translate(run, [line], width=2, nbest=2)
+        [alone] = translate(run, [line], beam=2, n=2)
         assert [one.text for one in found] == [one.text for one in alone]
         assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-3)
     assert [found[0].text for found in together[1:4]] == ["", "   ", "§§ 12 €"]
     assert "{name}" in together[4][0].text and "<b>" in together[4][0].text
-    [[plain]] = generate(run, LINES[:1], width=2)
+    [[plain]] = generate(run, LINES[:1], Decoding(beam=2))
     assert together[0][0].text == plain.text
     assert [
-        line for line, _ in translate_stream(run, (f"{line}\n" for line in LINES), TranslateOptions(width=2))
+        line for line, _ in translate_stream(run, (f"{line}\n" for line in LINES), TranslateOptions(beam=2))
     ] == LINES
 
 
@@ -187,7 +188,7 @@ def test_the_command_reads_files_and_stdin_and_explains_itself(
     found = json.loads(capsys.readouterr().out)
     scores = [one["score"] for one in found["translations"]]
     assert len(scores) == 2 and scores[0] >= scores[1]
-    [wanted] = translate(run, ["The cat sleeps."], width=3, nbest=2)
+    [wanted] = translate(run, ["The cat sleeps."], beam=3, n=2)
     assert [one["text"] for one in found["translations"]] == [one.text for one in wanted]
     main(["translate", str(run.folder), str(text), "--beam", "2", "--out", str(tmp_path / "out.fr")])
     assert (tmp_path / "out.fr").read_text("utf-8").split("\n") == lines

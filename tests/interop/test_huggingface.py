@@ -11,7 +11,7 @@ import transformers
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from seqloom.decoding import Greedy, generate_batch
+from seqloom.decoding import Decoding, Greedy, generate_batch
 from seqloom.inference.generation import generate
 from seqloom.interop import export_checkpoint, import_checkpoint
 from seqloom.run import Run, load
@@ -182,11 +182,11 @@ def test_a_run_generates_with_its_own_special_tokens(tmp_path):
     make("marian", tmp_path / "theirs", seed=5)
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert (run.specials.bos, run.specials.eos, run.specials.pad) == (0, 3, 0)
-    found = generate(run, ["the old king", "a dog"], length=12)
+    found = generate(run, ["the old king", "a dog"], Decoding(max_tokens=12))
     assert [len(one) for one in found] == [1, 1]
     assert not set(found[0][0].ids) & {0, 1, 3} and all(token < 4 + len(WORDS) for token in found[0][0].ids)
     again = load(tmp_path / "run")
-    assert generate(again, ["a dog"], length=12)[0][0].ids == found[1][0].ids
+    assert generate(again, ["a dog"], Decoding(max_tokens=12))[0][0].ids == found[1][0].ids
 
 
 def test_rows_without_a_token_are_kept_and_never_generated(tmp_path):
@@ -200,7 +200,7 @@ def test_rows_without_a_token_are_kept_and_never_generated(tmp_path):
     )
     with torch.no_grad():
         run.model.embedding.table[run.tokenizer.get_vocab_size() :] *= 100
-    assert generate(run, ["the king"], length=10)[0][0].text
+    assert generate(run, ["the king"], Decoding(max_tokens=10))[0][0].text
 
 
 def test_shards_are_read_as_one(tmp_path):

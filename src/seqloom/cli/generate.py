@@ -1,4 +1,4 @@
-"""Fill gaps in text."""
+"""Verbs: generate text, fill in masked tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json as jsons
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.app import (
     Count,
@@ -19,6 +19,10 @@ from seqloom.cli.app import (
     print_result,
     stdin_lines,
 )
+
+if TYPE_CHECKING:
+    from seqloom.inference.generation import Completion
+    from seqloom.run import Run
 
 
 @app.command
@@ -38,19 +42,22 @@ def fill(run: Path, /, *texts: str, top: Count = 5, threads: Threads = None, jso
     json
         Print one JSON object for each text.
     """
-    from seqloom.inference.mask_filling import fill_mask as guess
+    from seqloom.inference.mask_filling import fill_mask
 
     loaded = open_run(run, threads)
-    asked = read_prompts(
+    prompts = read_prompts(
         texts, False, "nothing to fill: give a text with [MASK] in it, or pipe lines into stdin"
     )
-    for text, filled in zip(asked, guess(loaded, asked, top), strict=True):
-        gaps = [[one._asdict() for one in gap] for gap in filled.gaps]
-        lines = [
-            filled.text,
-            *("  " + ", ".join(f"{one.token} {one.probability:.3f}" for one in gap) for gap in filled.gaps),
+    for text, filled in zip(prompts, fill_mask(loaded, prompts, top), strict=True):
+        report = {
+            "text": text,
+            "filled": filled.text,
+            "gaps": [[guess._asdict() for guess in gap] for gap in filled.gaps],
+        }
+        gap_lines = [
+            "  " + ", ".join(f"{guess.token} {guess.probability:.3f}" for guess in gap) for gap in filled.gaps
         ]
-        print_result({"text": text, "filled": filled.text, "gaps": gaps}, lines, json)
+        print_result(report, [filled.text, *gap_lines], json)
 
 
 @app.command
@@ -119,111 +126,98 @@ def generate(
     json
         Print one JSON object for each prompt: its texts, what ended each (stop, end, length or context), and ln P of each.
     """
-    from seqloom.decoding import Greedy, RandomSampler
+    from seqloom.decoding import Decoding, Greedy, RandomSampler
+    from seqloom.inference.generation import Execution
     from seqloom.inference.generation import generate as generate_texts
 
-    stops, chosen = stop or [], temperature != 1.0 or top_k is not None or top_p is not None or samples > 1
     if temperature == 0:
-        raise ValueError("--temperature 0 would be the most probable token at every step: say --greedy")
-    drawn = RandomSampler(temperature, top_k, top_p)
-    if chosen and (greedy or beam > 1):
-        raise ValueError(
-            f"{'--greedy' if greedy else f'--beam {beam}'} draws nothing: leave --temperature, --top-k, --top-p and --samples out"
-        )
+        raise ValueError("--temperature 0 always takes the most probable token: use --greedy")
+    random = RandomSampler(temperature, top_k, top_p)
+    samples_randomly = temperature != 1.0 or top_k is not None or top_p is not None or samples > 1
+    if samples_randomly and (greedy or beam > 1):
+        flag = "--greedy" if greedy else f"--beam {beam}"
+        raise ValueError(f"{flag} does not sample: drop --temperature, --top-k, --top-p and --samples")
     if nbest > beam:
-        raise ValueError(f"--nbest {nbest} needs a beam at least as wide: say --beam {nbest}")
+        raise ValueError(f"--nbest {nbest} needs a beam at least as wide: use --beam {nbest}")
     if logprobs and beam > 1:
-        raise ValueError("--logprobs needs --beam 1: a beam scores whole texts")
+        raise ValueError("--logprobs needs --beam 1: beam search has no probabilities of single tokens")
+    stops = tuple(stop or ())
     need_text(stops, "--stop")
     loaded = open_run(run, threads, quantize)
-    if not loaded.model.generates:
+    model = loaded.model
+    if not model.generates:
         raise ValueError(
-            f"{run}: a {type(loaded.model).__name__} writes no text; let it answer: seqloom predict {run} FILE"
+            f"{run}: a {type(model).__name__} cannot generate text; use: seqloom predict {run} FILE"
         )
-    texts = read_prompts(prompts, loaded.model.continues)
-    pick = drawn if not greedy and (loaded.model.continues or chosen) else Greedy()
-    if (
-        len(texts) == 1
-        and samples == 1
-        and beam == 1
-        and loaded.model.continues
-        and not json
-        and not logprobs
-    ):
+    texts = read_prompts(prompts, model.continues)
+    decoding = Decoding(
+        max_tokens=length,
+        sampler=random if not greedy and (model.continues or samples_randomly) else Greedy(),
+        beam=beam,
+        length_penalty=penalty,
+        repetition_penalty=repetition,
+        n=nbest if beam > 1 else samples,
+        stop=stops,
+        seed=seed,
+    )
+    if len(texts) == 1 and decoding.n == 1 and beam == 1 and model.continues and not json and not logprobs:
         from seqloom.inference.generation import stream
 
-        pieces = stream(loaded, texts[0], pick, length, seed, repetition, stops)
+        parts = stream(loaded, texts[0], decoding)
         print(texts[0], end="", flush=True)
-        for piece in pieces:
-            print(piece, end="", flush=True)
+        for part in parts:
+            print(part, end="", flush=True)
         print()
         return
-    found = generate_texts(
-        loaded,
-        texts,
-        pick,
-        beam,
-        penalty,
-        length,
-        nbest,
-        seed,
-        repetition=repetition,
-        stop=stops,
-        workers=workers,
-        samples=samples,
-    )
-    if full := sum(one.ended == "context" for written in found for one in written):
+    results = generate_texts(loaded, texts, decoding, Execution(workers=workers))
+    full = sum(completion.finish_reason == "context" for completions in results for completion in completions)
+    if full:
         print(
-            f"{full:,} of the texts end where the model's context of {loaded.model.context:,} tokens is full",
+            f"{full:,} of the texts end where the model's context of {model.context:,} tokens is full",
             file=sys.stderr,
         )
-    for text, written in zip(texts, found, strict=True):
+    for text, completions in zip(texts, results, strict=True):
         if json:
-            report = {
+            report: dict[str, Any] = {
                 "prompt": text,
-                "texts": [one.text for one in written],
-                "ended": [one.ended for one in written],
+                "texts": [completion.text for completion in completions],
+                "ended": [completion.finish_reason for completion in completions],
+                "log probabilities": [completion.log_probability for completion in completions],
             }
-            report["log probabilities"] = [one.log_probability for one in written]
             if logprobs:
                 report["tokens"] = [
                     [
-                        {"token": token, "log probability": value}
-                        for token, value in token_log_probs(loaded, one)
+                        {"token": token, "log probability": log_p}
+                        for token, log_p in token_log_probs(loaded, completion)
                     ]
-                    for one in written
+                    for completion in completions
                 ]
             print(jsons.dumps(report, ensure_ascii=False))
             continue
-        for one in written:
-            print(text + one.text if loaded.model.continues else one.text)
+        for completion in completions:
+            print(text + completion.text if model.continues else completion.text)
             if logprobs:
-                print(
-                    "".join(
-                        f"{value:10.4f}  {jsons.dumps(token, ensure_ascii=False)}\n"
-                        for token, value in token_log_probs(loaded, one)
-                    ),
-                    end="",
-                )
+                for token, log_p in token_log_probs(loaded, completion):
+                    print(f"{log_p:10.4f}  {jsons.dumps(token, ensure_ascii=False)}")
 
 
-def token_log_probs(run: Any, one: Any) -> list[tuple[str, float]]:
+def token_log_probs(run: Run, completion: Completion) -> list[tuple[str, float]]:
     """The tokens of a text with their ln p; the end is the empty string."""
-    tokens = [run.decode([token]) for token in one.ids]
-    return list(zip([*tokens, ""], one.log_probabilities, strict=False))
+    tokens = [run.decode([token]) for token in completion.ids]
+    return list(zip([*tokens, ""], completion.log_probabilities, strict=False))
 
 
 def read_prompts(
     prompts: Sequence[str],
     continues: bool,
-    none: str = "nothing to translate: give a sentence, or pipe lines into stdin",
+    message: str = "nothing to translate: give a sentence, or pipe lines into stdin",
 ) -> list[str]:
-    """The prompts given, or the lines of stdin; a language model with none at all begins from nothing."""
+    """The prompts of the command line, or the lines of stdin; a language model without any starts from the empty text."""
     if prompts and list(prompts) != ["-"]:
         need_text(prompts, "text")
         return list(prompts)
     if not prompts and (sys.stdin is None or sys.stdin.isatty()):
         if continues:
             return [""]
-        raise ValueError(none)
+        raise ValueError(message)
     return list(stdin_lines()) or ([""] if continues else [])

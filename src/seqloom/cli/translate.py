@@ -1,4 +1,4 @@
-"""Translate lines, documents, PO and TMX files; align translations that are there; cut a pronouncing dictionary into parts."""
+"""Verbs: translate lines, documents, PO and TMX files; align existing translations; split a pronouncing dictionary."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import json as jsons
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from seqloom.cli.app import Count, Kind, Threads, app, need_text, open_run, print_result, stdin_lines
+
+if TYPE_CHECKING:
+    from seqloom.inference.translation import Translation
 
 Runs = Annotated[list[Path] | None, Parameter(consume_multiple=True)]
 
@@ -81,57 +84,53 @@ def translate(
     """
     from seqloom import files
     from seqloom.inference import po_tmx
-    from seqloom.inference.alignment import format_pairs
     from seqloom.inference.generation import ensemble as join_runs
     from seqloom.inference.lexicon import read_lexicon
     from seqloom.inference.search_report import explain_translation
     from seqloom.inference.translation import TranslateOptions, translate_stream, translate_with
 
     words = read_lexicon(lexicon) if lexicon else {} if unk == "replace" else None
-    search = TranslateOptions(beam, penalty, nbest, coverage, align, words, workers)
-    loaded = join_runs([open_run(one, threads, quantize) for one in (run, *(ensemble or []))])
+    options = TranslateOptions(beam, penalty, nbest, coverage, align, words, workers)
+    loaded = join_runs([open_run(folder, threads, quantize) for folder in (run, *(ensemble or []))])
     if why is not None:
         if coverage or words is not None:
-            raise ValueError("--why explains a search without --coverage and --unk replace; leave them out")
+            raise ValueError("--why supports neither --coverage nor --unk replace: drop them")
         need_text([why], "--why")
         text = " ".join(line.rstrip("\r\n") for line in read(file)).strip()
         report, lines = explain_translation(loaded, text, why, beam, penalty)
         print(jsons.dumps(report, ensure_ascii=False) if json else "\n".join(lines))
         return
-    kind = file.suffix.lower() if file else ""
-    if kind in (".po", ".tmx"):
 
-        def whole(texts: list[str]) -> list[str]:
-            return [
-                found[0].text
-                for found in translate_with(loaded, texts, search._replace(nbest=1, align=False))
-            ]
+    def translate_texts(texts: list[str]) -> list[str]:
+        best = translate_with(loaded, texts, options._replace(n=1, align=False))
+        return [translations[0].text for translations in best]
 
-        if kind == ".tmx" and not target:
-            raise ValueError(f"{file}: say which language to add, as in --target de")
-        written = po_tmx.po(file, whole) if kind == ".po" else po_tmx.tmx(file, whole, source, target)
+    suffix = file.suffix.lower() if file else ""
+    if file is not None and suffix in (".po", ".tmx"):
+        if suffix == ".po":
+            written = po_tmx.po(file, translate_texts)
+        elif target:
+            written = po_tmx.tmx(file, translate_texts, source, target)
+        else:
+            raise ValueError(f"{file}: no language to add: pass it as in --target de")
         if out:
             files.write_atomic(out, written)
         else:
             print(written, end="")
         return
 
-    def shown() -> Iterator[str]:
-        for line, found in translate_stream(loaded, read(file), search):
+    def output_lines() -> Iterator[str]:
+        for line, translations in translate_stream(loaded, read(file), options):
             if json:
-                yield jsons.dumps(
-                    {"source": line, "translations": [report_of(one) for one in found]}, ensure_ascii=False
-                )
+                reports = [report_of(translation) for translation in translations]
+                yield jsons.dumps({"source": line, "translations": reports}, ensure_ascii=False)
             else:
-                yield "\t".join(
-                    f"{one.text} ||| {format_pairs(one.aligned.words())}" if one.aligned else one.text
-                    for one in found
-                )
+                yield "\t".join(line_of(translation) for translation in translations)
 
     if out:
-        files.write_atomic(out, "".join(f"{line}\n" for line in shown()))
+        files.write_atomic(out, "".join(f"{line}\n" for line in output_lines()))
         return
-    for line in shown():
+    for line in output_lines():
         print(line, flush=True)
 
 
@@ -172,23 +171,23 @@ def align(
     from seqloom.inference.lexicon import learn_lexicon
     from seqloom.text.corpus import Parallel
 
-    loaded = join_runs([open_run(one, threads) for one in (run, *(ensemble or []))])
+    loaded = join_runs([open_run(folder, threads) for folder in (run, *(ensemble or []))])
     if loaded.model.continues:
         raise ValueError(
             f"{run}: the run is a language model; align with a run of transformer, rnnsearch or the like"
         )
     records = Parallel([source, target])
     if lexicon:
-        found = learn_lexicon(loaded, records)
-        files.write_atomic(lexicon, "".join(f"{word}\t{other}\n" for word, other in found.items()))
-        print(f"{len(found):,} words: {lexicon}", file=sys.stderr)
+        words = learn_lexicon(loaded, records)
+        files.write_atomic(lexicon, "".join(f"{word}\t{other}\n" for word, other in words.items()))
+        print(f"{len(words):,} words: {lexicon}", file=sys.stderr)
         return
-    for one in align_stream(loaded, records):
-        print(
-            jsons.dumps({"source": one.source, "target": one.target, **one.json()}, ensure_ascii=False)
-            if json
-            else format_pairs(one.words())
-        )
+    for aligned in align_stream(loaded, records):
+        if json:
+            report = {"source": aligned.source, "target": aligned.target, **aligned.json()}
+            print(jsons.dumps(report, ensure_ascii=False))
+        else:
+            print(format_pairs(aligned.words()))
 
 
 @app.command
@@ -214,15 +213,24 @@ def dictionary(file: Path, /, *, out: Path = Path("data/g2p"), json: bool = Fals
     )
 
 
-def report_of(one: Any) -> dict[str, Any]:
+def report_of(translation: Translation) -> dict[str, Any]:
     """A translation as JSON."""
-    facts = {
-        "text": one.text,
-        "log_probability": one.log_probability,
-        "score": one.score,
-        "finished": one.finished,
+    report = {
+        "text": translation.text,
+        "log_probability": translation.log_probability,
+        "score": translation.score,
+        "finished": translation.finished,
     }
-    return {**facts, "alignment": one.aligned.json()} if one.aligned else facts
+    return {**report, "alignment": translation.alignment.json()} if translation.alignment else report
+
+
+def line_of(translation: Translation) -> str:
+    """A translation as text, with its alignment if it has one."""
+    from seqloom.inference.alignment import format_pairs
+
+    if translation.alignment is None:
+        return translation.text
+    return f"{translation.text} ||| {format_pairs(translation.alignment.words())}"
 
 
 def read(file: Path | None) -> Iterator[str]:

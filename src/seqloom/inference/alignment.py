@@ -1,6 +1,7 @@
-"""Which source word a written word comes from, read from attention  [F14, K6].
+"""Which source word a generated word comes from, read from attention  [F14, K6].
 
-Tokens are placed in their texts by the characters they cover, so that pieces of a line join and words follow from tokens.
+Tokens are located in their texts by the characters they cover, so that pieces of a line can be joined and words follow
+from tokens.
 """
 
 from __future__ import annotations
@@ -12,152 +13,155 @@ from itertools import islice, pairwise, takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from tokenizers import Tokenizer
 
 from seqloom.decoding import forced_attention
+from seqloom.inference.generation import length_groups, prepare_prompt
 from seqloom.run import Run
 from seqloom.text.special_tokens import special_tokens
 
-Span = tuple[int, int]
-TOKENS = 4096  # source tokens worked on together
+CharSpan = tuple[int, int]
+BATCH_TOKENS = 4096  # source tokens per batch
+PAIRS_PER_BLOCK = 256
 
 
 class AlignedSegment(NamedTuple):
-    """A stretch of source and its translation: where their tokens stand in the line, and α (T, S) between them."""
+    """A segment of a line and its translation: the characters that each token covers in the line, and α (T, S)."""
 
-    source: list[Span]
-    target: list[Span]
+    source: list[CharSpan]
+    target: list[CharSpan]
     weights: np.ndarray
 
-    def moved(self, source: int, target: int) -> AlignedSegment:
-        """The same, so many characters further on."""
+    def shifted(self, source: int, target: int) -> AlignedSegment:
+        """The same segment, moved by so many characters."""
         return AlignedSegment(
-            [(a + source, b + source) for a, b in self.source],
-            [(a + target, b + target) for a, b in self.target],
+            [(start + source, end + source) for start, end in self.source],
+            [(start + target, end + target) for start, end in self.target],
             self.weights,
         )
 
 
 class Aligned(NamedTuple):
-    """A line, its translation, and the blocks that they are made of."""
+    """A line, its translation, and the segments that they consist of."""
 
     source: str
     target: str
-    blocks: list[AlignedSegment]
+    segments: list[AlignedSegment]
 
     def tokens(self) -> list[tuple[int, int]]:
-        """(source token, target token): for each target token the source token it looked at most."""
-        found, before, after = [], 0, 0
-        for source, target, weights in self.blocks:
+        """(source token, target token): for each target token the source token with the largest weight."""
+        pairs: list[tuple[int, int]] = []
+        source_offset = 0
+        target_offset = 0
+        for source, target, weights in self.segments:
             if source:
-                found += [(before + int(best), after + t) for t, best in enumerate(weights.argmax(1))]
-            before, after = before + len(source), after + len(target)
-        return found
+                best = weights.argmax(1).tolist()
+                pairs += [(source_offset + s, target_offset + t) for t, s in enumerate(best)]
+            source_offset += len(source)
+            target_offset += len(target)
+        return pairs
 
     def words(self) -> list[tuple[int, int]]:
-        """(source word, target word): for each target word the source word that its tokens looked at most, all together."""
-        sources, targets = word_of_char(self.source), word_of_char(self.target)
-        seen: dict[int, Counter[int]] = defaultdict(Counter)
-        for source, target, weights in self.blocks:
-            words = [sources[b - 1] if b else -1 for _, b in source]
+        """(source word, target word): for each target word the source word with the largest weight, summed over tokens."""
+        source_words = word_of_char(self.source)
+        target_words = word_of_char(self.target)
+        sums: dict[int, Counter[int]] = defaultdict(Counter)
+        for source, target, weights in self.segments:
+            words = [source_words[end - 1] if end else -1 for _, end in source]
             for (_, end), row in zip(target, weights, strict=True):
-                written = targets[end - 1] if end else -1
+                target_word = target_words[end - 1] if end else -1
                 for word, weight in zip(words, row.tolist(), strict=True):
-                    if word >= 0 and written >= 0:
-                        seen[written][word] += weight
+                    if word >= 0 and target_word >= 0:
+                        sums[target_word][word] += weight
         return [
-            (max(counts, key=lambda word: (counts[word], -word)), written)
-            for written, counts in sorted(seen.items())
+            (max(weight_of, key=lambda word: (weight_of[word], -word)), target_word)
+            for target_word, weight_of in sorted(sums.items())
         ]
 
     def json(self) -> dict[str, Any]:
-        """Words and tokens as `source-target` pairs, and the tokens that they count."""
+        """Words and tokens as `source-target` pairs, and the texts of the tokens."""
         return {
             "words": format_pairs(self.words()),
             "tokens": format_pairs(self.tokens()),
-            "source tokens": [self.source[a:b] for block in self.blocks for a, b in block.source],
-            "target tokens": [self.target[a:b] for block in self.blocks for a, b in block.target],
+            "source tokens": [self.source[a:b] for segment in self.segments for a, b in segment.source],
+            "target tokens": [self.target[a:b] for segment in self.segments for a, b in segment.target],
         }
 
 
-def format_pairs(found: Iterable[tuple[int, int]]) -> str:
+def format_pairs(pairs: Iterable[tuple[int, int]]) -> str:
     """0-0 1-2 …, as alignment tools write it."""
-    return " ".join(f"{source}-{target}" for source, target in found)
+    return " ".join(f"{source}-{target}" for source, target in pairs)
 
 
 def word_of_char(text: str) -> list[int]:
-    """The word that each character belongs to, counted from 0; -1 for white space."""
-    found = [-1] * len(text)
-    for number, match in enumerate(re.finditer(r"\S+", text)):
-        found[match.start() : match.end()] = [number] * (match.end() - match.start())
-    return found
+    """The index of the word that each character belongs to; -1 for white space."""
+    words = [-1] * len(text)
+    for index, match in enumerate(re.finditer(r"\S+", text)):
+        words[match.start() : match.end()] = [index] * (match.end() - match.start())
+    return words
 
 
 def identity_segment(text: str) -> AlignedSegment:
-    """What is kept: each word is its own translation."""
+    """The alignment of a text that is kept: each word is its own translation."""
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     return AlignedSegment(spans, spans, np.eye(len(spans), dtype=np.float32))
 
 
-def decode_with_spans(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[Span]]:
-    """The text of ids, an unknown token standing as <unk>, and the characters of each; a letter of several tokens belongs to the last."""
-    known = special_tokens(tokenizer)
-    hidden = {*known.banned, *known.stop_ids} - {known.unk}
-    shown = [[index for index in ids[: count + 1] if index not in hidden] for count in range(len(ids))]
-    texts = [tokenizer.decode(some, skip_special_tokens=False) for some in shown]
-    whole = texts[-1] if texts else ""
+def decode_with_spans(tokenizer: Tokenizer, ids: Sequence[int]) -> tuple[str, list[CharSpan]]:
+    """The text of ids, in which an unknown token is <unk>, and the characters that each token covers; a character of several
+    tokens belongs to the last."""
+    specials = special_tokens(tokenizer)
+    hidden = {*specials.banned, *specials.stop_ids} - {specials.unk}
+    prefixes = [[token for token in ids[: count + 1] if token not in hidden] for count in range(len(ids))]
+    texts = [tokenizer.decode(prefix, skip_special_tokens=False) for prefix in prefixes]
+    full_text = texts[-1] if texts else ""
     ends = [
-        sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, whole, strict=False)))
+        sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, full_text, strict=False)))
         for text in texts
     ]
-    return whole, list(pairwise([0, *ends]))
+    return full_text, list(pairwise([0, *ends]))
 
 
 def align_segments(
-    run: Run, sources: Sequence[str], targets: Sequence[Sequence[int]], spans: Sequence[list[Span]]
+    run: Run, sources: Sequence[str], targets: Sequence[Sequence[int]], spans: Sequence[list[CharSpan]]
 ) -> list[AlignedSegment]:
-    """For each source and the ids of a translation of it, whose tokens cover `spans`: what each token looked at, the source's frame left out."""
+    """For each source and the ids of its translation, whose tokens cover `spans`: the weights of each token over the source,
+    without the tokens that the template adds around it."""
     ids, mask = run.encode(list(sources))
-    offsets = [
-        encoding.offsets for encoding in run.tokenizer.encode_batch(list(sources), add_special_tokens=False)
-    ]
-    begin = len(run.specials.before)
+    encodings = run.tokenizer.encode_batch(list(sources), add_special_tokens=False)
+    first = len(run.specials.before)
     lengths = mask.sum(1)
-    order, found = lengths.argsort(stable=True).tolist(), {}
-    while order:
-        rows = [order.pop()]
-        while order and (len(rows) + 1) * int(lengths[rows[0]]) <= TOKENS:
-            rows.append(order.pop())
-        longest = int(lengths[rows[0]])
-        with torch.inference_mode():
-            first, state, _ = run.model.prepare_prompt(
-                ids[rows, :longest], mask[rows, :longest], run.specials.bos
-            )
-        for row, alpha in zip(
-            rows, forced_attention(run.model, first, [targets[row] for row in rows], state), strict=True
-        ):
-            size = len(offsets[row])
-            weights = (
-                alpha[:, begin : begin + size].float().numpy()
-                if len(alpha)
-                else np.zeros((0, size), dtype=np.float32)
-            )
-            found[row] = AlignedSegment(list(offsets[row]), spans[row], weights)
-    return [found[row] for row in range(len(sources))]
+    segments: dict[int, AlignedSegment] = {}
+    for rows in length_groups(lengths, BATCH_TOKENS, len(ids)):
+        max_length = int(lengths[rows[0]])
+        prompt, state, _ = prepare_prompt(run, ids[rows, :max_length], mask[rows, :max_length])
+        attention = forced_attention(run.model, prompt, [targets[row] for row in rows], state)
+        for row, alpha in zip(rows, attention, strict=True):
+            offsets = encodings[row].offsets
+            weights = np.zeros((0, len(offsets)), dtype=np.float32)
+            if len(alpha):
+                weights = alpha[:, first : first + len(offsets)].float().numpy()
+            segments[row] = AlignedSegment(list(offsets), spans[row], weights)
+    return [segments[row] for row in range(len(sources))]
 
 
 def align_stream(run: Run, records: Iterable[tuple[str, str]]) -> Iterator[Aligned]:
     """As `align`, for any number of pairs."""
     stream = iter(records)
-    while some := list(islice(stream, 256)):
-        yield from align(run, *zip(*some, strict=True))
+    while block := list(islice(stream, PAIRS_PER_BLOCK)):
+        yield from align(run, [source for source, _ in block], [target for _, target in block])
 
 
 def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Aligned]:
-    """Given translations, aligned by the run's attention as it would write them."""
+    """Existing translations, aligned by the run's attention as if it generated them."""
     encodings = run.tokenizer.encode_batch(list(targets), add_special_tokens=False)
-    made = align_segments(
-        run, sources, [one.ids for one in encodings], [list(one.offsets) for one in encodings]
+    segments = align_segments(
+        run,
+        sources,
+        [encoding.ids for encoding in encodings],
+        [list(encoding.offsets) for encoding in encodings],
     )
-    return [Aligned(*texts) for texts in zip(sources, targets, ([block] for block in made), strict=True)]
+    return [
+        Aligned(source, target, [segment])
+        for source, target, segment in zip(sources, targets, segments, strict=True)
+    ]

@@ -1,366 +1,366 @@
-"""What a model is worth on data: likelihood for all, and BLEU and chrF where records are pairs."""
+"""Generates text with a run: a language model continues its prompts, a translator translates them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from seqloom import nn as equations
 from seqloom.decoding import (
     Coverage,
     DecodedSequence,
     DecodeStep,
+    Decoding,
     Ensemble,
-    Greedy,
     Hypothesis,
-    Sampler,
     beam_search,
     generate_batch,
     generate_steps,
     parallel_map,
 )
+from seqloom.inference.detokenizer import Detokenizer, StopStrings, truncate_at_stop
+from seqloom.models import Model
+from seqloom.nn.state import State
 from seqloom.run import Run
 from seqloom.text.tokenizer import signature
 
 
 class Completion(NamedTuple):
-    """One text that a model wrote: ln P with its end, the score of the search, whether it ended by itself, and what ended it: a stop string
-    (`stop`), the model (`end`), the length asked for (`length`) or a full context (`context`). A continuation begins with the space that its
-    first word needs after the prompt."""
+    """One generated text.
+
+    `log_probability` is ln P of the text with its end, `score` that of the search. `finished` says whether the text ended by
+    itself; `finish_reason` is a stop string (`stop`), the model (`end`), the maximum length (`length`) or a full context
+    (`context`). A continuation begins with the space that its first word needs after the prompt.
+    """
 
     text: str
     log_probability: float
     score: float
     finished: bool
     ids: tuple[int, ...] = ()
-    log_probabilities: tuple[float, ...] = ()  # ln p of each token and of the end; a beam has none
-    ended: str = "end"
+    log_probabilities: tuple[float, ...] = ()  # ln p of each token and of the end; empty after beam search
+    finish_reason: str = "end"
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How a call runs, which does not change its result: tokens per batch, the number of workers with one thread each, and
+    a callback that receives the number of prompts done."""
+
+    batch_tokens: int = 4096
+    workers: int = 1
+    progress: Callable[[int], None] | None = None
 
 
 def ensemble(runs: Sequence[Run]) -> Run:
-    """Several runs as one that averages their probabilities [L6]: models of any kinds, with one tokenizer. It has the first one's config."""
+    """Several runs as one that averages their probabilities [L6]: models of any types, with one tokenizer. It has the
+    config of the first."""
     first, *others = runs
-    for other in others:
-        if signature(other.tokenizer) != signature(first.tokenizer) or other.adds_eos != first.adds_eos:
+    if not others:
+        return first
+    for run in others:
+        if signature(run.tokenizer) != signature(first.tokenizer) or run.adds_eos != first.adds_eos:
             raise ValueError(
-                f"{other.folder}: its tokenizer is not that of {first.folder}; an ensemble needs one: train both on the same text, or with "
+                f"{run.folder}: its tokenizer differs from that of {first.folder}, but an ensemble needs one tokenizer: "
+                "train both on the same text, or with "
                 f"tokenizer.type=File tokenizer.path={first.folder / 'tokenizer.json'}"
             )
-    return (
-        Run(first.folder, first.recipe, first.tokenizer, Ensemble([run.model for run in runs]))
-        if others
-        else first
-    )
+    # An Ensemble is not a Model, but has all that generation reads of one.
+    model = cast(Model, Ensemble([run.model for run in runs]))
+    return Run(first.folder, first.recipe, first.tokenizer, model)
+
+
+class TokenGenerator:
+    """Generates token by token with one run and one set of options."""
+
+    def __init__(self, run: Run, decoding: Decoding):
+        self.run = run
+        self.decoding = decoding
+        self.banned = banned_ids(run, decoding.allow_unk)
+
+    def steps(
+        self, ids: Tensor, max_tokens: int, seed: int, penalty_ids: Tensor | None = None
+    ) -> Iterator[DecodeStep]:
+        """The continuation of one prompt (1, T), step by step."""
+        return generate_steps(
+            self.run.model,
+            ids,
+            sampler=self.decoding.sampler,
+            max_tokens=max_tokens,
+            stop_ids=self.run.specials.stop_ids,
+            banned=self.banned,
+            seed=[seed],
+            repetition_penalty=self.decoding.repetition_penalty,
+            penalty_ids=penalty_ids,
+        )
+
+    def generate(
+        self, ids: Tensor, mask: Tensor, seeds: list[int], endings: list[StopStrings]
+    ) -> list[DecodedSequence]:
+        """The texts for a batch of prompts (B, T). A full context does not end a continuation."""
+        prompt, state, prompt_mask = prepare_prompt(self.run, ids, mask)
+        texts = generate_batch(
+            self.run.model,
+            prompt,
+            state,
+            prompt_mask,
+            sampler=self.decoding.sampler,
+            max_tokens=self.decoding.max_tokens,
+            stop_ids=self.run.specials.stop_ids,
+            banned=self.banned,
+            seed=seeds,
+            repetition_penalty=self.decoding.repetition_penalty,
+            stop_when=(lambda row, new_ids: endings[row](new_ids)) if self.decoding.stop else None,
+        )
+        for row, text in enumerate(texts):
+            self.continue_past_context(ids[row][mask[row]].tolist(), text, seeds[row], endings[row])
+        return texts
+
+    def continue_past_context(
+        self, prompt_ids: list[int], text: DecodedSequence, seed: int, ending: StopStrings
+    ) -> None:
+        """Continues a text that a full context has cut, from the last half of the context, as often as needed."""
+        model = self.run.model
+        while model.continues and model.context is not None and self.remaining(text) > 0:
+            previous = list(text.ids)
+            history = torch.tensor([[*prompt_ids, *previous]])
+
+            def stop_when(_: int, new_ids: list[int], previous: list[int] = previous) -> bool:
+                return ending(previous + new_ids)
+
+            [more] = generate_batch(
+                model,
+                last_half(history, model.context),
+                sampler=self.decoding.sampler,
+                max_tokens=self.remaining(text),
+                stop_ids=self.run.specials.stop_ids,
+                banned=self.banned,
+                seed=[seed + len(previous)],
+                repetition_penalty=self.decoding.repetition_penalty,
+                stop_when=stop_when if self.decoding.stop else None,
+                penalty_ids=history,
+            )
+            text.ids += more.ids
+            text.log_probabilities += more.log_probabilities
+            text.log_probability += more.log_probability
+            text.finished = more.finished
+
+    def remaining(self, text: DecodedSequence) -> int:
+        """How many tokens a text may still get."""
+        return 0 if text.finished else self.decoding.max_tokens - len(text.ids)
+
+    def search(self, ids: Tensor, mask: Tensor) -> list[list[Hypothesis]]:
+        """The best texts of a beam search for a batch of prompts (B, T)."""
+        prompt, state, prompt_mask = prepare_prompt(self.run, ids, mask)
+        coverage_penalty = self.decoding.coverage_penalty
+        return beam_search(
+            self.run.model,
+            prompt,
+            state,
+            prompt_mask,
+            width=self.decoding.beam,
+            max_tokens=self.decoding.max_tokens,
+            length_penalty=self.decoding.length_penalty,
+            nbest=self.decoding.n,
+            stop_ids=self.run.specials.stop_ids,
+            banned=self.banned,
+            coverage=Coverage(coverage_penalty, mask) if coverage_penalty else None,
+        )
 
 
 def generate(
     run: Run,
-    texts: Sequence[str],
-    pick: Sampler = Greedy(),
-    width: int = 1,
-    penalty: float = 0.6,
-    length: int = 200,
-    nbest: int = 1,
-    seed: int = 0,
-    tokens: int = 4096,
-    progress: Callable[[int], None] | None = None,
-    coverage: float = 0.0,
-    unknown: bool = False,
-    repetition: float = 1.0,
-    stop: Sequence[str] = (),
-    workers: int = 1,
-    samples: int = 1,
+    prompts: Sequence[str],
+    decoding: Decoding = Decoding(),
+    execution: Execution = Execution(),
 ) -> list[list[Completion]]:
-    """What the model writes for each text, `nbest` or `samples` of each: a translator's translation, a language model's continuation.
+    """The `decoding.n` texts that the model generates for each prompt: a continuation, or a translation.
 
-    Texts of like length go together, as many as fit `tokens`; several `workers` of one thread each share them. `width` above 1 is beam search,
-    as is any with a `coverage` penalty. With `unknown` the model may write <unk>, which the text leaves out and `ids` show. `repetition` above 1
-    makes what was said less likely; a text ends before the first of the strings `stop`; neither is for beams. The same `seed`
-    gives a text the same samples, alone or beside any others.
+    Prompts of similar length form a batch; the result does not depend on the batch.
     """
     if not run.model.generates:
         raise ValueError(
-            f"{run.folder}: a {type(run.model).__name__} writes no text; use a language model or a translator"
+            f"{run.folder}: a {type(run.model).__name__} cannot generate text; use a language model or a translator"
         )
-    search = width > 1 or bool(coverage)
-    if search and (repetition != 1 or stop):
-        raise ValueError("a beam knows neither --repetition nor --stop; say --beam 1, or leave them out")
-    if samples < 1 or (search and samples > 1):
-        raise ValueError(
-            f"{samples} samples: draw at least 1, and leave a beam, which draws none, without them"
-        )
-    ban, stops = (
-        tuple(token for token in run.banned_ids if not (unknown and token == run.specials.unk)),
-        run.specials.stop_ids,
-    )
-    ids, mask = run.encode(list(texts), as_prompt=run.model.continues)
+    samples = 1 if decoding.searches else decoding.n
+    ids, mask = run.encode(list(prompts), as_prompt=run.model.continues)
     check_prompt_length(run, mask.sum(1))
-    ids, mask = (part.repeat_interleave(samples, 0) for part in (ids, mask))
-    lengths, chances = mask.sum(1), text_seeds(seed, texts, samples)
-    order, groups = lengths.argsort(stable=True).tolist(), list[list[int]]()
-    while order:
-        rows = [order.pop()]
-        most = min(
-            tokens // max(1, int(lengths[rows[0]]) * max(width, nbest)), -(-len(ids) // max(1, workers))
-        )
-        while order and len(rows) < most:
-            rows.append(order.pop())
-        groups.append(rows)
+    ids = ids.repeat_interleave(samples, 0)
+    mask = mask.repeat_interleave(samples, 0)
+    lengths = mask.sum(1)
+    seeds = text_seeds(decoding.seed, prompts, samples)
+    generator = TokenGenerator(run, decoding)
 
-    def work(rows: list[int]) -> list[list[Completion]]:
-        longest = int(lengths[rows[0]])
-        known = [ids[row, : lengths[row]].tolist() for row in rows]
-        readings = [
-            Detokenizer(run, texts[row // samples], prompt) for row, prompt in zip(rows, known, strict=True)
+    def generate_group(rows: list[int]) -> list[list[Completion]]:
+        max_length = int(lengths[rows[0]])
+        group_ids, group_mask = ids[rows, :max_length], mask[rows, :max_length]
+        detokenizers = [
+            Detokenizer(run, prompts[row // samples], ids[row, : lengths[row]].tolist()) for row in rows
         ]
-        with torch.inference_mode():
-            prompt, state, real = run.model.prepare_prompt(
-                ids[rows, :longest], mask[rows, :longest], run.specials.bos
-            )
-        if search:
-            cover = Coverage(coverage, mask[rows, :longest]) if coverage else None
-            search_for = partial(
-                beam_search,
-                width=width,
-                max_tokens=length,
-                length_penalty=penalty,
-                nbest=nbest,
-                stop_ids=stops,
-                banned=ban,
-                coverage=cover,
-            )
-            found = search_for(run.model, prompt, state, real)
+        results: Sequence[Sequence[DecodedSequence | Hypothesis]]
+        if decoding.searches:
+            results = generator.search(group_ids, group_mask)
         else:
-            endings = [StopStrings(read, stop) for read in readings] if stop else [None] * len(rows)
-            write = partial(
-                generate_batch,
-                run.model,
-                sampler=pick,
-                stop_ids=stops,
-                banned=ban,
-                repetition_penalty=repetition,
-            )
-            until = (lambda place, new: endings[place](new)) if stop else None
-            written = write(
-                prompt, state, real, max_tokens=length, seed=[chances[row] for row in rows], stop_when=until
-            )
-            for row, begun, text, ending in zip(rows, known, written, endings, strict=True):
-                continue_past_context(run.model, begun, text, length, chances[row], ending, write)
-            found = [[text] for text in written]
-        if progress:
-            progress(len(rows))
+            endings = [StopStrings(detokenizer, decoding.stop) for detokenizer in detokenizers]
+            texts = generator.generate(group_ids, group_mask, [seeds[row] for row in rows], endings)
+            results = [[text] for text in texts]
+        if execution.progress:
+            execution.progress(len(rows))
         return [
-            [to_completion(one, read, stop, length) for one in texts_found]
-            for texts_found, read in zip(found, readings, strict=True)
+            [to_completion(text, detokenizer, decoding) for text in row_texts]
+            for row_texts, detokenizer in zip(results, detokenizers, strict=True)
         ]
 
-    results = dict(
-        zip(
-            (row for rows in groups for row in rows),
-            (one for part in parallel_map(work, groups, workers) for one in part),
-            strict=True,
-        )
-    )
+    rows_per_worker = -(-len(ids) // max(1, execution.workers))
+    groups = length_groups(lengths, execution.batch_tokens // decoding.beam, rows_per_worker)
+    completions: dict[int, list[Completion]] = {}
+    for rows, results in zip(groups, parallel_map(generate_group, groups, execution.workers), strict=True):
+        completions.update(zip(rows, results, strict=True))
     return [
-        [one for sample in range(samples) for one in results[number * samples + sample]]
-        for number in range(len(texts))
+        [text for row in range(first, first + samples) for text in completions[row]]
+        for first in range(0, len(ids), samples)
     ]
 
 
+def prepare_prompt(run: Run, ids: Tensor, mask: Tensor) -> tuple[Tensor, State, Tensor | None]:
+    """The ids to feed first, the state before them, and their mask."""
+    bos = run.specials.bos
+    with torch.inference_mode():
+        return run.model.prepare_prompt(ids, mask, run.specials.first_id if bos is None else bos)
+
+
+def banned_ids(run: Run, allow_unk: bool = False) -> tuple[int, ...]:
+    """The ids that must not be generated."""
+    return tuple(token for token in run.banned_ids if not (allow_unk and token == run.specials.unk))
+
+
+def length_groups(lengths: Tensor, batch_tokens: int, max_rows: int) -> list[list[int]]:
+    """Groups of rows of similar length, longest first, with at most `batch_tokens` tokens and `max_rows` rows each."""
+    order = lengths.argsort(stable=True).tolist()
+    groups: list[list[int]] = []
+    while order:
+        rows = [order.pop()]
+        limit = min(batch_tokens // max(1, int(lengths[rows[0]])), max_rows)
+        while order and len(rows) < limit:
+            rows.append(order.pop())
+        groups.append(rows)
+    return groups
+
+
 def text_seeds(seed: int, texts: Sequence[str], samples: int = 1) -> list[int]:
-    """A seed for each sample of each text, made of `seed`, the text, how often the same text stands before it, and the number of the sample."""
-    before, made = Counter[str](), list[int]()
+    """A seed for each sample of each text, hashed from `seed`, the text, how often it occurred before, and the sample's
+    index."""
+    occurrences = Counter[str]()
+    seeds: list[int] = []
     for text in texts:
-        keys = (f"{seed} {before[text]} {sample} {text}" for sample in range(samples))
-        made += [
-            int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest(), "little") for key in keys
-        ]
-        before[text] += 1
-    return made
+        for sample in range(samples):
+            key = f"{seed} {occurrences[text]} {sample} {text}"
+            digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
+            seeds.append(int.from_bytes(digest, "little"))
+        occurrences[text] += 1
+    return seeds
 
 
 def check_prompt_length(run: Run, lengths: Tensor) -> None:
-    """Find the prompt that is longer than the model's context, counted from 1."""
+    """Raises if a prompt is longer than the model's context; prompts are counted from 1."""
     context = run.model.context
-    if run.model.continues and context is not None and (over := (lengths > context).nonzero()[:, 0].tolist()):
+    if not run.model.continues or context is None:
+        return
+    too_long = (lengths > context).nonzero()[:, 0].tolist()
+    if too_long:
         raise ValueError(
-            f"prompt {over[0] + 1} has {lengths[over[0]]} tokens but the model takes {context} at most: shorten the prompt"
+            f"prompt {too_long[0] + 1} has {lengths[too_long[0]]} tokens but the model takes {context} at most: "
+            "shorten the prompt"
         )
-
-
-class Detokenizer:
-    """How new ids read after their prompt: the text of both without the prompt's, so words stand apart as the tokenizer sets them. The last ids of
-    the prompt are enough; a translation has no prompt before it."""
-
-    def __init__(self, run: Run, text: str, ids: list[int]):
-        self.run, self.before = run, ids[-16:] if run.model.continues else []
-        begun = run.decode(self.before)
-        self.spaced = text[-1:].isspace() and not begun[-1:].isspace()
-        self.unknown = bool(self.before and text.strip() and not begun)
-
-    def __call__(self, ids: list[int]) -> str:
-        before = ids[:1] if self.unknown else self.before  # any word shows how the next one stands after it
-        begun, whole = self.run.decode(before), self.run.decode([*before, *ids])
-        text = whole[len(begun) :] if whole.startswith(begun) else self.run.decode(ids)
-        return text.removeprefix(" ") if self.spaced else text
-
-
-def truncate_at_stop(text: str, stop: Sequence[str]) -> str:
-    """The text before the first of the strings."""
-    return text[: min((place for one in stop if (place := text.find(one)) >= 0), default=len(text))]
 
 
 def to_completion(
-    found: DecodedSequence | Hypothesis, read: Detokenizer, stop: Sequence[str], length: int
+    result: DecodedSequence | Hypothesis, detokenizer: Detokenizer, decoding: Decoding
 ) -> Completion:
-    """What was found as text, without its stop string and what came with it."""
-    whole, each = read(found.ids), tuple(getattr(found, "log_probabilities", ()))
-    text = truncate_at_stop(whole, stop)
-    ended = (
-        "stop"
-        if text != whole
-        else "end"
-        if found.finished
-        else "length"
-        if len(found.ids) >= length
-        else "context"
-    )
+    """The result as text, without its stop string and what follows it."""
+    full_text = detokenizer(result.ids)
+    text = truncate_at_stop(full_text, decoding.stop)
+    if text != full_text:
+        finish_reason = "stop"
+    elif result.finished:
+        finish_reason = "end"
+    elif len(result.ids) >= decoding.max_tokens:
+        finish_reason = "length"
+    else:
+        finish_reason = "context"
     return Completion(
         text,
-        found.log_probability,
-        getattr(found, "score", found.log_probability),
-        found.finished,
-        tuple(found.ids),
-        each,
-        ended,
+        result.log_probability,
+        result.score if isinstance(result, Hypothesis) else result.log_probability,
+        result.finished,
+        tuple(result.ids),
+        () if isinstance(result, Hypothesis) else tuple(result.log_probabilities),
+        finish_reason,
     )
 
 
-class StopStrings:
-    """Whether new ids end with one of the strings, wherever tokens begin and end. Only the last of them are read."""
+def stream(run: Run, prompt: str, decoding: Decoding) -> Iterator[str]:
+    """The text that `generate` returns for one prompt to continue, piece by piece as it is generated.
 
-    def __init__(self, read: Detokenizer, stop: Sequence[str]):
-        if any(not one for one in stop):
-            raise ValueError("an empty stop string ends every text at once: give some text, or leave it out")
-        self.read, self.stop, self.reach = (
-            read,
-            stop,
-            8 + 4 * max((len(one) for one in stop), default=0),
-        )  # a character has four bytes at most
-
-    def __call__(self, ids: list[int]) -> bool:
-        text = self.read(ids) if len(ids) <= self.reach else self.read.run.decode(ids[-self.reach :])
-        return any(one in text for one in self.stop)
-
-
-def continue_past_context(
-    model: nn.Module,
-    prompt: list[int],
-    text: DecodedSequence,
-    length: int,
-    seed: int,
-    ending: StopStrings | None,
-    write: Callable[..., list[DecodedSequence]],
-) -> None:
-    """Lengthen a continuation that a full context cut short, from the last half of what fits, as often as it takes."""
-    while model.continues and model.context is not None and not text.finished and len(text.ids) < length:
-        before = list(text.ids)
-        known = torch.tensor([[*prompt, *before]])
-        until = None if ending is None else lambda _, ids, before=before: ending(before + ids)
-        tail = known[:, -max(1, model.context // 2) :]
-        (more,) = write(
-            tail,
-            max_tokens=length - len(before),
-            seed=[seed + len(before)],
-            stop_when=until,
-            penalty_ids=known,
-        )
-        text.ids += more.ids
-        text.log_probabilities += more.log_probabilities
-        text.log_probability, text.finished = text.log_probability + more.log_probability, more.finished
-
-
-def stream(
-    run: Run,
-    text: str,
-    pick: Sampler,
-    length: int,
-    seed: int = 0,
-    repetition: float = 1.0,
-    stop: Sequence[str] = (),
-) -> Iterator[str]:
-    """What `answer` gives for one text to continue, piece by piece as it comes. What may be the beginning of a stop string waits. Mistakes are
-    raised here, before any work."""
-    ids, mask = run.encode([text], as_prompt=True)
+    Text that may be the beginning of a stop string is held back. Wrong arguments raise here, before any work.
+    """
+    ids, mask = run.encode([prompt], as_prompt=True)
     check_prompt_length(run, mask.sum(1))
-    write = partial(
-        generate_steps,
-        run.model,
-        sampler=pick,
-        stop_ids=run.specials.stop_ids,
-        banned=run.banned_ids,
-        repetition_penalty=repetition,
-    )
-    (chance,) = text_seeds(seed, [text])
-    return stream_text(
-        write(ids, max_tokens=length, seed=[chance]),
-        ids[0].tolist(),
-        StopStrings(Detokenizer(run, text, ids[0].tolist()), stop),
-        length,
-        chance,
-        write,
-    )
+    generator = TokenGenerator(run, decoding)
+    [seed] = text_seeds(decoding.seed, [prompt])
+    prompt_ids = ids[0].tolist()
+    ending = StopStrings(Detokenizer(run, prompt, prompt_ids), decoding.stop)
+    return stream_text(generator, generator.steps(ids, decoding.max_tokens, seed), prompt_ids, ending, seed)
 
 
 def stream_text(
+    generator: TokenGenerator,
     steps: Iterator[DecodeStep],
-    known: list[int],
+    prompt_ids: list[int],
     ending: StopStrings,
-    length: int,
     seed: int,
-    write: Callable[..., Iterator[DecodeStep]],
 ) -> Iterator[str]:
-    """The steps as text, and what comes after them where a full context cuts them short, as `go_on` has it."""
-    begun, written, whole, finished, stop, context = (
-        len(known),
-        "",
-        "",
-        False,
-        ending.stop,
-        ending.read.run.model.context,
-    )
-    while not finished and (left := begun + length - len(known)) > 0:
-        if len(known) > begun:
-            earlier = torch.tensor([known])
-            steps = write(
-                earlier[:, -max(1, context // 2) :],
-                max_tokens=left,
-                seed=[seed + len(known) - begun],
-                penalty_ids=earlier,
-            )
+    """The steps as text, continued past a full context as `continue_past_context` does."""
+    context = generator.run.model.context
+    new_ids: list[int] = []
+    text = ""
+    num_streamed = 0
+    finished = False
+    while not finished and len(new_ids) < generator.decoding.max_tokens:
+        if new_ids and context is not None:
+            history = torch.tensor([[*prompt_ids, *new_ids]])
+            remaining = generator.decoding.max_tokens - len(new_ids)
+            steps = generator.steps(last_half(history, context), remaining, seed + len(new_ids), history)
         for step in steps:
-            if finished := bool(step.finished[0]):
+            finished = bool(step.finished[0])
+            if finished:
                 break
-            known.append(int(step.tokens[0]))
-            whole = ending.read(known[begun:])
-            if finished := bool(stop) and ending(known[begun:]):
+            new_ids.append(int(step.tokens[0]))
+            text = ending.detokenizer(new_ids)
+            finished = bool(ending.strings) and ending(new_ids)
+            if finished:
                 break
-            if not whole.endswith("\ufffd"):  # a character may take several tokens
-                safe = len(whole) - max(
-                    (n for one in stop for n in range(1, len(one)) if whole.endswith(one[:n])), default=0
-                )
-                yield whole[len(written) : safe]
-                written = whole[:safe]
-    if len(rest := truncate_at_stop(whole, stop)) > len(written):
-        yield rest[len(written) :]
+            if not text.endswith("\ufffd"):  # a character may take several tokens
+                complete = ending.complete_length(text)
+                yield text[num_streamed:complete]
+                num_streamed = complete
+    rest = ending.truncate(text)[num_streamed:]
+    if rest:
+        yield rest
+
+
+def last_half(ids: Tensor, context: int) -> Tensor:
+    """The last ids (1, T) that fill half of a context."""
+    return ids[:, -max(1, context // 2) :]
 
 
 def quantize(run: Run, kind: str = "int8") -> list[str]:
-    """Put a run's matrices into bytes, in place: quicker to generate with, a quarter of the memory. Gives the names of those that stay."""
+    """Quantises a run's matrices to int8, in place: faster generation and a quarter of the memory. Returns the names of the
+    matrices that stay in float32."""
     return equations.quantize(run.model, kind)

@@ -1,5 +1,5 @@
-"""Unknown words  [L2]: a written <unk> becomes the word of a lexicon for the source word that it looked at, or that word itself
-(PosUnk, Luong et al. 2015)."""
+"""Unknown words  [L2]: a generated <unk> is replaced by the lexicon's word for the source word it attends to, or by that
+source word itself (PosUnk, Luong et al. 2015)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from seqloom.inference.alignment import Aligned, AlignedSegment, align_stream
+from seqloom.inference.alignment import Aligned, AlignedSegment, CharSpan, align_stream
 from seqloom.run import Run
 from seqloom.text.lines import lines
 
@@ -15,57 +15,76 @@ Lexicon = Mapping[str, str]
 
 
 def read_lexicon(path: str | Path) -> dict[str, str]:
-    """A word and its translation on each line, with a tab or a space between; the first of several is taken."""
-    found: dict[str, str] = {}
-    for number, line in enumerate(lines(path), 1):
+    """Reads a word and its translation from each line, separated by a tab or a space; the first of several counts."""
+    lexicon: dict[str, str] = {}
+    for line_number, line in enumerate(lines(path), 1):
         if not line.strip():
             continue
         cells = [cell.strip() for cell in (line.split("\t") if "\t" in line else line.split())]
         if len(cells) < 2 or not cells[0] or not cells[1]:
-            raise ValueError(f"{path}:{number}: no pair of words; write a word, a tab and its translation")
-        found.setdefault(cells[0], cells[1])
-    return found
+            raise ValueError(
+                f"{path}:{line_number}: not a pair of words; write a word, a tab and its translation"
+            )
+        lexicon.setdefault(cells[0], cells[1])
+    return lexicon
 
 
 def learn_lexicon(run: Run, records: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """For each source word the target word that looks at it most often in these pairs, by the run's attention."""
+    """For each source word the target word that is aligned to it most often in these pairs, by the run's attention."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
-    for one in align_stream(run, records):
-        sources, targets = one.source.split(), one.target.split()
-        for source, target in one.words():
-            counts[sources[source]][targets[target]] += 1
+    for aligned in align_stream(run, records):
+        source_words = aligned.source.split()
+        target_words = aligned.target.split()
+        for source, target in aligned.words():
+            counts[source_words[source]][target_words[target]] += 1
     return {
-        word: min(found, key=lambda other: (-found[other], other)) for word, found in sorted(counts.items())
+        word: min(target_counts, key=lambda target: (-target_counts[target], target))
+        for word, target_counts in sorted(counts.items())
     }
 
 
 def replace_unk(
-    source: str, target: str, ids: Sequence[int], block: AlignedSegment, lexicon: Lexicon, unknown: int | None
+    source: str,
+    target: str,
+    ids: Sequence[int],
+    segment: AlignedSegment,
+    lexicon: Lexicon,
+    unk_id: int | None,
 ) -> Aligned:
-    """`target`, spelt with its `unknown` tokens, with each of them replaced; its tokens' places follow."""
-    text, spans, last = "", [], 0
-    for token, (a, b), row in zip(ids, block.target, block.weights, strict=True):
-        text += target[last:a]
-        start = len(text)
-        if token != unknown or not block.source:
-            text += target[a:b]
+    """`target`, in which unknown tokens are spelt out, with each of them replaced and the tokens' spans adjusted."""
+    text = ""
+    spans: list[CharSpan] = []
+    last = 0
+    for token, (start, end), weights in zip(ids, segment.target, segment.weights, strict=True):
+        text += target[last:start]
+        new_start = len(text)
+        token_text = target[start:end]
+        if token != unk_id or not segment.source:
+            text += token_text
         else:
-            gap = len(target[a:b]) - len(target[a:b].lstrip())  # the space before a word belongs to its token
-            alone = (a + gap == 0 or target[a + gap - 1].isspace()) and (
-                b == len(target) or target[b].isspace()
-            )
-            text += target[a : a + gap] + replacement(source, block.source[int(row.argmax())], alone, lexicon)
-        spans.append((start, len(text)))
-        last = b
-    return Aligned(source, text + target[last:], [AlignedSegment(block.source, spans, block.weights)])
+            spaces = len(token_text) - len(
+                token_text.lstrip()
+            )  # the space before a word belongs to its token
+            word_start = start + spaces
+            starts_word = word_start == 0 or target[word_start - 1].isspace()
+            ends_word = end == len(target) or target[end].isspace()
+            span = segment.source[int(weights.argmax())]
+            text += target[start:word_start]
+            text += replacement(source, span, starts_word and ends_word, lexicon)
+        spans.append((new_start, len(text)))
+        last = end
+    return Aligned(source, text + target[last:], [AlignedSegment(segment.source, spans, segment.weights)])
 
 
-def replacement(source: str, span: tuple[int, int], word: bool, lexicon: Lexicon) -> str:
-    """What stands for the source at a token: the whole word around it where a word is asked, its own characters otherwise."""
-    a, b = span
-    a += len(source[a:b]) - len(source[a:b].lstrip())
-    if word:
-        a = max((place + 1 for place in range(a) if source[place].isspace()), default=0)
-        b = next((place for place in range(b, len(source)) if source[place].isspace()), len(source))
-    found = source[a:b].strip()
-    return lexicon.get(found) or lexicon.get(found.lower()) or found
+def replacement(source: str, span: CharSpan, is_word: bool, lexicon: Lexicon) -> str:
+    """The replacement for an unknown token that attends to the characters `span` of the source.
+
+    If the unknown token is a word by itself, it is replaced by the entire source word, otherwise by these characters.
+    """
+    start, end = span
+    start += len(source[start:end]) - len(source[start:end].lstrip())
+    if is_word:
+        start = max((i + 1 for i in range(start) if source[i].isspace()), default=0)
+        end = next((i for i in range(end, len(source)) if source[i].isspace()), len(source))
+    word = source[start:end].strip()
+    return lexicon.get(word) or lexicon.get(word.lower()) or word

@@ -1,19 +1,21 @@
-"""Translation files in and out: PO catalogues and TMX memories. `work` translates a list of texts; everything else in the file stays."""
+"""Fills in translation files: PO catalogues and TMX memories. `translate` maps a list of texts to their translations;
+everything else in the file stays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-Work = Callable[[list[str]], list[str]]
+Translate = Callable[[list[str]], list[str]]
 
 
 def missing_package(name: str) -> ValueError:
-    return ValueError(f"reading this kind of file needs {name}: install it with pip install 'seqloom[data]'")
+    return ValueError(f"reading this file format needs {name}: install it with pip install 'seqloom[data]'")
 
 
-def po(path: Path, work: Work) -> str:
-    """The catalogue with every entry that has no translation yet, or a fuzzy one, filled in and marked fuzzy: a machine wrote it."""
+def po(path: Path, translate: Translate) -> str:
+    """The catalogue in which every entry without a translation, or with a fuzzy one, is filled in and marked fuzzy, since a
+    machine wrote it."""
     try:
         import polib
     except ImportError:
@@ -24,45 +26,43 @@ def po(path: Path, work: Work) -> str:
         raise ValueError(
             f"{path}: not a PO file ({' '.join(str(error).split())}); give one that msgfmt accepts"
         ) from None
-    todo = [
+    untranslated = [
         entry
         for entry in catalogue
         if not entry.obsolete and entry.msgid and (entry.fuzzy or not entry.translated())
     ]
-    texts = [
-        text
-        for entry in todo
-        for text in ([entry.msgid, entry.msgid_plural] if entry.msgid_plural else [entry.msgid])
-    ]
-    done = iter(work(texts))
-    for entry in todo:
+    texts = []
+    for entry in untranslated:
+        texts += [entry.msgid, entry.msgid_plural] if entry.msgid_plural else [entry.msgid]
+    translations = iter(translate(texts))
+    for entry in untranslated:
         if entry.msgid_plural:
-            one, many = next(done), next(done)
-            entry.msgstr_plural = {
-                number: many if number else one for number in entry.msgstr_plural or {0: "", 1: ""}
-            }
+            singular = next(translations)
+            plural = next(translations)
+            forms = entry.msgstr_plural or {0: "", 1: ""}
+            entry.msgstr_plural = {form: plural if form else singular for form in forms}
         else:
-            entry.msgstr = next(done)
+            entry.msgstr = next(translations)
         if "fuzzy" not in entry.flags:
             entry.flags.append("fuzzy")
     return str(catalogue)
 
 
-def tmx(path: Path, work: Work, source: str | None, target: str) -> str:
-    """The memory with a segment in the language `target` for every unit that has one in `source` (the file's own by default)."""
+def tmx(path: Path, translate: Translate, source: str | None, target: str) -> str:
+    """The memory with a segment in the language `target` for every unit that has one in `source`, which is the language of
+    the file's header if it is None."""
     try:
-        from defusedxml import DefusedXmlException
-        from defusedxml import ElementTree as Tree
+        from defusedxml import DefusedXmlException, ElementTree
     except ImportError:
         raise missing_package("defusedxml") from None
-    from xml.etree import ElementTree as Writer
+    from xml.etree.ElementTree import Element, SubElement, tostring
 
     lang = "{http://www.w3.org/XML/1998/namespace}lang"
     try:
-        root = Tree.parse(path).getroot()
-    except (Tree.ParseError, DefusedXmlException, OSError, ValueError) as error:
+        root = ElementTree.parse(path).getroot()
+    except (ElementTree.ParseError, DefusedXmlException, OSError, ValueError) as error:
         raise ValueError(
-            f"{path}: not a TMX file ({' '.join(str(error).split())}); give well-formed XML without entities of its own"
+            f"{path}: not a TMX file ({' '.join(str(error).split())}); give well-formed XML without entity definitions"
         ) from None
     header = root.find("header")
     if root.tag != "tmx" or header is None:
@@ -71,17 +71,19 @@ def tmx(path: Path, work: Work, source: str | None, target: str) -> str:
         )
     source = (source or header.get("srclang") or "").lower()
 
-    def tongue(unit: Writer.Element) -> str:
-        return (unit.get(lang) or unit.get("lang") or "").lower()
+    def language(variant: Element) -> str:
+        return (variant.get(lang) or variant.get("lang") or "").lower()
 
-    todo = []
+    untranslated = []
     for unit in root.iter("tu"):
-        have = {tongue(one): one for one in unit.findall("tuv")}
-        first = next(
-            (one for name, one in have.items() if name == source or name.split("-")[0] == source), None
-        )
-        if first is not None and target.lower() not in have and (segment := first.find("seg")) is not None:
-            todo.append((unit, "".join(segment.itertext())))
-    for (unit, _), text in zip(todo, work([text for _, text in todo]), strict=True):
-        Writer.SubElement(Writer.SubElement(unit, "tuv", {lang: target}), "seg").text = text
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + Writer.tostring(root, encoding="unicode") + "\n"
+        variants = {language(variant): variant for variant in unit.findall("tuv")}
+        matching = [variant for name, variant in variants.items() if source in (name, name.split("-")[0])]
+        if not matching or target.lower() in variants:
+            continue
+        segment = matching[0].find("seg")
+        if segment is not None:
+            untranslated.append((unit, "".join(segment.itertext())))
+    translations = translate([text for _, text in untranslated])
+    for (unit, _), text in zip(untranslated, translations, strict=True):
+        SubElement(SubElement(unit, "tuv", {lang: target}), "seg").text = text
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode") + "\n"

@@ -1,57 +1,68 @@
-"""Why not this translation? The search's own account of it  [N8]."""
+"""Why is this not the translation? The report of the search  [N8]."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from seqloom.decoding import explain_search
+from seqloom.inference.generation import banned_ids, prepare_prompt
 from seqloom.run import Run
+
+MIN_LENGTH_LIMIT = 200  # tokens of a translation
 
 
 def explain_translation(
-    run: Run, text: str, wanted: str, width: int = 5, penalty: float = 0.6
+    run: Run, text: str, target: str, beam: int = 5, length_penalty: float = 0.6
 ) -> tuple[dict[str, Any], list[str]]:
-    """Where `wanted` fell off the beam that translates `text`, and whether the search or the model is to blame: a report and its lines."""
+    """Where the beam search for the translation of `text` dropped `target`, and whether the search or the model is the cause:
+    a report and its lines."""
     ids, mask = run.encode([text], as_prompt=run.model.continues)
-    asked = run.tokenizer.encode(wanted, add_special_tokens=False).ids
-    with torch.inference_mode():
-        prompt, state, real = run.model.prepare_prompt(ids, mask, run.specials.bos)
-    end, length = run.specials.eos, max(200, len(asked) + 1)
-    found = explain_search(
+    target_ids = run.tokenizer.encode(target, add_special_tokens=False).ids
+    prompt, state, prompt_mask = prepare_prompt(run, ids, mask)
+    eos = run.specials.eos
+    result = explain_search(
         run.model,
         prompt,
-        asked,
+        target_ids,
         state,
-        real,
-        width=width,
-        max_tokens=length,
-        eos_id=end,
-        banned=run.banned_ids,
-        length_penalty=penalty,
+        prompt_mask,
+        width=beam,
+        max_tokens=max(MIN_LENGTH_LIMIT, len(target_ids) + 1),
+        eos_id=eos,
+        banned=banned_ids(run),
+        length_penalty=length_penalty,
     )
-    answer = run.decode(found.answer.ids)
+    answer = run.decode(result.answer.ids)
+    tokens = zip([*target_ids, eos], result.tokens, strict=True)
     report = {
-        "verdict": found.verdict, "answer": answer, "answer score": found.answer.score, "asked": wanted, "asked score": found.score,
-        "asked log probability": found.log_probability, "fell at": found.pruned_at, "rank": found.rank, "gap": found.gap,
-        "tokens": [{"token": run.decode([token]), "log probability": value} for token, value in zip([*asked, end], found.tokens, strict=True)],
-    }  # fmt: skip
-    lines = [f"answer  {found.answer.score:9.4f}  {answer}", f"asked   {found.score:9.4f}  {wanted}"]
-    if found.pruned_at is not None:
-        before, token = (
-            run.decode(asked[: found.pruned_at - 1]),
-            run.decode([[*asked, end][found.pruned_at - 1]]) or "the end",
-        )
-        gap = (
-            "it could no longer win" if found.gap is None else f"{found.gap:.4f} nats below the last one kept"
-        )
-        lines.append(
-            f'it fell at step {found.pruned_at}: after "{before}", "{token}" was number {found.rank} of all continuations, {gap}'
-        )
-    blame = {
-        "found": "it is the answer",
-        "search error": f"the search is to blame: the model scores it higher; a beam wider than {width} may find it",
-        "model error": "the model is to blame: it scores its answer higher",
+        "verdict": result.verdict,
+        "answer": answer,
+        "answer score": result.answer.score,
+        "asked": target,
+        "asked score": result.score,
+        "asked log probability": result.log_probability,
+        "fell at": result.pruned_at,
+        "rank": result.rank,
+        "gap": result.gap,
+        "tokens": [{"token": run.decode([token]), "log probability": log_p} for token, log_p in tokens],
     }
-    return report, [*lines, blame[found.verdict]]
+    lines = [
+        f"answer  {result.answer.score:9.4f}  {answer}",
+        f"asked   {result.score:9.4f}  {target}",
+    ]
+    if result.pruned_at is not None:
+        prefix = run.decode(target_ids[: result.pruned_at - 1])
+        token = run.decode([[*target_ids, eos][result.pruned_at - 1]]) or "the end"
+        gap = "it could no longer win"
+        if result.gap is not None:
+            gap = f"{result.gap:.4f} nats below the last one kept"
+        lines.append(
+            f'dropped at step {result.pruned_at}: after "{prefix}", "{token}" had rank {result.rank} of all '
+            f"continuations, {gap}"
+        )
+    conclusion = {
+        "found": "it is the answer",
+        "search error": f"search error: the model scores it higher; a beam wider than {beam} may find it",
+        "model error": "model error: the model scores its answer higher",
+    }
+    return report, [*lines, conclusion[result.verdict]]

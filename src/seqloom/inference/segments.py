@@ -1,7 +1,8 @@
-"""What is translated and what is kept: tags and placeholders stand where they stood, long texts go sentence by sentence.
+"""Splits a text into what is translated and what is kept: tags and placeholders stay where they are, long texts are
+translated sentence by sentence.
 
-Left out: a model's own idea of where a tag belongs. The text on either side of one is translated on its own, so a tag is never lost or
-doubled, at the price of what it cuts apart.
+Left out: moving tags as the model would. The text on either side of a tag is translated by itself, so a tag is never lost
+or doubled, but a sentence around it is cut.
 """
 
 from __future__ import annotations
@@ -20,48 +21,56 @@ PROTECTED = re.compile(
 )
 SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+")
 MAX_WORDS = 60  # words translated at once
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def pieces(text: str) -> list[tuple[str, bool]]:
     """The text cut into pieces that join to it again, each with whether it is to be translated."""
-    found: list[tuple[str, bool]] = []
-    place = 0
+    parts: list[tuple[str, bool]] = []
+    position = 0
     for match in [*PROTECTED.finditer(text), None]:
         end = match.start() if match else len(text)
-        for part in sentences(text[place:end]):
-            body = part.strip()
+        for sentence in sentences(text[position:end]):
+            body = sentence.strip()
             if any(letter.isalpha() for letter in body):
-                start = part.index(body)
-                found += [(part[:start], False), (body, True), (part[start + len(body) :], False)]
+                start = sentence.index(body)
+                parts.append((sentence[:start], False))
+                parts.append((body, True))
+                parts.append((sentence[start + len(body) :], False))
             else:
-                found.append((part, False))
+                parts.append((sentence, False))
         if match:
-            found.append((match.group(), False))
-            place = match.end()
-    return [(part, asked) for part, asked in found if part]
+            parts.append((match.group(), False))
+            position = match.end()
+    return [(part, translatable) for part, translatable in parts if part]
 
 
 def sentences(text: str) -> list[str]:
-    """A text of at most MOST words whole; a longer one by sentences, and a sentence without end by words."""
+    """A text of at most MAX_WORDS words in one piece; a longer one by sentences, and a longer sentence by words."""
     if len(text.split()) <= MAX_WORDS:
         return [text]
     cuts = [0, *(match.end() for match in SENTENCE_END.finditer(text)), len(text)]
-    parts = [text[a:b] for a, b in itertools.pairwise(cuts)]
-    return [short for part in parts for short in by_words(part)]
+    return [part for start, end in itertools.pairwise(cuts) for part in split_by_words(text[start:end])]
 
 
-def by_words(text: str) -> list[str]:
-    """At most MOST words each, cut before a word."""
+def split_by_words(text: str) -> list[str]:
+    """Parts of at most MAX_WORDS words, cut before a word."""
     starts = [match.start() for match in re.finditer(r"\S+", text)]
     cuts = [0, *starts[MAX_WORDS::MAX_WORDS], len(text)]
-    return [text[a:b] for a, b in itertools.pairwise(cuts)]
+    return [text[start:end] for start, end in itertools.pairwise(cuts)]
 
 
 def map_pieces(
-    texts: Sequence[str], work: Callable[[list[str]], list[Found]], join: Callable[[list[str | Found]], Found]
-) -> list[Found]:
-    """Each text with its pieces worked on, all texts' pieces in one call; `join` puts a text together again."""
-    cut = [pieces(text) for text in texts]
-    done = iter(work([part for text in cut for part, asked in text if asked]))
-    return [join([next(done) if asked else part for part, asked in text]) for text in cut]
+    texts: Sequence[str],
+    work: Callable[[list[str]], list[Result]],
+    join: Callable[[list[str | Result]], Result],
+) -> list[Result]:
+    """Each text with its translatable pieces replaced by their results; all texts' pieces go to `work` in one call, and `join`
+    makes one result of the parts of a text."""
+    pieces_of = [pieces(text) for text in texts]
+    translatable = [part for parts in pieces_of for part, is_translatable in parts if is_translatable]
+    results = iter(work(translatable))
+    return [
+        join([next(results) if is_translatable else part for part, is_translatable in parts])
+        for parts in pieces_of
+    ]

@@ -1,4 +1,4 @@
-"""Translation for use: lines, documents, PO and TMX files, with tags and placeholders kept."""
+"""Translates lines and documents, with tags and placeholders kept."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
+from seqloom.decoding import Decoding
 from seqloom.inference.alignment import (
     Aligned,
     AlignedSegment,
@@ -14,7 +15,7 @@ from seqloom.inference.alignment import (
     decode_with_spans,
     identity_segment,
 )
-from seqloom.inference.generation import Completion, ensemble, generate
+from seqloom.inference.generation import Completion, Execution, ensemble, generate
 from seqloom.inference.lexicon import Lexicon, learn_lexicon, read_lexicon, replace_unk
 from seqloom.inference.search_report import explain_translation
 from seqloom.inference.segments import map_pieces
@@ -32,150 +33,185 @@ __all__ = [
     "translate_stream",
 ]
 
-BLOCK = 256  # most lines worked on together
+MAX_LINES = 256  # lines translated together
+MAX_TOKENS = 200  # of a translation
 
 
 class TranslateOptions(NamedTuple):
-    """How to translate: the beam, its penalties, how many translations of each text; whether to align them, and what to put in the place
-    of unknown words: a lexicon, which may be empty, or None to have none written; how many workers share the texts."""
+    """How to translate. `n` is the number of translations of each text. A `lexicon`, which may be empty, replaces unknown
+    words; with None the model generates none."""
 
-    width: int = 5
-    penalty: float = 0.6
-    nbest: int = 1
-    coverage: float = 0.0
+    beam: int = 5
+    length_penalty: float = 0.6
+    n: int = 1
+    coverage_penalty: float = 0.0
     align: bool = False
     lexicon: Lexicon | None = None
     workers: int = 1
 
+    @property
+    def decoding(self) -> Decoding:
+        return Decoding(
+            max_tokens=MAX_TOKENS,
+            beam=self.beam,
+            length_penalty=self.length_penalty,
+            coverage_penalty=self.coverage_penalty,
+            n=self.n,
+            allow_unk=self.lexicon is not None,
+        )
+
     def check(self, run: Run) -> None:
-        """Find what does not fit before any work."""
+        """Raises before any work if the run cannot translate with these options."""
         if run.model.continues:
             raise ValueError(
                 f"{run.folder}: the run is a language model; translate with a run of transformer, rnnsearch or the like"
             )
-        if self.nbest > self.width:
-            raise ValueError(
-                f"{self.nbest} translations need a beam at least as wide: say --beam {self.nbest}"
-            )
+        if self.n > self.beam:
+            raise ValueError(f"{self.n} translations need a beam at least as wide: use --beam {self.n}")
         if self.align or self.lexicon is not None:
-            align_segments(run, ["a"], [[run.specials.eos]], [[(0, 0)]])  # a model without attention says so
+            # Raises for a model without attention.
+            align_segments(run, ["a"], [[run.specials.eos]], [[(0, 0)]])
 
 
 class Translation(NamedTuple):
-    """One translation: ln P with its end, the score of the search, whether it ended by itself, and its alignment where asked."""
+    """One translation: ln P with its end, the score of the search, whether it ended by itself, and its alignment."""
 
     text: str
     log_probability: float
     score: float
     finished: bool
-    aligned: Aligned | None = None
+    alignment: Aligned | None = None
 
 
 def translate(
     run: Run,
     texts: Sequence[str],
-    width: int = 5,
-    penalty: float = 0.6,
-    nbest: int = 1,
-    coverage: float = 0.0,
+    beam: int = 5,
+    length_penalty: float = 0.6,
+    n: int = 1,
+    coverage_penalty: float = 0.0,
     align: bool = False,
     lexicon: Lexicon | None = None,
 ) -> list[list[Translation]]:
-    """`nbest` translations of each text, best first. A text of several pieces joins the best of each, then the second best. With a
-    `lexicon`, {} included, the model may write unknown words, and each is replaced through what it looked at."""
-    return translate_with(run, texts, TranslateOptions(width, penalty, nbest, coverage, align, lexicon))
+    """`n` translations of each text, best first.
+
+    A text of several pieces joins the best of each, then the second best. With a `lexicon`, which may be empty, the model
+    may generate unknown words, and each is replaced by way of the source word it attends to.
+    """
+    options = TranslateOptions(beam, length_penalty, n, coverage_penalty, align, lexicon)
+    return translate_with(run, texts, options)
 
 
-def translate_with(run: Run, texts: Sequence[str], search: TranslateOptions) -> list[list[Translation]]:
-    search.check(run)
+def translate_with(run: Run, texts: Sequence[str], options: TranslateOptions) -> list[list[Translation]]:
+    """Translates texts piece by piece; tags and placeholders are kept."""
+    options.check(run)
 
-    def work(parts: list[str]) -> list[list[Translation]]:
-        if not parts:
+    def translate_pieces(pieces: list[str]) -> list[list[Translation]]:
+        if not pieces:
             return []
-        width, penalty, nbest, coverage, _, lexicon, workers = search
-        options = partial(
-            generate,
-            width=width,
-            penalty=penalty,
-            nbest=nbest,
-            length=200,
-            coverage=coverage,
-            unknown=lexicon is not None,
-        )
-        written = options(run, parts, workers=workers)
-        return add_alignments(run, parts, written, search)
+        completions = generate(run, pieces, options.decoding, Execution(workers=options.workers))
+        return add_alignments(run, pieces, completions, options)
 
-    return map_pieces(texts, work, partial(join_pieces, aligned=search.align))
+    return map_pieces(texts, translate_pieces, partial(join_pieces, align=options.align))
 
 
 def add_alignments(
-    run: Run, parts: list[str], written: list[list[Completion]], search: TranslateOptions
+    run: Run, pieces: list[str], completions: list[list[Completion]], options: TranslateOptions
 ) -> list[list[Translation]]:
-    """The answers with unknown words replaced and alignments, those that need either."""
-    flat = [(part, one) for part, found in zip(parts, written, strict=True) for one in found]
-    needed = [search.align or (search.lexicon is not None and run.specials.unk in one.ids) for _, one in flat]
-    chosen = [pair for pair, wanted in zip(flat, needed, strict=True) if wanted]
-    texts = [decode_with_spans(run.tokenizer, one.ids) for _, one in chosen]
-    made = iter(
-        align_segments(
-            run, [part for part, _ in chosen], [one.ids for _, one in chosen], [spans for _, spans in texts]
-        )
-        if chosen
-        else ()
+    """The completions as translations, aligned and with unknown words replaced as the options ask."""
+    pairs = [
+        (piece, completion)
+        for piece, piece_completions in zip(pieces, completions, strict=True)
+        for completion in piece_completions
+    ]
+    needs_alignment = [
+        options.align or (options.lexicon is not None and run.specials.unk in completion.ids)
+        for _, completion in pairs
+    ]
+    aligned = align_completions(
+        run, [pair for pair, needed in zip(pairs, needs_alignment, strict=True) if needed], options
     )
-    spellings = iter(text for text, _ in texts)
-    results = []
-    for (part, one), wanted in zip(flat, needed, strict=True):
-        found = (
-            replace_unk(part, next(spellings), one.ids, next(made), search.lexicon or {}, run.specials.unk)
-            if wanted
-            else None
+    translations = []
+    for (_, completion), needed in zip(pairs, needs_alignment, strict=True):
+        alignment = next(aligned) if needed else None
+        text = completion.text if alignment is None else alignment.target
+        _, log_probability, score, finished, *_ = completion
+        translations.append(
+            Translation(text, log_probability, score, finished, alignment if options.align else None)
         )
-        results.append(
-            Translation(found.target if found else one.text, *one[1:4], found if search.align else None)
-        )
-    rest = iter(results)
-    return [[next(rest) for _ in found] for found in written]
+    remaining = iter(translations)
+    return [[next(remaining) for _ in piece_completions] for piece_completions in completions]
 
 
-def join_pieces(parts: list[str | list[Translation]], aligned: bool) -> list[Translation]:
-    """One list of translations from those of the pieces; what is kept stands between them."""
-    worked = [part for part in parts if not isinstance(part, str)]
-    result = []
-    for rank in range(max((len(part) for part in worked), default=1)):
+def align_completions(
+    run: Run, pairs: Sequence[tuple[str, Completion]], options: TranslateOptions
+) -> Iterator[Aligned]:
+    """The alignment of each source and its completion, with unknown words replaced."""
+    if not pairs:
+        return
+    texts = [decode_with_spans(run.tokenizer, completion.ids) for _, completion in pairs]
+    segments = align_segments(
+        run,
+        [source for source, _ in pairs],
+        [completion.ids for _, completion in pairs],
+        [spans for _, spans in texts],
+    )
+    for (source, completion), (text, _), segment in zip(pairs, texts, segments, strict=True):
+        yield replace_unk(source, text, completion.ids, segment, options.lexicon or {}, run.specials.unk)
+
+
+def join_pieces(parts: list[str | list[Translation]], align: bool) -> list[Translation]:
+    """The translations of a text from those of its pieces; parts that are strings are kept between them."""
+    counts = [len(part) for part in parts if not isinstance(part, str)]
+    joined = []
+    for rank in range(max(counts, default=1)):
         chosen = [part if isinstance(part, str) else part[min(rank, len(part) - 1)] for part in parts]
-        told = [one for one in chosen if isinstance(one, Translation)]
-        text = "".join(one if isinstance(one, str) else one.text for one in chosen)
-        numbers = (
-            sum(one.log_probability for one in told),
-            sum(one.score for one in told),
-            all(one.finished for one in told),
+        translations = [part for part in chosen if isinstance(part, Translation)]
+        joined.append(
+            Translation(
+                "".join(part if isinstance(part, str) else part.text for part in chosen),
+                sum(translation.log_probability for translation in translations),
+                sum(translation.score for translation in translations),
+                all(translation.finished for translation in translations),
+                join_alignments(chosen) if align else None,
+            )
         )
-        result.append(Translation(text, *numbers, join_alignments(chosen) if aligned else None))
-    return result
+    return joined
 
 
-def join_alignments(chosen: list[str | Translation]) -> Aligned:
-    """The pieces' alignments as one."""
-    source, target, found = "", "", list[AlignedSegment]()
-    for one in chosen:
-        piece = Aligned(one, one, [identity_segment(one)]) if isinstance(one, str) else one.aligned
-        found += [block.moved(len(source), len(target)) for block in piece.blocks]
-        source, target = source + piece.source, target + piece.target
-    return Aligned(source, target, found)
+def join_alignments(parts: list[str | Translation]) -> Aligned:
+    """The alignments of the parts of one text as one."""
+    source = ""
+    target = ""
+    segments: list[AlignedSegment] = []
+    for part in parts:
+        if isinstance(part, str):
+            aligned = Aligned(part, part, [identity_segment(part)])
+        elif part.alignment is not None:
+            aligned = part.alignment
+        else:
+            continue
+        segments += [segment.shifted(len(source), len(target)) for segment in aligned.segments]
+        source += aligned.source
+        target += aligned.target
+    return Aligned(source, target, segments)
 
 
 def translate_stream(
-    run: Run, lines: Iterable[str], search: TranslateOptions = TranslateOptions()
+    run: Run, lines: Iterable[str], options: TranslateOptions = TranslateOptions()
 ) -> Iterator[tuple[str, list[Translation]]]:
-    """Each line with its translations, in order. The first block is one line, each next one twice as long: a reader at the other end of a
-    pipe waits for little, and memory does not grow with the document."""
+    """Each line with its translations, in order.
+
+    The first block is one line, each next one twice as long: a reader at the other end of a pipe sees the first result
+    soon, and memory does not grow with the document.
+    """
     block: list[str] = []
     size = 1
     for line in lines:
         block.append(line.rstrip("\r\n"))
         if len(block) == size:
-            yield from zip(block, translate_with(run, block, search), strict=True)
-            block, size = [], min(2 * size, BLOCK)
+            yield from zip(block, translate_with(run, block, options), strict=True)
+            block = []
+            size = min(2 * size, MAX_LINES)
     if block:
-        yield from zip(block, translate_with(run, block, search), strict=True)
+        yield from zip(block, translate_with(run, block, options), strict=True)

@@ -11,6 +11,7 @@ from statistics import mean
 from typing import NamedTuple
 
 from seqloom import files
+from seqloom.decoding import Decoding
 from seqloom.inference.generation import ensemble, generate
 from seqloom.measure import Number, translation
 from seqloom.run import load
@@ -86,10 +87,8 @@ def translations_of(study: Study, *folders: Path) -> tuple[list[str], list[Numbe
         return kept["outputs"], [Number(**number) for number in kept["numbers"]]
     run = ensemble([load(folder) for folder in folders])
     pairs = list(Parallel(list(study.test)))
-    written = [
-        found[0].text
-        for found in generate(run, [source for source, _ in pairs], width=study.beam, penalty=study.penalty)
-    ]
+    decoding = Decoding(beam=study.beam, length_penalty=study.penalty)
+    written = [found[0].text for found in generate(run, [source for source, _ in pairs], decoding)]
     facts = {
         "data": files.sha256(Path(study.test[1]))[:12],
         "search": f"beam{study.beam}-{study.penalty}",
