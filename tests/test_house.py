@@ -275,3 +275,11 @@ def test_a_benchmark_finds_what_it_imports(path: Path):
                     or importlib.util.find_spec(f"{node.module}.{alias.name}") is not None
                 )
                 assert there, f"{path.name}:{node.lineno}: {node.module} has no {alias.name}"
+
+
+@pytest.mark.parametrize("package", ["", "nn", "models", "batches", "objectives"])
+def test_no_name_of_a_lazy_package_is_a_submodule(package: str):
+    """Importing the submodule would replace the function of its name."""
+    module = importlib.import_module(f"seqloom.{package}".rstrip("."))
+    names = {name for name in module.__all__ if (SOURCE / package / name).with_suffix(".py").exists()}
+    assert names == set() and set(dir(module)) == set(module.__all__)

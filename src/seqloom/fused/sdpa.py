@@ -1,4 +1,4 @@
-"""Fast forms of `DenseAttention` in `nn/attend.py`: attention through torch's kernel, in one call or in chunks.
+"""Fast forms of `DenseAttention` in `nn/attention_core.py`: attention through torch's kernel, in one call or in chunks.
 
 `SDPAttention` passes one mask to torch's kernel; `BandedAttention` splits the queries into chunks where what a query sees depends on
 distance alone. Neither computes the weights, which only the plain form returns.

@@ -1,4 +1,4 @@
-"""y = x Wᵀ + b for few rows x: the fast form of `nn/linear.py` (float32) and `nn/quantize.py` (int8), called by `fused/linear.py`.
+"""y = x Wᵀ + b for few rows x: the fast form of `nn/linear.py` (float32) and `nn/int8.py` (int8), called by `fused/linear.py`.
 
 Arrays are passed by address, which makes the cheapest call: x (m, k) and W (n, k) with consecutive rows, b (n,), y (m, n), all float32.
 int8 weights are panels (n/16, k/2, 16, 2) of bytes with float32 scales (n,), padded to a multiple of 16 rows; k is even.

@@ -9,8 +9,8 @@ from seqloom.lazy import lazy_names
 
 if TYPE_CHECKING:
     from seqloom.fused.dispatch import fused_enabled, plain
-    from seqloom.nn.attend import attend
     from seqloom.nn.attention import CrossAttention, SelfAttention
+    from seqloom.nn.attention_core import attend
     from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
     from seqloom.nn.chain import Chain, Residual
     from seqloom.nn.char_embedding import CharCNN, CharEmbedding, CharEncoder, CharRNN
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from seqloom.nn.embedding import Embedding, SegmentEmbedding
     from seqloom.nn.experts import Experts
     from seqloom.nn.feedforward import FFN, FeedForward, SwiGLU
+    from seqloom.nn.int8 import quantize
     from seqloom.nn.layer import Factory, Layer, Memory
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
     from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         RotaryScaling,
         Sinusoidal,
     )
-    from seqloom.nn.quantize import quantize
     from seqloom.nn.recurrent import RNN
     from seqloom.nn.rnn_decoder import AttentiveRNN, GlobalAttention, RNNDecoder
     from seqloom.nn.score import Additive, AttentionWeights, Bilinear, Dot, Raw, ScaledDot, Score, Softmax

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.nn.attend import attend, can_use_sdpa
+from seqloom.nn.attention_core import attend, can_use_sdpa
 from seqloom.nn.kv_cache import CrossKV, KVCache
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.linear import Linear

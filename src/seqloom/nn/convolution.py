@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import mask as masks
-from seqloom.nn.attend import attend
+from seqloom.nn.attention_core import attend
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import gather_steps, left_align

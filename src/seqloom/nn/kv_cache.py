@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom.fused.decode_attention import decode_attention, readable_in_place
-from seqloom.nn.attend import AttentionPlan
+from seqloom.nn.attention_core import AttentionPlan
 from seqloom.nn.score import AttentionWeights, Score
 from seqloom.nn.state import RowSelection, map_state
 

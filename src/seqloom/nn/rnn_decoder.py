@@ -14,7 +14,7 @@ from seqloom.fused.attentive_recurrence import (
     attentive_recurrence,
 )
 from seqloom.nn import mask as masks
-from seqloom.nn.attend import attend
+from seqloom.nn.attention_core import attend
 from seqloom.nn.cells import LSTM, Cell
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.layer import Factory, Layer, Memory, require

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqloom.fused.sdpa import BandedAttention, SDPAttention
 from seqloom.nn import mask as masks
-from seqloom.nn.attend import DenseAttention
+from seqloom.nn.attention_core import DenseAttention
 from seqloom.nn.memo import Memo, next_power_of_two
 from seqloom.nn.position import Position, Positions
 

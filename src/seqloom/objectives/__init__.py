@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from seqloom.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from seqloom.objectives.bidirectional import bidirectional
+    from seqloom.objectives.bidirectional_lm import bidirectional
     from seqloom.objectives.labelled import classification, extractive_qa, regression, tagging
     from seqloom.objectives.likelihood import next_token, translation
-    from seqloom.objectives.masked import masked
+    from seqloom.objectives.masked_lm import masked
     from seqloom.objectives.reward import mixed_reward
 
 __all__ = [

@@ -9,7 +9,7 @@ from torch import nn
 from seqloom.fused.dispatch import plain
 from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import RNN, AttentiveRNN, Output, Transformer, quantize
-from seqloom.nn.quantize import Int8Linear
+from seqloom.nn.int8 import Int8Linear
 
 
 @pytest.fixture(autouse=True)
