@@ -251,8 +251,17 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
     if not base.exists():
         seqloom.bring(os.environ["SEQLOOM_MINILM"], base)
     print(LABELS)
-    slow = ["train.optimizer.lr=1e-4", "layer_decay=0.9", "train.average_checkpoints=3", "model.dropout=0.1", "model.word_dropout=0", "data.batch_tokens=1024",
-            "objective.smoothing=0.1", "train.eval_every=150", f"train.minutes={minutes}"]  # fmt: skip
+    slow = [
+        "train.optimizer.lr=1e-4",
+        "layer_decay=0.9",
+        "train.average_checkpoints=3",
+        "model.dropout=0.1",
+        "model.word_dropout=0",
+        "data.batch_tokens=1024",
+        "objective.smoothing=0.1",
+        "train.eval_every=150",
+        f"train.minutes={minutes}",
+    ]
     for name, preset, changes, files in (
         ("minilm-sst2", "classifier", [], movies(place, out)),
         ("minilm-sick", "nli", SICK, pairs(place)),

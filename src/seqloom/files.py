@@ -1,7 +1,8 @@
 """Atomic writing, folder locks, digests, and clear errors for a full disk.
 
-A reader of a seqloom folder never sees a partial file, even if the writer was killed. Left out: locks for readers (a rename is
-atomic, so they need none) and flushing specific to network file systems. Imports no other module of the package, and no torch.
+A reader of a seqloom folder never sees a partial file, even if the writer was killed. Left out: locks for
+readers (a rename is atomic, so they need none) and flushing specific to network file systems. Imports no
+other module of the package, and no torch.
 """
 
 import errno
@@ -43,11 +44,13 @@ _CAUSES = {
 
 
 class NoRoom(ValueError):
-    """The disk refused the data: it is full, over quota, read-only or failing. Existing files are unchanged."""
+    """The disk refused the data: it is full, over quota,
+    read-only or failing. Existing files are unchanged."""
 
 
 def disk_error(error: OSError, path: str | Path, content: str, needed: int | None = None) -> NoRoom:
-    """Returns the error for an `OSError` while writing `content` to `path`: the cause, the bytes needed and free, the remedy."""
+    """Returns the error for an `OSError` while writing `content`
+    to `path`: the cause, the bytes needed and free, the remedy."""
     cause, remedy = _CAUSES.get(error.errno or 0, (error.strerror or str(error), "choose another folder"))
     space = ""
     if needed is not None:
@@ -59,7 +62,8 @@ def disk_error(error: OSError, path: str | Path, content: str, needed: int | Non
 
 
 def free_bytes(path: str | Path) -> int:
-    """Returns the bytes that an unprivileged user can still write on the disk of `path`, which need not exist yet."""
+    """Returns the bytes that an unprivileged user can still
+    write on the disk of `path`, which need not exist yet."""
     existing = Path(path).absolute()
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -67,7 +71,8 @@ def free_bytes(path: str | Path) -> int:
 
 
 def write_atomic(path: str | Path, data: bytes | str) -> None:
-    """Writes `data` to `path` in one step: a reader sees the old file or the new one, never a part, even after a power cut."""
+    """Writes `data` to `path` in one step: a reader sees the old
+    file or the new one, never a part, even after a power cut."""
     content = data.encode() if isinstance(data, str) else data
     target = _regular_target(path)
     temporary = target.parent / f".{uuid4().hex}.tmp"
@@ -84,7 +89,8 @@ def write_atomic(path: str | Path, data: bytes | str) -> None:
 
 @contextmanager
 def open_atomic(path: str | Path) -> Iterator[BinaryIO]:
-    """Opens a file for writing; it replaces `path` in one step at the end of the `with`, unless an error occurred."""
+    """Opens a file for writing; it replaces `path` in one step
+    at the end of the `with`, unless an error occurred."""
     target = _regular_target(path)
     temporary = target.parent / f".{uuid4().hex}.tmp"
     try:
@@ -173,9 +179,11 @@ def fsync_folder(path: str | Path) -> None:
 
 @contextmanager
 def lock_folder(folder: str | Path) -> Iterator[bool]:
-    """Locks a folder during a `with`; yields False if another process holds the lock. The lock ends with the process.
+    """Locks a folder during a `with`; yields False if another
+    process holds the lock. The lock ends with the process.
 
-    On a file system without locks, this yields True to everyone, and `is_locked` looks at the age of the folder alone.
+    On a file system without locks, this yields True to everyone,
+    and `is_locked` looks at the age of the folder alone.
     """
     if fcntl is None:
         yield True
@@ -196,7 +204,8 @@ def lock_folder(folder: str | Path) -> Iterator[bool]:
 
 @contextmanager
 def exclusive(folder: str | Path, work: str) -> Iterator[None]:
-    """Locks a folder; raises if another process holds the lock. `work` says what that process does, such as "training"."""
+    """Locks a folder; raises if another process holds the lock.
+    `work` says what that process does, such as "training"."""
     with lock_folder(folder) as locked:
         if not locked:
             raise ValueError(
@@ -206,7 +215,8 @@ def exclusive(folder: str | Path, work: str) -> Iterator[None]:
 
 
 def is_locked(folder: str | Path) -> bool:
-    """Returns whether a running process may still write into `folder`; without locks, whether it changed within a day."""
+    """Returns whether a running process may still write into
+    `folder`; without locks, whether it changed within a day."""
     try:
         is_recent = time.time() - os.stat(folder).st_mtime < _DAY_SECONDS
         handle = os.open(folder, os.O_RDONLY)

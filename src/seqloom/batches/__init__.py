@@ -1,4 +1,5 @@
-"""Turns stored token ids into batches: windows, blocks, pairs, masked and labelled records. Imports text/ only."""
+"""Turns stored token ids into batches: windows, blocks,
+pairs, masked and labelled records. Imports text/ only."""
 
 from __future__ import annotations
 

@@ -31,7 +31,8 @@ class Batch(Protocol):
 
     @property
     def carry_state(self) -> bool:
-        """Whether each row continues the same row of the previous batch, so that the model's state is carried over."""
+        """Whether each row continues the same row of the previous
+        batch, so that the model's state is carried over."""
 
     @property
     def num_targets(self) -> int:

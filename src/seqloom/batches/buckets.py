@@ -1,7 +1,7 @@
 """Batches of records of similar length: the base class of all data whose records are complete sequences.
 
-An epoch is a random order of the records, divided into pools. A pool is sorted by length and divided into batches,
-which come in random order.
+An epoch is a random order of the records, divided into pools. A pool is
+sorted by length and divided into batches, which come in random order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from seqloom.text.store import Column, Store
 
 
 def pad(rows: Sequence[np.ndarray], fill: int = 0) -> tuple[Tensor, Tensor]:
-    """Stacks rows of different lengths into (B, T) ids, padded on the right, and returns them with their mask."""
+    """Stacks rows of different lengths into (B, T) ids, padded
+    on the right, and returns them with their mask."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]
     ids = np.full(mask.shape, fill, dtype=np.int64)
@@ -87,9 +88,11 @@ class Buckets:
             first_pool = 0
 
     def ordered_groups(self) -> Iterator[list[np.ndarray]]:
-        """Yields the length groups of each pool; the pools follow the order of the file and hold every record once.
+        """Yields the length groups of each pool; the pools follow
+        the order of the file and hold every record once.
 
-        The groups of a pool are shuffled, always in the same way, so that the first few groups are representative.
+        The groups of a pool are shuffled, always in the same
+        way, so that the first few groups are representative.
         """
         for start in range(0, len(self.store), self.shuffle_pool):
             index = np.arange(start, min(start + self.shuffle_pool, len(self.store)))

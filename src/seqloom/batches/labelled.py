@@ -1,7 +1,8 @@
-"""Labelled records in batches of similar length: tagged sentences, labelled texts or pairs, questions on passages.
+"""Labelled records in batches of similar length: tagged sentences,
+labelled texts or pairs, questions on passages.
 
-A text is <bos> … <eos>. Records longer than `max_length` are truncated in training and in the held-out loss; inference
-reads them in full.
+A text is <bos> … <eos>. Records longer than `max_length` are truncated
+in training and in the held-out loss; inference reads them in full.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ IdsWithMask = tuple[Tensor, Tensor]
 
 
 class TaggedBatch(NamedTuple):
-    """Sentences whose words have tags. A word is represented by its first token, and by its bytes: row `word_ids` of
-    `char_ids`."""
+    """Sentences whose words have tags. A word is represented by its
+    first token, and by its bytes: row `word_ids` of `char_ids`."""
 
     ids: Tensor  # (B, T)
     input_mask: Tensor  # (B, T)
@@ -65,7 +66,8 @@ class LabelledBatch(NamedTuple):
 
 
 class QABatch(NamedTuple):
-    """Questions, each with a window of its passage. A target position is 0 for no answer, else 1 + a token of `pair_ids`."""
+    """Questions, each with a window of its passage. A target position
+    is 0 for no answer, else 1 + a token of `pair_ids`."""
 
     ids: Tensor  # (B, T): questions
     input_mask: Tensor  # (B, T)
@@ -150,7 +152,8 @@ class Tagged(Buckets):
 
 
 class Labelled(Buckets):
-    """Texts or pairs of texts with a label or a number, in batches in which rows × longest row is at most `batch_tokens`."""
+    """Texts or pairs of texts with a label or a number, in batches
+    in which rows × longest row is at most `batch_tokens`."""
 
     def __init__(
         self,
@@ -207,8 +210,8 @@ def prepend_bos(texts: list[np.ndarray], first_id: int) -> IdsWithMask:
 class Questions(Buckets):
     """Questions on passages, in batches in which rows × longest row is at most `batch_tokens`.
 
-    Of a passage that does not fit into `max_length` together with its question, one window is read. In three of four
-    records it contains the answer; its position is a function of the seed and the record.
+    Of a passage that does not fit into `max_length` together with its question, one window is read. In three
+    of four records it contains the answer; its position is a function of the seed and the record.
     """
 
     def __init__(
@@ -241,7 +244,8 @@ class Questions(Buckets):
         return np.minimum(1 + self.question_lengths(index) + passage_lengths, self.max_length)
 
     def answer_tokens(self, record: int) -> tuple[int, int]:
-        """Returns the first token of a record's answer and the token after its last; (0, 0) if it has no answer."""
+        """Returns the first token of a record's answer and the
+        token after its last; (0, 0) if it has no answer."""
         if self.spans is None:
             return 0, 0
         start, end = rows(self.spans, [record])[0].tolist()

@@ -1,7 +1,8 @@
-"""Windows of text in which some tokens are hidden; with pairs, two segments of which the second may continue the first.
+"""Windows of text in which some tokens are hidden; with pairs,
+two segments of which the second may continue the first.
 
-Which tokens are hidden is a pure function of the seed, the epoch and the position in the text: resuming, other batch sizes
-and more processes hide the same tokens.
+Which tokens are hidden is a pure function of the seed, the epoch and the position
+in the text: resuming, other batch sizes and more processes hide the same tokens.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ def frame_ids(specials: SpecialTokens) -> tuple[int, int, int]:
 class Masked:
     """Windows <bos> text <eos> of `width` tokens, some of them hidden   [I1, I2, X17].
 
-    With `pairs`, a window is <bos> A <eos> B <eos>, where B continues A in half of the rows and comes from elsewhere in the
-    other half. Each word is selected with probability `rate`; of the selected words a fraction `mask_fraction` is replaced
-    by <mask>, a fraction `random_fraction` by a random word.
+    With `pairs`, a window is <bos> A <eos> B <eos>, where B continues A in half of the rows and comes from
+    elsewhere in the other half. Each word is selected with probability `rate`; of the selected words a
+    fraction `mask_fraction` is replaced by <mask>, a fraction `random_fraction` by a random word.
 
-    In training, windows come in random order from an offset that changes with the epoch, and so does the selection.
-    `sequential` yields them in order, the last one right-aligned, and selects no token twice. In a corpus without record
-    ends (Text), <eos> appears only in the frame. Special tokens are never selected; a tokenizer that came with a checkpoint
-    defines its own.
+    In training, windows come in random order from an offset that changes with the epoch, and so does the
+    selection. `sequential` yields them in order, the last one right-aligned, and selects no token twice. In a
+    corpus without record ends (Text), <eos> appears only in the frame. Special tokens are never selected; a
+    tokenizer that came with a checkpoint defines its own.
     """
 
     def __init__(
@@ -97,7 +98,8 @@ class Masked:
         self.special_ids = [token_id for token_id in store.specials[:5] if token_id is not None]
 
     def epoch_offset_and_count(self, epoch: int) -> tuple[int, int]:
-        """Returns the start of an epoch's first window and the number of windows, including the last, right-aligned one."""
+        """Returns the start of an epoch's first window and the number
+        of windows, including the last, right-aligned one."""
         offset = hash_key(self.seed, epoch, 1) % min(self.length, self.last_start + 1)
         return offset, -(-(self.last_start - offset) // self.length) + 1
 
@@ -127,7 +129,8 @@ class Masked:
             yield self.collate(starts, window_starts, hash_key(self.seed, 3))
 
     def collate(self, starts: np.ndarray, first_countable: np.ndarray, key: int) -> MaskedBatch:
-        """Builds the batch of the windows at `starts`; tokens before position `first_countable` are not selected."""
+        """Builds the batch of the windows at `starts`; tokens
+        before position `first_countable` are not selected."""
         steps = np.arange(self.length)
         positions = starts[:, None] + steps  # (B, L)
         split = np.full((len(starts), 1), self.length)

@@ -13,14 +13,16 @@ from seqloom.text.special_tokens import MASK
 
 
 class MaskedTokens(NamedTuple):
-    """The ids that the model reads, and the positions that it must restore; the targets are the original ids."""
+    """The ids that the model reads, and the positions that
+    it must restore; the targets are the original ids."""
 
     ids: Tensor  # (B, T)
     selected: Tensor  # (B, T)
 
 
 def hashed_uniform(key: int, rows: np.ndarray, count: int) -> np.ndarray:
-    """Returns `count` numbers in [0, 1) for each row, (B, count): a pure function of the key and the row's own number."""
+    """Returns `count` numbers in [0, 1) for each row, (B, count):
+    a pure function of the key and the row's own number."""
     row_keys = splitmix64(splitmix64(rows) ^ np.uint64(key))  # (B,)
     return (splitmix64(row_keys[:, None] + np.arange(count, dtype=np.uint64)) >> np.uint64(11)) * 2.0**-53
 
@@ -38,10 +40,12 @@ def mask_tokens(
 ) -> MaskedTokens:
     """Selects each maskable token with probability `rate`   [I1, X17].
 
-    Of the selected tokens a fraction `mask_fraction` becomes the mask token, a fraction `random_fraction` a random word
-    (an id from `first_word` on), and the rest stays unchanged. A row with maskable tokens has at least one selected.
+    Of the selected tokens a fraction `mask_fraction` becomes the mask token, a fraction `random_fraction` a
+    random word (an id from `first_word` on), and the rest stays unchanged. A row with maskable tokens has at
+    least one selected.
 
-    `uniform` (3, B, T) holds numbers in [0, 1): which tokens are selected, what they become, which random word.
+    `uniform` (3, B, T) holds numbers in [0, 1): which tokens
+    are selected, what they become, which random word.
     """
     check_fractions(rate, mask_fraction, random_fraction)
     select, action, word = uniform

@@ -13,8 +13,9 @@ from seqloom.text.store import Store
 class Pairs(Buckets):
     """Batches of pairs in which rows × longest side is at most `batch_tokens`.
 
-    An epoch is a random order of the pairs, divided into pools of `shuffle_pool`. A pool is sorted by length and divided
-    into batches, which come in random order. Training skips pairs longer than `max_length`; `sequential` keeps them.
+    An epoch is a random order of the pairs, divided into pools of `shuffle_pool`. A pool is sorted by length
+    and divided into batches, which come in random order. Training skips pairs longer than `max_length`;
+    `sequential` keeps them.
     """
 
     def __init__(

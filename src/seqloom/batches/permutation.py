@@ -28,8 +28,8 @@ def hash_key(*numbers: int) -> int:
 def permute(index: np.ndarray, count: int, key: int) -> np.ndarray:
     """Applies a keyed permutation of 0 … count-1 to each index, in O(1) memory for any count.
 
-    A Feistel network permutes the integers of the next even number of bits; a result outside 0 … count-1 passes through
-    it again until it is inside.
+    A Feistel network permutes the integers of the next even number of bits;
+    a result outside 0 … count-1 passes through it again until it is inside.
     """
     half_bits = max(1, ((max(count - 1, 1)).bit_length() + 1) // 2)
     low_bits = np.uint64((1 << half_bits) - 1)

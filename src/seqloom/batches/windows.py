@@ -1,7 +1,8 @@
-"""One long text as windows of a fixed width in random order, or as contiguous blocks between which the state is carried.
+"""One long text as windows of a fixed width in random order,
+or as contiguous blocks between which the state is carried.
 
-The token stream is <eos>, or the token with which the tokenizer of a checkpoint begins a text, followed by the corpus. So
-every token of the corpus is a target: none is lost, none counts twice.
+The token stream is <eos>, or the token with which the tokenizer of a checkpoint begins a text, followed
+by the corpus. So every token of the corpus is a target: none is lost, none counts twice.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ def require_tokens(store: Store, width: int, batch: int, stride: int) -> np.ndar
 class Windows:
     """Windows of `width` + 1 tokens: the first `width` are the input, the last `width` are the targets  [I5]
 
-    In training, windows start every `stride` tokens from an offset that changes with the epoch, in random order.
-    `sequential` yields them in order. The last window ends at the end of the text, so that no token is left out [X9]; a
-    token that was a target of the previous window does not count again  [W10].
+    In training, windows start every `stride` tokens from an offset that changes with the epoch, in random
+    order. `sequential` yields them in order. The last window ends at the end of the text, so that no token is
+    left out [X9]; a token that was a target of the previous window does not count again  [W10].
     """
 
     def __init__(
@@ -66,7 +67,8 @@ class Windows:
         self.last_start = len(self.stream) - self.width - 1
 
     def epoch_offset_and_count(self, epoch: int) -> tuple[int, int]:
-        """Returns the start of an epoch's first window and the number of windows, including the last, right-aligned one."""
+        """Returns the start of an epoch's first window and the number
+        of windows, including the last, right-aligned one."""
         offset = hash_key(self.seed, epoch, 1) % min(self.stride, self.last_start + 1)
         return offset, -(-(self.last_start - offset) // self.stride) + 1
 
@@ -102,7 +104,8 @@ class Windows:
 
 
 class Blocks:
-    """The text divided into `batch` long rows, read `width` tokens at a time; the state is carried between batches.
+    """The text divided into `batch` long rows, read `width`
+    tokens at a time; the state is carried between batches.
 
     This is truncated back-propagation through time, in which h_{t-k} has no influence on the gradient  [D15].
     """

@@ -1,4 +1,5 @@
-"""Quality of predicted labels: accuracy, F1 of each label, the confusion matrix, and the calibration of probabilities.
+"""Quality of predicted labels: accuracy, F1 of each label,
+the confusion matrix, and the calibration of probabilities.
 
 Counts are accumulated batch by batch, so that memory does not grow with the data.
 """
@@ -43,7 +44,8 @@ class Confusion:
         return float(self.f1()[occurring].mean()) if occurring.any() else 0.0
 
     def lines(self) -> list[str]:
-        """Returns a printable table: a row for each label of the data, a column for each predicted label, and each label's F1."""
+        """Returns a printable table: a row for each label of the data,
+        a column for each predicted label, and each label's F1."""
         occurring = np.flatnonzero(self.occurrences())
         names = [self.labels[i] for i in occurring]
         name_width = max([5, *map(len, names)])
@@ -63,7 +65,8 @@ class Confusion:
 
 
 class Calibration:
-    """Expected calibration error: Σ_b n_b / n |accuracy_b - confidence_b| over `BINS` equal bins of the probability (Guo et al.).
+    """Expected calibration error: Σ_b n_b / n |accuracy_b - confidence_b|
+    over `BINS` equal bins of the probability (Guo et al.).
 
     The probability is that of the predicted label.
     """
@@ -86,7 +89,8 @@ class Calibration:
 def classification_metrics(
     confusion: Confusion, calibration: Calibration, unit: str, conditions: dict[str, object]
 ) -> list[Number]:
-    """Accuracy, macro F1 and the expected calibration error, in percent; `unit` is what is labelled, words or records."""
+    """Accuracy, macro F1 and the expected calibration error,
+    in percent; `unit` is what is labelled, words or records."""
     all_conditions = {unit: int(confusion.counts.sum()), "labels": len(confusion.labels), **conditions}
     calibration_signature = make_signature("ECE", {"bins": BINS, **all_conditions})
     return [

@@ -1,4 +1,5 @@
-"""How well a model predicts: nats per token, perplexity, and bits per byte, which is comparable across tokenizers  [W10]."""
+"""How well a model predicts: nats per token, perplexity, and
+bits per byte, which is comparable across tokenizers  [W10]."""
 
 from __future__ import annotations
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 
 class Number(NamedTuple):
-    """`signature` is `metric|key:value|…`: two numbers can be compared only if their signatures agree in all but the compared key."""
+    """`signature` is `metric|key:value|…`: two numbers can be compared
+    only if their signatures agree in all but the compared key."""
 
     name: str
     value: float

@@ -8,7 +8,8 @@ from seqloom.measure.number import Number, make_signature
 
 
 def distance(output: Sequence[Hashable], reference: Sequence[Hashable]) -> int:
-    """d(i, j) = min(d(i-1, j) + 1, d(i, j-1) + 1, d(i-1, j-1) + [oᵢ ≠ rⱼ]): the fewest deletions, insertions and substitutions (Levenshtein)."""
+    """d(i, j) = min(d(i-1, j) + 1, d(i, j-1) + 1, d(i-1, j-1) + [oᵢ ≠ rⱼ]):
+    the fewest deletions, insertions and substitutions (Levenshtein)."""
     row = list(range(len(reference) + 1))
     for i, output_item in enumerate(output, 1):
         diagonal = row[0]

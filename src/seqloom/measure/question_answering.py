@@ -19,7 +19,8 @@ def normalize_answer(text: str) -> list[str]:
 
 
 def exact_match(predicted: str, gold: Sequence[str]) -> float:
-    """1 if the words equal those of a correct answer, else 0; without correct answers, 1 if the prediction is empty."""
+    """1 if the words equal those of a correct answer, else 0;
+    without correct answers, 1 if the prediction is empty."""
     words = normalize_answer(predicted)
     return float(any(words == normalize_answer(answer) for answer in gold or [""]))
 

@@ -8,7 +8,8 @@ from seqloom.measure.number import Number, make_signature
 
 
 def correlations(predicted: np.ndarray, gold: np.ndarray, conditions: dict[str, object]) -> list[Number]:
-    """Spearman's ρ (the correlation of ranks, in which equal values share their rank), Pearson's r, and √mean (ŷ - y)²."""
+    """Spearman's ρ (the correlation of ranks, in which equal values
+    share their rank), Pearson's r, and √mean (ŷ - y)²."""
     from scipy.stats import rankdata
 
     def correlation(x: np.ndarray, y: np.ndarray) -> float:

@@ -1,4 +1,5 @@
-"""Spans of words that tags mark (names, phrases) in BIO and similar schemes, and their F1 as conlleval and seqeval compute it."""
+"""Spans of words that tags mark (names, phrases) in BIO and similar
+schemes, and their F1 as conlleval and seqeval compute it."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class SpanCounts:
         self.correct += len(gold_spans & predicted_spans)
 
     def metrics(self, conditions: dict[str, object]) -> list[Number]:
-        """precision = correct / predicted;   recall = correct / gold;   F1 = 2 correct / (predicted + gold), in percent."""
+        """precision = correct / predicted;   recall = correct /
+        gold;   F1 = 2 correct / (predicted + gold), in percent."""
         values = {
             "span precision": self.correct / max(self.predicted, 1),
             "span recall": self.correct / max(self.gold, 1),

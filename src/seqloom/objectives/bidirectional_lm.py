@@ -20,8 +20,9 @@ class BackwardModel(FeatureModel, Protocol):
 def bidirectional(model: BackwardModel, batch: TokenBatch, state: State = None) -> Result:
     """ℓ = ½ Σₜ [-ln P→(wₜ₊₁ | w₁ … wₜ) - ln P←(wₜ | wₜ₊₁ … w_T)]   [I10]
 
-    The forward direction predicts each token from those before it, the backward direction from those after it. The state
-    belongs to the forward direction; the backward direction starts anew at the end of each piece of text.
+    The forward direction predicts each token from those before it, the backward direction from those after
+    it. The state belongs to the forward direction; the backward direction starts anew at the end of each
+    piece of text.
     """
     h, state = model.features(batch.ids, state)
     forward_loss, forward_numbers = token_loss(model, h, batch.targets, batch.mask, 0.0)

@@ -1,4 +1,5 @@
-"""Objectives of labelled records: -ln P of the correct label, tag, number or span, summed over the words or records that count."""
+"""Objectives of labelled records: -ln P of the correct label, tag,
+number or span, summed over the words or records that count."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class NumberScorer(TextScorer, Protocol):
 
 
 class SpanScorer(Protocol):
-    """A model that scores the first and the last token of an answer, (B, 2, 1 + S), and returns the passages' mask."""
+    """A model that scores the first and the last token of an
+    answer, (B, 2, 1 + S), and returns the passages' mask."""
 
     training: bool
 
@@ -58,7 +60,8 @@ def tagging(model: WordScorer, batch: TaggedBatch, state: State = None) -> Resul
 def classification(
     model: TextScorer, batch: LabelledBatch, state: State = None, smoothing: float = 0.0
 ) -> Result:
-    """-ln P(y | x) for each record; with smoothing (1 - ε) (-ln P(y)) + ε mean_k (-ln P(k)) while training   [T2]"""
+    """-ln P(y | x) for each record; with smoothing (1 - ε)
+    (-ln P(y)) + ε mean_k (-ln P(k)) while training   [T2]"""
     with collecting_aux_losses(model) as losses:
         scores = model.scores(*batch.inputs)
     scores = scores.float()[batch.mask]
@@ -71,7 +74,8 @@ def classification(
 
 
 def regression(model: NumberScorer, batch: LabelledBatch, state: State = None) -> Result:
-    """-ln N(y; ŷ, σ²) = (y - ŷ)² / 2σ² + ln σ√2π for each record, where σ is the deviation of the training targets"""
+    """-ln N(y; ŷ, σ²) = (y - ŷ)² / 2σ² + ln σ√2π for each record,
+    where σ is the deviation of the training targets"""
     with collecting_aux_losses(model) as losses:
         predicted = model.scores(*batch.inputs)
     error = ((predicted.float() - batch.targets) / model.deviation)[batch.mask]

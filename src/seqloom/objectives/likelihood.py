@@ -1,8 +1,10 @@
-"""Maximum likelihood: Φ* = argmin E[-ln P_Φ(y)]   [E1]. An objective is a function (model, batch, state) → loss, numbers, state.
+"""Maximum likelihood: Φ* = argmin E[-ln P_Φ(y)]   [E1]. An objective
+is a function (model, batch, state) → loss, numbers, state.
 
-The loss is a sum over the tokens of the batch that count. The training loop divides by their number over all ranks and
-micro-batches, so that any split of a batch gives the same gradient. Auxiliary losses of parts (`nn/collect.py`) are means
-over tokens; in training they are added with the number of counted tokens as weight, and evaluation leaves them out.
+The loss is a sum over the tokens of the batch that count. The training loop divides by their number over all
+ranks and micro-batches, so that any split of a batch gives the same gradient. Auxiliary losses of parts
+(`nn/collect.py`) are means over tokens; in training they are added with the number of counted tokens as
+weight, and evaluation leaves them out.
 """
 
 from __future__ import annotations
@@ -59,14 +61,16 @@ def token_loss(
 
 
 def collecting_aux_losses(model: Trainable) -> AbstractContextManager[list[Tensor]]:
-    """Returns a context that collects the auxiliary losses of the model's parts; nothing is collected in evaluation."""
+    """Returns a context that collects the auxiliary losses of
+    the model's parts; nothing is collected in evaluation."""
     return collect.collect_aux_losses() if model.training else nullcontext([])
 
 
 def add_aux_losses(
     loss: Tensor, numbers: dict[str, float], losses: list[Tensor], batch: Batch
 ) -> tuple[Tensor, dict[str, float]]:
-    """ℓ + n · Σ auxiliary losses, where n is the number of targets; their sum also becomes the number `aux_loss`."""
+    """ℓ + n · Σ auxiliary losses, where n is the number of
+    targets; their sum also becomes the number `aux_loss`."""
     if not losses:
         return loss, numbers
     total = functools.reduce(torch.add, losses)

@@ -1,4 +1,5 @@
-"""Masked language modelling: restore hidden tokens from both sides  [I1]; with pairs, also next-sentence prediction."""
+"""Masked language modelling: restore hidden tokens from both
+sides  [I1]; with pairs, also next-sentence prediction."""
 
 from __future__ import annotations
 
@@ -27,11 +28,12 @@ class NextSentenceModel(FeatureModel, Protocol):
 def masked(
     model: NextSentenceModel, batch: MaskedBatch, state: State = None, nsp_weight: float = 1.0
 ) -> Result:
-    """ℓ = Σ over selected t of -ln P(wₜ | the masked text)   [I1, X17],   for pairs  + nsp_weight · n · mean -ln P(is_next),
-    where n is the number of selected tokens: the sum of the two means that BERT minimises.
+    """ℓ = Σ over selected t of -ln P(wₜ | the masked text)   [I1, X17],   for pairs  + nsp_weight · n · mean
+    -ln P(is_next), where n is the number of selected tokens: the sum of the two means that BERT minimises.
 
-    In evaluation, `numbers` also has how many selected tokens the model predicts correctly (`correct`), and for how many of
-    the `pairs` it predicts correctly whether the second segment continues the first (`nsp_correct`).
+    In evaluation, `numbers` also has how many selected tokens the model predicts correctly (`correct`), and
+    for how many of the `pairs` it predicts correctly whether the second segment continues the first
+    (`nsp_correct`).
     """
     with collecting_aux_losses(model) as losses:
         h, _ = model.features(batch.ids)

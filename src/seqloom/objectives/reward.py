@@ -1,4 +1,5 @@
-"""Refinement by reward: raise the expected score of the model's own outputs, together with the likelihood  [L3]."""
+"""Refinement by reward: raise the expected score of the
+model's own outputs, together with the likelihood  [L3]."""
 
 from __future__ import annotations
 
@@ -36,10 +37,11 @@ def mixed_reward(
     samples: int = 4,
     temperature: float = 1.0,
 ) -> Result:
-    """ℓ = weight · ℓ_ML - Σ_x |y*| E_y[r(y, y*)],   r = GLEU: GNMT's mixed objective, in which each sentence counts with its length
+    """ℓ = weight · ℓ_ML - Σ_x |y*| E_y[r(y, y*)],   r = GLEU: GNMT's
+    mixed objective, in which each sentence counts with its length
 
-    By REINFORCE: with `samples` texts drawn for each sentence, ∇E[r] ≈ mean (r - r̄) ∇ ln P(y | x), where r̄ is the mean
-    reward of the other samples. Evaluation uses the likelihood alone.
+    By REINFORCE: with `samples` texts drawn for each sentence, ∇E[r] ≈ mean (r - r̄) ∇ ln P(y |
+    x), where r̄ is the mean reward of the other samples. Evaluation uses the likelihood alone.
     """
     start = model.start(batch.source, batch.source_mask)
     h, _ = model.features(batch.ids, start, batch.mask)
@@ -63,7 +65,8 @@ def mixed_reward(
 def sample_texts(
     model: SamplingModel, batch: PairBatch, rows: Tensor, temperature: float
 ) -> tuple[list[list[int]], list[float]]:
-    """Samples a text for each of the rows, with its <eos>, and returns it with its reward against the row's target."""
+    """Samples a text for each of the rows, with its <eos>, and
+    returns it with its reward against the row's target."""
     model.eval()
     first, start, _ = model.prepare_prompt(batch.source[rows], batch.source_mask[rows], int(batch.ids[0, 0]))
     # The seed comes from the run's own generator, so that a resumed run samples the same texts.
@@ -88,7 +91,8 @@ def sample_texts(
 
 
 def pad_decoder_batch(texts: list[list[int]], like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the decoder's inputs, targets and mask for the texts, padded on the right; inputs begin as those of `like`."""
+    """Returns the decoder's inputs, targets and mask for the texts,
+    padded on the right; inputs begin as those of `like`."""
     max_length = max(len(text) for text in texts)
     lengths = torch.tensor([[len(text)] for text in texts], device=like.device)
     targets = torch.tensor([text + [0] * (max_length - len(text)) for text in texts], device=like.device)

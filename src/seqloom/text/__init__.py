@@ -1,1 +1,2 @@
-"""Text to ids: readers, record fields, tokenizers, labels and the memory-mapped token store. Does not import torch."""
+"""Text to ids: readers, record fields, tokenizers, labels
+and the memory-mapped token store. Does not import torch."""

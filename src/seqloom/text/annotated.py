@@ -1,4 +1,5 @@
-"""Readers of annotated text: sentences with a tag for each word (CoNLL-U, columns), questions with answers in a passage (SQuAD)."""
+"""Readers of annotated text: sentences with a tag for each word
+(CoNLL-U, columns), questions with answers in a passage (SQuAD)."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -15,8 +16,8 @@ FIELDS = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "dep
 class CoNLLU(Reader):
     """(words, tags) of each sentence, without multiword ranges and empty nodes.
 
-    `column` is the column of the tags: universal parts of speech, the language's own parts of speech, features (`_` for a
-    word without any) or relations.
+    `column` is the column of the tags: universal parts of speech, the language's
+    own parts of speech, features (`_` for a word without any) or relations.
     """
 
     kinds = ("words", "tags")
@@ -42,14 +43,16 @@ class CoNLLU(Reader):
 
 
 def conllu_sentences(path: str | Path) -> Iterator[tuple[str, list[str], list[list[str]]]]:
-    """Yields the location of each sentence that has words, its lines, and the cells of each line that is a word."""
+    """Yields the location of each sentence that has words,
+    its lines, and the cells of each line that is a word."""
     for number, rows in sentences(lines(path)):
         if words := words_of(path, number, rows):
             yield f"{path}:{number}", rows, words
 
 
 def words_of(path: str | Path, number: int, rows: list[str]) -> list[list[str]]:
-    """Returns the cells of each line of a CoNLL-U sentence that is a word. `number` is the number of its first line."""
+    """Returns the cells of each line of a CoNLL-U sentence that
+    is a word. `number` is the number of its first line."""
     words = []
     for line, row in enumerate(rows, number):
         if row.startswith("#"):
@@ -66,7 +69,8 @@ def words_of(path: str | Path, number: int, rows: list[str]) -> list[list[str]]:
 
 
 def id_type(cell: str) -> str | None:
-    """Returns what a CoNLL-U id means: a word (3), a range (3-4), an empty node (3.1), or None if it is invalid."""
+    """Returns what a CoNLL-U id means: a word (3), a range
+    (3-4), an empty node (3.1), or None if it is invalid."""
     for separator, row_type in (("-", "range"), (".", "empty")):
         first, found, second = cell.partition(separator)
         if found:
@@ -86,7 +90,8 @@ class RowShape(NamedTuple):
 
 
 class Columns(Reader):
-    """(words, tags) of each sentence in CoNLL-2003 columns: a token per line, a blank line after each sentence.
+    """(words, tags) of each sentence in CoNLL-2003 columns:
+    a token per line, a blank line after each sentence.
 
     -DOCSTART- lines and comments are skipped.
     """
@@ -134,7 +139,8 @@ class Columns(Reader):
 
 
 def split(row: str) -> list[str]:
-    """Splits a row of columns into cells: at tabs if it has any, else at spaces. Other white space belongs to words."""
+    """Splits a row of columns into cells: at tabs if it has
+    any, else at spaces. Other white space belongs to words."""
     row = row.rstrip(" \t")
     if "\t" in row:
         return [cell.strip(" ") for cell in row.split("\t")]
@@ -168,7 +174,8 @@ def sentences(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def line_groups(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yields (number of the first line, lines) of each run of lines with text, and of each run of blank lines."""
+    """Yields (number of the first line, lines) of each run
+    of lines with text, and of each run of blank lines."""
     number = 1
     for _, group in groupby(stream, lambda line: bool(line.strip())):
         rows = list(group)
@@ -177,7 +184,8 @@ def line_groups(stream: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
 
 
 class SQuAD(Reader):
-    """(question, passage, answers) of each question in a SQuAD file, version 1 or 2: no answers for an impossible question."""
+    """(question, passage, answers) of each question in a SQuAD file,
+    version 1 or 2: no answers for an impossible question."""
 
     kinds = ("text", "passage", "span")
 

@@ -1,9 +1,10 @@
 """Readers: files → records, each a tuple of fields, streamed in constant memory.
 
-A reader is constructed with the paths of `--data` and can be iterated any number of times. It declares the kind of each field
-(`kinds`, see `fields.py`) and whether <eos> follows each record (`adds_eos`, A16), knows the location of the latest record
-(`location`), and identifies its content (`digest`). How bytes become lines, and which bytes are refused, is in `lines.py`;
-readers of annotated sentences and questions are in `annotated.py`.
+A reader is constructed with the paths of `--data` and can be iterated any number of times. It declares the
+kind of each field (`kinds`, see `fields.py`) and whether <eos> follows each record (`adds_eos`, A16), knows
+the location of the latest record (`location`), and identifies its content (`digest`). How bytes become lines,
+and which bytes are refused, is in `lines.py`; readers of annotated sentences and questions are in
+`annotated.py`.
 
 Left out: sorting, filtering and sampling. A reader yields the content of the file in its order.
 """
@@ -22,10 +23,11 @@ Paths = Sequence[str | Path]
 
 
 class Reader:
-    """Records of the files at `paths`, one file after the other. A subclass defines how one file becomes records.
+    """Records of the files at `paths`, one file after the other.
+    A subclass defines how one file becomes records.
 
-    The class name and the options are part of `digest`, which names cached stores and is saved in runs: renaming a reader
-    would invalidate them.
+    The class name and the options are part of `digest`, which names cached
+    stores and is saved in runs: renaming a reader would invalidate them.
     """
 
     adds_eos = True  # a record is a complete sequence: the store appends <eos> to it
@@ -64,7 +66,8 @@ class Reader:
 class Text(Reader):
     """Raw text as one stream: a record is a line with its newline, so that all records joined are the file.
 
-    CR LF is read as one newline, and a byte-order mark is dropped. A line longer than 1 MB is divided into several records.
+    CR LF is read as one newline, and a byte-order mark is dropped.
+    A line longer than 1 MB is divided into several records.
     """
 
     adds_eos = False
@@ -115,10 +118,11 @@ class Parallel(Reader):
 
 
 class Table(Reader):
-    """The cells of `columns` in each row of a TSV or CSV file. Quotes have a meaning unless the separator is a tab.
+    """The cells of `columns` in each row of a TSV or CSV file.
+    Quotes have a meaning unless the separator is a tab.
 
-    `separator` None means a comma for .csv and a tab otherwise; `header` skips the first row. Blank lines are skipped.
-    `kinds` is the kind of each column; the default is text.
+    `separator` None means a comma for .csv and a tab otherwise; `header` skips the first row.
+    Blank lines are skipped. `kinds` is the kind of each column; the default is text.
     """
 
     def __init__(

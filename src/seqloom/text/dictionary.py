@@ -1,6 +1,8 @@
-"""Pronouncing dictionaries: pairs of a word and its phonemes, as records, and their split by word into train, valid and test.
+"""Pronouncing dictionaries: pairs of a word and its phonemes, as
+records, and their split by word into train, valid and test.
 
-Reads both forms of the CMU dictionary, `HELLO 1 HH AH0 L OW1` and `HELLO(2)  HH EH0 L OW1`; a line with `;;;` is a comment.
+Reads both forms of the CMU dictionary, `HELLO 1 HH AH0 L OW1`
+and `HELLO(2)  HH EH0 L OW1`; a line with `;;;` is a comment.
 """
 
 import hashlib
@@ -18,7 +20,8 @@ SPLIT_LIMITS = {"test": 13, "valid": 26, "train": 256}
 
 
 class Dictionary(Reader):
-    """(word, phonemes): the word in lower case, so that no letter equals a phoneme, and its phonemes separated by spaces.
+    """(word, phonemes): the word in lower case, so that no letter
+    equals a phoneme, and its phonemes separated by spaces.
 
     A word with several pronunciations gives several records.
     """
@@ -48,7 +51,8 @@ def parse_entry(line: str, location: str) -> tuple[str, str] | None:
 
 
 def split_of(word: str) -> str:
-    """Returns the split that a word belongs to: by the first byte of its SHA-256, 13 of 256 test, 13 valid, the rest train.
+    """Returns the split that a word belongs to: by the first byte
+    of its SHA-256, 13 of 256 test, 13 valid, the rest train.
 
     All pronunciations of a word are in one split, and adding words to the dictionary moves no word.
     """
@@ -57,7 +61,8 @@ def split_of(word: str) -> str:
 
 
 def split(path: str | Path, folder: Path) -> dict[str, int]:
-    """Splits a dictionary into folder/train.dict, valid.dict and test.dict; returns the number of words of each."""
+    """Splits a dictionary into folder/train.dict, valid.dict
+    and test.dict; returns the number of words of each."""
     entries: dict[str, list[str]] = {name: [] for name in SPLIT_LIMITS}
     words: dict[str, set[str]] = {name: set() for name in SPLIT_LIMITS}
     for number, line in enumerate(lines(path), 1):

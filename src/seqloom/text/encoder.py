@@ -1,10 +1,10 @@
 """Records → ids: the same ids as the tokenizers library, several times faster than with the library alone.
 
-Our tokenizers never merge across the boundary between a word and the white space after it. So a text is divided there into
-chunks (white space, then a word), and the ids of each chunk are cached: text repeats its words. A character tokenizer needs
-one table lookup per character. This is correct only for tokenizers made of the components in `tokenizer.py`. Any other
-tokenizer encodes each record separately, or all records joined if they are the lines of one text, since it may put tokens
-before a text or merge line ends.
+Our tokenizers never merge across the boundary between a word and the white space after it. So a text is
+divided there into chunks (white space, then a word), and the ids of each chunk are cached: text repeats its
+words. A character tokenizer needs one table lookup per character. This is correct only for tokenizers made of
+the components in `tokenizer.py`. Any other tokenizer encodes each record separately, or all records joined if
+they are the lines of one text, since it may put tokens before a text or merge line ends.
 """
 
 import json
@@ -35,8 +35,8 @@ def _state(component: _Component) -> dict:
     return json.loads(component.__getstate__())
 
 
-# Each of these gives the same result on a chunk as on the full text: splits end where white space begins, and normalizers
-# read no further than a word.
+# Each of these gives the same result on a chunk as on the full text: splits end where white space begins, and
+# normalizers read no further than a word.
 SPLITS = [
     _state(BYTES),
     _state(pre_tokenizers.WhitespaceSplit()),
@@ -67,7 +67,8 @@ class ChunkCache(dict[str, bytes]):
 
 
 class RecordEncoder:
-    """`encoder(records)` returns the ids of all records, concatenated as bytes of `dtype`, and the number of ids of each.
+    """`encoder(records)` returns the ids of all records, concatenated
+    as bytes of `dtype`, and the number of ids of each.
 
     With `adds_eos`, the tokenizer's <eos> follows each record.
     """

@@ -8,8 +8,8 @@
     passage   a string               passage, edges, source     ids; start and end of each in characters; UTF-8
     span      [(start, text), …]     span, answers              start and end of the first answer, both 0 for none; UTF-8 of each answer and a NUL
 
-A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents it. Letters are
-bytes, so that every word has a spelling and no alphabet must be collected.
+A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents
+it. Letters are bytes, so that every word has a spelling and no alphabet must be collected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ NONE = "none"  # the label of a question without an answer
 
 
 class Field:
-    """Encodes the values of one field as columns. `names` are the names of the columns, `dtypes` their types."""
+    """Encodes the values of one field as columns. `names`
+    are the names of the columns, `dtypes` their types."""
 
     names: tuple[str, ...]
     dtypes: tuple[np.dtype, ...]
@@ -51,7 +52,8 @@ class Field:
         return []
 
     def check(self, value: Any, location: str) -> Any:
-        """Returns the value in the form that `encode` takes; raises an error that names the location if it is invalid."""
+        """Returns the value in the form that `encode` takes; raises
+        an error that names the location if it is invalid."""
         return value
 
     def encode(self, values: list) -> list[Encoded]:
@@ -212,7 +214,8 @@ class PassageField(TextField):
         return value
 
     def encode_passage(self, text: str) -> tuple[bytes, bytes, int]:
-        """Returns ids, edges and the number of ids. The last result is cached: questions on one passage are consecutive."""
+        """Returns ids, edges and the number of ids. The last result
+        is cached: questions on one passage are consecutive."""
         if self.last_text != text:
             encoding = self.tokenizer.encode(text, add_special_tokens=False)
             ids = encoding.ids or [self.unk_id]
@@ -302,7 +305,8 @@ class RecordSchema:
         self.specials = special_tokens(by_field[-1])
 
     def check(self, record: Sequence, location: str) -> list:
-        """Returns a record's values in the form that fields encode; raises if they are invalid or inconsistent."""
+        """Returns a record's values in the form that fields
+        encode; raises if they are invalid or inconsistent."""
         columns = ", ".join(self.names)
         if isinstance(record, str):
             raise ValueError(
@@ -341,7 +345,8 @@ def collect_labels(reader: Reader) -> list[str]:
 
 
 def iter_texts(reader: Reader) -> Iterator[str]:
-    """Yields the texts that a tokenizer is trained on: every text, and the words of a sentence joined by spaces."""
+    """Yields the texts that a tokenizer is trained on: every
+    text, and the words of a sentence joined by spaces."""
     for record in reader:
         for kind, value in zip(reader.kinds, record, strict=True):
             if kind in ("text", "passage"):

@@ -1,4 +1,5 @@
-"""The labels of a run: names in a fixed order, in one file beside the tokenizer, with a signature that detects damage."""
+"""The labels of a run: names in a fixed order, in one file
+beside the tokenizer, with a signature that detects damage."""
 
 import hashlib
 import json

@@ -1,8 +1,8 @@
 """Bytes → lines: plain and gzip files and the standard input, checked to be UTF-8 text, in constant memory.
 
-A line ends with LF or CR LF; a lone CR is a character, so that lines are counted as `wc -l` does. A byte-order mark is
-dropped. Input that is not text (UTF-16, NUL bytes, a folder, a broken gzip file) raises one ValueError that names the place
-and the remedy.
+A line ends with LF or CR LF; a lone CR is a character, so that lines are counted as `wc -l` does. A
+byte-order mark is dropped. Input that is not text (UTF-16, NUL bytes, a folder, a broken gzip file) raises
+one ValueError that names the place and the remedy.
 """
 
 import atexit
@@ -21,8 +21,8 @@ _spooled: dict[str, Path] = {}
 
 
 def local_copy(path: str | Path) -> Path:
-    """Returns a regular file with the content of `path`: the file itself, or a copy of a stream that can be read only once
-    (`-`, a pipe)."""
+    """Returns a regular file with the content of `path`: the file itself,
+    or a copy of a stream that can be read only once (`-`, a pipe)."""
     name = str(path)
     if name in _spooled:
         return _spooled[name]
@@ -56,8 +56,8 @@ def local_copy(path: str | Path) -> Path:
 def blocks(path: str | Path, keep_line_ends: bool = False) -> Iterator[str]:
     """Yields the text in blocks of about 1 MB that end with a newline.
 
-    CR LF becomes LF unless `keep_line_ends`. A longer line is divided before a space, or else between two characters: its
-    first blocks do not end with a newline.
+    CR LF becomes LF unless `keep_line_ends`. A longer line is divided before a space,
+    or else between two characters: its first blocks do not end with a newline.
     """
     file = local_copy(path)
     number = 1
@@ -104,7 +104,8 @@ def lines(path: str | Path) -> Iterator[str]:
 
 
 def lines_with_ends(path: str | Path) -> Iterator[str]:
-    """Yields the lines of the file with their ends, LF, CR LF, or none after the last: joined, they are the file."""
+    """Yields the lines of the file with their ends, LF, CR
+    LF, or none after the last: joined, they are the file."""
     pending: list[str] = []
     for text in blocks(path, keep_line_ends=True):
         *complete, rest = text.split("\n")
@@ -148,7 +149,8 @@ def _strip_bom(path: str | Path, data: bytes) -> bytes:
 
 
 def _break_position(data: bytes) -> int:
-    """Returns where to divide a block without a newline: before its last space, or else before its last character."""
+    """Returns where to divide a block without a newline: before
+    its last space, or else before its last character."""
     space = data.rfind(b" ")
     if space > 0:
         return space

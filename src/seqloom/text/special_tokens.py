@@ -1,7 +1,8 @@
 """Special tokens: the ids of a tokenizer's padding, unknown word, beginning, end and mask.
 
-Our own tokenizers use ids 0–4 for `<pad> <unk> <bos> <eos> <mask>` (A16). A tokenizer that came with a checkpoint keeps its
-own ids: its tokenizer.json stores them among the special tokens of the template that frames a text, as seqloom:eos and so on.
+Our own tokenizers use ids 0–4 for `<pad> <unk> <bos> <eos> <mask>` (A16). A tokenizer that came with a
+checkpoint keeps its own ids: its tokenizer.json stores them among the special tokens of the template that
+frames a text, as seqloom:eos and so on.
 """
 
 import json
@@ -23,7 +24,8 @@ JSON = dict[str, Any]
 
 
 class SpecialTokens(NamedTuple):
-    """The special ids of one tokenizer. Each of `stop_ids` ends a text; the template puts `before` and `after` around a text.
+    """The special ids of one tokenizer. Each of `stop_ids` ends a
+    text; the template puts `before` and `after` around a text.
 
     If texts have no end, there are no stop ids, and `eos` is the id that texts begin with.
     """
@@ -51,7 +53,8 @@ class SpecialTokens(NamedTuple):
         return self.before[-1] if self.before else self.eos
 
     def frame(self, adds_eos: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Returns the ids before and after a text: those of the template, and <eos> at the end if records end."""
+        """Returns the ids before and after a text: those of
+        the template, and <eos> at the end if records end."""
         return self.before, self.after or ((self.eos,) if adds_eos else ())
 
 
@@ -81,7 +84,8 @@ def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
 
 
 def with_special_ids(parts: JSON, roles: Mapping[str, Sequence[int]]) -> JSON:
-    """Returns the JSON of a tokenizer that stores its special ids; `roles` has pad, unk, bos, eos and mask as far as they exist."""
+    """Returns the JSON of a tokenizer that stores its special ids;
+    `roles` has pad, unk, bos, eos and mask as far as they exist."""
     tokens = {index: token for token, index in vocabulary(parts).items()}
     table = {}
     for name in NAMES:
@@ -161,7 +165,8 @@ def _special_entry(token: str, index: int) -> JSON:
 
 
 def _template_json(before: list[JSON], after: list[JSON], table: JSON) -> JSON:
-    """Returns the JSON of a template with these pieces: for one text, and for two of which the second is segment 1."""
+    """Returns the JSON of a template with these pieces: for
+    one text, and for two of which the second is segment 1."""
     first = {"Sequence": {"id": "A", "type_id": 0}}
     second = {"Sequence": {"id": "B", "type_id": 1}}
     after_second = [_special_piece(piece["SpecialToken"]["id"], 1) for piece in after]

@@ -1,8 +1,10 @@
-"""The token store: a corpus as memory-mapped ids, built once per content by streaming, so that it may be larger than memory.
+"""The token store: a corpus as memory-mapped ids, built once per
+content by streaming, so that it may be larger than memory.
 
-A store is a folder of the cache, named by a digest of its content: `store.json` and, for each column, `N.tokens`, `N.offsets`
-and `N.bytes`. A text field is one column; the columns of the other kinds of fields are in `fields.py`. A store is built in a
-temporary folder and then renamed, so that an existing store is always complete. Old stores stay until the user deletes them.
+A store is a folder of the cache, named by a digest of its content: `store.json` and, for each column,
+`N.tokens`, `N.offsets` and `N.bytes`. A text field is one column; the columns of the other kinds of fields
+are in `fields.py`. A store is built in a temporary folder and then renamed, so that an existing store is
+always complete. Old stores stay until the user deletes them.
 """
 
 import hashlib
@@ -37,7 +39,8 @@ SERIAL_BLOCKS = 3  # blocks that this process encodes; only longer corpora are w
 
 
 class Column(NamedTuple):
-    """Record i is `tokens[offsets[i]:offsets[i + 1]]`; its text has `bytes[i + 1] - bytes[i]` bytes of UTF-8, without <eos>.
+    """Record i is `tokens[offsets[i]:offsets[i + 1]]`; its text
+    has `bytes[i + 1] - bytes[i]` bytes of UTF-8, without <eos>.
 
     The names of the fields are file names.
     """
@@ -48,8 +51,9 @@ class Column(NamedTuple):
 
 
 class Store:
-    """The ids of n records. `fields[k].tokens` is column k of all records, concatenated; `store[i]` is record i, one array per
-    column. `names` are the names of the columns; ids are below `vocabulary`, and `specials` are the special ids."""
+    """The ids of n records. `fields[k].tokens` is column k of all records, concatenated; `store[i]` is record
+    i, one array per column. `names` are the names of the columns; ids are below `vocabulary`, and `specials`
+    are the special ids."""
 
     def __init__(
         self,
@@ -82,7 +86,8 @@ class Store:
         )
 
     def split(self, fraction: float) -> tuple["Store", "Store"]:
-        """Returns (all but the tail, the tail); the tail has about `fraction` of the first column's ids, at least one record.
+        """Returns (all but the tail, the tail); the tail has about
+        `fraction` of the first column's ids, at least one record.
 
         The ids are views; the offsets of the tail are copied and start at 0, 16 bytes of memory per record.
         """
@@ -122,10 +127,11 @@ def build(
     progress: Callable[[int], None] | None = None,
     labels: Sequence[str] = (),
 ) -> Store:
-    """Returns the store of `reader`'s records: from the cache `folder` if it is there, else built with `workers` processes.
+    """Returns the store of `reader`'s records: from the cache `folder`
+    if it is there, else built with `workers` processes.
 
-    Give one tokenizer for all fields, or a sequence with one for each. `labels` are the labels that records may name, in their
-    order. `progress` is called with the bytes of text processed since its last call.
+    Give one tokenizer for all fields, or a sequence with one for each. `labels` are the labels that records
+    may name, in their order. `progress` is called with the bytes of text processed since its last call.
     """
     tokenizers = [tokenizer] if isinstance(tokenizer, Tokenizer) else list(tokenizer)
     folder = Path(folder or platformdirs.user_cache_dir("seqloom"))
@@ -160,7 +166,8 @@ def build(
 
 
 def _digest(reader: Reader, tokenizers: Sequence[Tokenizer], labels: Sequence[str]) -> str:
-    """Returns the SHA-256 of all that the ids depend on. Changing its form would rebuild every cached store."""
+    """Returns the SHA-256 of all that the ids depend on.
+    Changing its form would rebuild every cached store."""
     label_names = [json.dumps(list(labels))] if has_labels(reader.kinds) else []
     stateful = ["joined" for tokenizer in tokenizers if RecordEncoder(tokenizer, reader.adds_eos).is_stateful]
     signatures = map(signature, tokenizers)
@@ -209,7 +216,8 @@ def _map(path: Path, dtype: str, count: int) -> np.ndarray:
 
 
 def _remove_stale(folder: Path) -> None:
-    """Removes the folders of killed builds; a folder younger than a minute may belong to a build that has not locked it yet."""
+    """Removes the folders of killed builds; a folder younger than
+    a minute may belong to a build that has not locked it yet."""
     for stale in folder.glob(".building-*"):
         with suppress(OSError):
             if time.time() - stale.stat().st_mtime > 60 and not is_locked(stale):
@@ -217,7 +225,8 @@ def _remove_stale(folder: Path) -> None:
 
 
 def _publish(temporary: Path, path: Path, digest: str) -> None:
-    """Renames the finished folder to `path`, unless another process has published the same store meanwhile."""
+    """Renames the finished folder to `path`, unless another
+    process has published the same store meanwhile."""
     fsync_folder(temporary)
     for is_last_attempt in (False, True):
         try:
@@ -276,7 +285,8 @@ def _write(
     progress: Callable[[int], None],
     digest: str,
 ) -> None:
-    """Writes all columns and store.json into `folder`. Workers encode text fields only; this process encodes the others."""
+    """Writes all columns and store.json into `folder`. Workers
+    encode text fields only; this process encodes the others."""
     writers: list[_ColumnWriter] = []
     pool: EncoderPool | None = None
     pending: deque[tuple[_ColumnWriter, Future[Encoded]]] = deque()

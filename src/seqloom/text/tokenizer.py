@@ -1,7 +1,8 @@
-"""Tokenizers: characters, words, byte-pair encoding, unigram, WordPiece, a regular expression, or a tokenizer.json file.
+"""Tokenizers: characters, words, byte-pair encoding, unigram,
+WordPiece, a regular expression, or a tokenizer.json file.
 
-Each function trains a tokenizer of the `tokenizers` library on texts; ids 0–4 are the special tokens. The names are the types of
-the config section `tokenizer`.
+Each function trains a tokenizer of the `tokenizers` library on texts; ids 0–4 are
+the special tokens. The names are the types of the config section `tokenizer`.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ MAX_TRAINING_CHARACTERS = 100_000_000
 # White space as Oniguruma and Rust define it; Python's \s has four more control characters.
 SPACE = r" \t-\r\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 
-# A word with the space before it, a number, or punctuation: pieces never cross a word boundary. Marks (\p{M}) belong to
-# their letters; otherwise the words of scripts such as Devanagari would be divided. Text between brackets never forms one
-# piece with them, so "<eos>" cannot become a piece.
+# A word with the space before it, a number, or punctuation: pieces never cross a word boundary. Marks (\p{M})
+# belong to their letters; otherwise the words of scripts such as Devanagari would be divided. Text between
+# brackets never forms one piece with them, so "<eos>" cannot become a piece.
 PATTERN = (
     r"'(?:s|t|re|ve|m|ll|d)(?![\p{L}\p{M}])| ?[\p{L}\p{M}]+| ?\p{N}+| ?[^\s\p{L}\p{M}\p{N}]+|\s+(?!\S)|\s+"
 )
@@ -42,7 +43,8 @@ LITERALS = normalizers.Replace(Regex(r"(?<!\S)<(?:pad|bos|eos|mask)>(?!\S)"), "<
 
 
 def Characters(texts: Iterable[str]) -> Tokenizer:
-    """One token for each character (Unicode code point) of `texts`, which are read in full; others are <unk>. Lossless."""
+    """One token for each character (Unicode code point) of `texts`,
+    which are read in full; others are <unk>. Lossless."""
     characters: set[str] = set()
     for text in _require_text(texts):
         characters.update(text)
@@ -55,11 +57,12 @@ def Characters(texts: Iterable[str]) -> Tokenizer:
 def Words(
     texts: Iterable[str], size: int | None = None, lowercase: bool = False, extra_words: str | None = None
 ) -> Tokenizer:
-    """Words separated by white space, for text that is already tokenised: the `size` most frequent, or all of them.
+    """Words separated by white space, for text that is already
+    tokenised: the `size` most frequent, or all of them.
 
-    Counts words in the first 100 million characters. A literal `<unk>` is UNK; decoding joins words with one space.
-    `extra_words` is a file whose lines begin with additional words, or a folder of word vectors: words that have a vector
-    need not occur in the text.
+    Counts words in the first 100 million characters. A literal `<unk>` is UNK; decoding joins words with one
+    space. `extra_words` is a file whose lines begin with additional words, or a folder of word vectors: words
+    that have a vector need not occur in the text.
     """
     if size is not None:
         _check_size(size, len(SPECIALS) + 1, "the special tokens and one word")
@@ -80,10 +83,11 @@ def Words(
 
 
 def Pattern(texts: Iterable[str], pattern: str = r"\S") -> Tokenizer:
-    """One token for each distinct match of the regular expression `pattern` (Oniguruma's syntax) in `texts`, read in full.
+    """One token for each distinct match of the regular expression
+    `pattern` (Oniguruma's syntax) in `texts`, read in full.
 
-    Text between matches is dropped, and a match that is not in `texts` is <unk>. Decoding joins tokens with one space. It
-    serves letters on one side and phonemes on the other, atoms of molecules, and so on.
+    Text between matches is dropped, and a match that is not in `texts` is <unk>. Decoding joins tokens with
+    one space. It serves letters on one side and phonemes on the other, atoms of molecules, and so on.
     """
     try:
         splitter = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
@@ -103,7 +107,8 @@ def Pattern(texts: Iterable[str], pattern: str = r"\S") -> Tokenizer:
 
 
 def BPE(texts: Iterable[str], size: int = 8000) -> Tokenizer:
-    """Byte-pair encoding over bytes: decoding restores any text exactly, with newlines; pieces stay inside words (A15).
+    """Byte-pair encoding over bytes: decoding restores any text
+    exactly, with newlines; pieces stay inside words (A15).
 
     Trains on the first 100 million characters.
     """
@@ -121,9 +126,11 @@ def BPE(texts: Iterable[str], size: int = 8000) -> Tokenizer:
 
 
 def Unigram(texts: Iterable[str], size: int = 8000) -> Tokenizer:
-    """The unigram language model over bytes: decoding restores any text exactly; pieces stay inside words (A15).
+    """The unigram language model over bytes: decoding restores
+    any text exactly; pieces stay inside words (A15).
 
-    Trains on the first 100 million characters. Two trainings give slightly different pieces: the library sums in random order.
+    Trains on the first 100 million characters. Two trainings give
+    slightly different pieces: the library sums in random order.
     """
     return _train_on_bytes(
         models.Unigram(),
@@ -139,7 +146,8 @@ def Unigram(texts: Iterable[str], size: int = 8000) -> Tokenizer:
 
 
 def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -> Tokenizer:
-    """BERT's subwords: white space is dropped, punctuation is separate, `##` marks a piece inside a word (A15).
+    """BERT's subwords: white space is dropped, punctuation
+    is separate, `##` marks a piece inside a word (A15).
 
     Trains on the first 100 million characters. A word with a character that is not in them is <unk>.
     """
@@ -151,7 +159,8 @@ def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -
     for word, count in _count_words(texts, tokenizer.normalizer).items():
         for piece, _ in tokenizer.pre_tokenizer.pre_tokenize_str(word):
             counts[piece] += count
-    # The trainer breaks ties by the order in which it first sees "##" characters, which is random: pass them in fixed order.
+    # The trainer breaks ties by the order in which it first sees "##" characters, which is random: pass them
+    # in fixed order.
     inside = sorted({f"##{character}" for word in counts for character in word[1:]})
     min_size = len(SPECIALS) + len(inside) + len(set().union(*counts))
     _check_size(size, min_size, "the special tokens and the characters of the text")
@@ -165,8 +174,8 @@ def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -
 def File(texts: Iterable[str], path: str) -> Tokenizer:
     """The tokenizer of the tokenizer.json at `path`; `texts` are not read.
 
-    A file that does not begin with our special tokens gets them, and its own ids are increased by five. A file that declares
-    its own special tokens, as those of imported runs do, stays unchanged.
+    A file that does not begin with our special tokens gets them, and its own ids are increased by five.
+    A file that declares its own special tokens, as those of imported runs do, stays unchanged.
     """
     tokenizer = load(path)
     first_tokens = [tokenizer.id_to_token(index) for index in range(len(SPECIALS))]
@@ -273,12 +282,14 @@ def _train_on_bytes(model: models.Model, texts: Iterable[str], trainer: trainers
 
 def _train(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer) -> Tokenizer:
     tokenizer.train_from_iterator(texts, trainer)
-    # Training registers the special tokens as added tokens, which would be searched for in every text: remove them.
+    # Training registers the special tokens as added tokens, which would be searched for in every text: remove
+    # them.
     return Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"added_tokens": []}))
 
 
 def _shift_ids(parts: dict) -> dict:
-    """Returns the JSON of a foreign tokenizer with our special tokens first and every other id five higher."""
+    """Returns the JSON of a foreign tokenizer with our special
+    tokens first and every other id five higher."""
     model = parts["model"]
     shift = len(SPECIALS)
     if isinstance(model["vocab"], dict):

@@ -1,7 +1,7 @@
 """Reads a tokenizer.json defensively: a missing, damaged or crafted file raises a ValueError of one line.
 
-The tokenizers library aborts or panics on some files, and allocates memory without bound on others, so they are checked before
-the library reads them. Left out: regular expressions that take long on crafted texts.
+The tokenizers library aborts or panics on some files, and allocates memory without bound on others, so they
+are checked before the library reads them. Left out: regular expressions that take long on crafted texts.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ def load(path: str | Path) -> Tokenizer:
 
 
 def parse(text: str, path: str | Path) -> Tokenizer:
-    """Builds the tokenizer of a JSON text, without padding and truncation, which would change the ids of a text."""
-    # A crafted file raises PanicException, which is a BaseException, when it is read or only when it is used: so use it once.
+    """Builds the tokenizer of a JSON text, without padding
+    and truncation, which would change the ids of a text."""
+    # A crafted file raises PanicException, which is a BaseException, when it is read or only when it is used:
+    # so use it once.
     try:
         parts = json.loads(text)
         _check_merges(parts["model"])
@@ -66,7 +68,8 @@ def parse(text: str, path: str | Path) -> Tokenizer:
 
 
 def _check_merges(model: dict) -> None:
-    """Raises if the second part of a merge lacks its prefix: the library strips it without checking, and may abort the process."""
+    """Raises if the second part of a merge lacks its prefix: the library
+    strips it without checking, and may abort the process."""
     prefix = model.get("continuing_subword_prefix") or ""
     for merge in model.get("merges", []) if prefix else []:
         second = merge.split(" ")[-1] if isinstance(merge, str) else merge[-1]
@@ -75,7 +78,8 @@ def _check_merges(model: dict) -> None:
 
 
 def _expansion_factor(component: dict | None) -> float:
-    """Returns how many times longer a normalizer or a decoder may make a text; raises if its table is truncated."""
+    """Returns how many times longer a normalizer or a decoder
+    may make a text; raises if its table is truncated."""
     if not component:
         return 1
     if component["type"] == "Sequence":
@@ -107,7 +111,8 @@ def _silence_stderr() -> Iterator[None]:
 
 
 def _check_template(processor: dict | None, count: int) -> None:
-    """Raises if a template uses a token that is not in its table, on which the library panics, or an id that does not exist."""
+    """Raises if a template uses a token that is not in its table,
+    on which the library panics, or an id that does not exist."""
     for part in [processor, *(processor or {}).get("processors", [])]:
         if not part:
             continue

@@ -1,7 +1,8 @@
 """Encoders in worker processes: blocks of records are sent over pipes, and ids come back.
 
-`multiprocessing` is not used, since it would import the caller's script again in every worker: a script without a main guard
-would break, and each worker would load torch. A worker is `python -m seqloom.text.workers`; it exits when its input ends.
+`multiprocessing` is not used, since it would import the caller's script again in every worker: a script
+without a main guard would break, and each worker would load torch. A worker is `python -m
+seqloom.text.workers`; it exits when its input ends.
 """
 
 import json
@@ -43,7 +44,8 @@ class EncoderPool:
     """
 
     def __init__(self, tokenizers: list[Tokenizer], adds_eos: bool, count: int):
-        # Workers import the package from where this process did. They divide the cores among themselves, so none uses threads.
+        # Workers import the package from where this process did. They divide the cores among themselves, so
+        # none uses threads.
         paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
         environment = os.environ | {
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
@@ -78,7 +80,8 @@ class EncoderPool:
                 "a tokenizing worker ended early, perhaps out of memory; try again with workers=1"
             ) from error
         finally:
-            # A dead worker is also put back: the next request then fails immediately instead of waiting for ever.
+            # A dead worker is also put back: the next request then fails immediately instead of waiting for
+            # ever.
             self.idle.put(worker)
         return tokens, np.frombuffer(counts, np.int64), np.frombuffer(sizes, np.int64)
 

@@ -1,5 +1,5 @@
-"""The built-in world: a seeded grammar of scenes that writes English, its French translation, tags, antecedents and word senses,
-with exact probabilities."""
+"""The built-in world: a seeded grammar of scenes that writes English, its French
+translation, tags, antecedents and word senses, with exact probabilities."""
 
 from seqloom.world.scene import (
     SHOWCASE,

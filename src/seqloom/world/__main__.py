@@ -1,4 +1,5 @@
-"""`python -m seqloom.world`: computes the figures of docs/world.md (entropy, oracle BLEU, showcase, vocabulary)."""
+"""`python -m seqloom.world`: computes the figures of docs/world.md
+(entropy, oracle BLEU, showcase, vocabulary)."""
 
 import math
 
@@ -20,8 +21,8 @@ def vocabulary() -> dict[str, list[str]]:
 
 
 def oracle_bleu(count: int = SAMPLE, seed: int = 0) -> tuple[float, str]:
-    """Returns the BLEU of the most probable translations against sampled ones, which is the best a translator can reach, and
-    sacrebleu's signature."""
+    """Returns the BLEU of the most probable translations against sampled ones,
+    which is the best a translator can reach, and sacrebleu's signature."""
     from sacrebleu.metrics import BLEU
 
     sample = list(scenes(count, seed))

@@ -1,7 +1,7 @@
 """Both senses of "bank", banque and rive (of a river), each in contexts that disambiguate it.
 
-In some sentences the word before decides (on the bank, at the bank), in others only the last word does (was closed, was muddy).
-A sentence has at most one bank.
+In some sentences the word before decides (on the bank, at the bank), in others only
+the last word does (was closed, was muddy). A sentence has at most one bank.
 """
 
 from collections.abc import Iterator

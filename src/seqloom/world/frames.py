@@ -1,7 +1,9 @@
-"""Events with a cause: "The animal didn't cross the street because it was too tired", or "too wide" (SPEC X22, T13).
+"""Events with a cause: "The animal didn't cross the street
+because it was too tired", or "too wide" (SPEC X22, T13).
 
-The pronoun may refer to the subject or to the object. If both are singular and not human, it is "it" in either case, and only the
-adjective decides: in the lexicon, the adjectives of the subject and of the object of one frame are disjoint.
+The pronoun may refer to the subject or to the object. If both are singular and not human, it is "it" in
+either case, and only the adjective decides: in the lexicon, the adjectives of the subject and of the object
+of one frame are disjoint.
 """
 
 from collections.abc import Iterator
@@ -65,7 +67,8 @@ def frames() -> Iterator[Rule]:
 def causes(
     index: int, subject: str, thing: str, object_number: str, polarity: str, past: int
 ) -> Iterator[Rule]:
-    """Yields the rules of WHY: because it was too tired (the subject) or too wide (the object). Only "it" is marked with its role."""
+    """Yields the rules of WHY: because it was too tired (the subject)
+    or too wide (the object). Only "it" is marked with its role."""
     degree, french = ("too", "trop") if polarity == "no" else ("very", "très")
     for role, pronoun in (("subject", subject), ("object", thing)):
         be = BE["p" if pronoun == "they" else "s"][past]

@@ -1,8 +1,10 @@
-"""French from a derivation: every rule composes the French of its parts, and the parts carry gender and number.
+"""French from a derivation: every rule composes the French
+of its parts, and the parts carry gender and number.
 
-A number `k` encodes gender and number: 0 masculine singular, 1 feminine singular, 2 masculine plural, 3 feminine plural. In a
-verb phrase, words that agree with a subject that is not known yet are four-tuples (ms, fs, mp, fp); `agree` selects the form.
-Elision and contraction are matters of spelling, so they are applied last, to the full sentence.
+A number `k` encodes gender and number: 0 masculine singular, 1 feminine singular, 2 masculine plural, 3
+feminine plural. In a verb phrase, words that agree with a subject that is not known yet are four-tuples (ms,
+fs, mp, fp); `agree` selects the form. Elision and contraction are matters of spelling, so they are applied
+last, to the full sentence.
 """
 
 from typing import Any, NamedTuple
@@ -68,7 +70,8 @@ def determined(determiner: str, phrase: Phrase) -> Phrase:
 
 
 def render(phrase: Phrase, preposition: tuple[str, ...] = (), negated: bool = False) -> tuple[str, ...]:
-    """Returns the words of a noun phrase after a preposition, or as the object of a negated verb (pas de, pas d')."""
+    """Returns the words of a noun phrase after a preposition,
+    or as the object of a negated verb (pas de, pas d')."""
     determiner, words, k, fronted, tail = phrase
     is_name = not determiner
     drops_article = (
@@ -87,7 +90,8 @@ def render(phrase: Phrase, preposition: tuple[str, ...] = (), negated: bool = Fa
 
 
 def verb(entry: Verb, plural: bool, past: bool, negated: bool) -> tuple[Tokens, bool]:
-    """Returns a conjugated verb, présent or passé composé, with ne … pas if negated, and whether it is negated."""
+    """Returns a conjugated verb, présent or passé composé,
+    with ne … pas if negated, and whether it is negated."""
     head: Tokens = (entry.french[plural],)
     rest: Tokens = ()
     if past and entry.etre:
@@ -110,7 +114,8 @@ def clause(subject: Phrase, predicate: Tokens) -> tuple[str, ...]:
 
 
 def frame(subject: Phrase, predicate: tuple[Tokens, bool], thing: Phrase, cause: Cause) -> tuple[str, ...]:
-    """Returns the words of an event and its cause; the antecedent determines il, elle, ils or elles and the adjective's form."""
+    """Returns the words of an event and its cause; the antecedent
+    determines il, elle, ils or elles and the adjective's form."""
     k = (subject if cause.subject else thing).k
     reason = (*cause.because, PRONOUNS[k], cause.be[k > 1], cause.degree, cause.adjective.forms[k])
     tokens, negated = predicate
@@ -118,7 +123,8 @@ def frame(subject: Phrase, predicate: tuple[Tokens, bool], thing: Phrase, cause:
 
 
 def compose(derivation: list[Rule], choices: list[int]) -> Any:
-    """Returns the French tokens of a derivation. `choices` has the index of the style of each rule that has styles, in order."""
+    """Returns the French tokens of a derivation. `choices` has the
+    index of the style of each rule that has styles, in order."""
     stack: list[Any] = []
     remaining = len(choices)
     for rule in reversed(derivation):

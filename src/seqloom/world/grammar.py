@@ -1,9 +1,9 @@
 """The grammar of the world: the rules of English sentences with their weights and their French.
 
-Symbols contain class and number (`NP:animal:p`), so that the grammar itself ensures agreement over any distance. Each sentence has
-one derivation, by four conventions: a noun has one class and a verb one group; a noun phrase has at most one modifier, a place or a
-relative clause; a place never follows an object; pronouns occur only in causes. Left out of this version: questions, moods,
-dependency heads, pictures.
+Symbols contain class and number (`NP:animal:p`), so that the grammar itself ensures agreement over any
+distance. Each sentence has one derivation, by four conventions: a noun has one class and a verb one group; a
+noun phrase has at most one modifier, a place or a relative clause; a place never follows an object; pronouns
+occur only in causes. Left out of this version: questions, moods, dependency heads, pictures.
 """
 
 from collections.abc import Iterator

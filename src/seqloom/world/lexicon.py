@@ -1,11 +1,13 @@
 """The words of the world: nouns by class, adjectives, verbs and adverbs, each English word with its French.
 
-This file has only data and the spelling rules that derive regular forms. A noun belongs to exactly one class and a verb to exactly
-one group, so that every English sentence has one derivation. Left out on purpose: forms that do not show number or tense (sheep,
-put), French aspirated h, colour words that never agree (marron), and "new" as a predicate (neuf).
+This file has only data and the spelling rules that derive regular forms. A noun belongs to exactly one class
+and a verb to exactly one group, so that every English sentence has one derivation. Left out on purpose: forms
+that do not show number or tense (sheep, put), French aspirated h, colour words that never agree (marron), and
+"new" as a predicate (neuf).
 
-Notation: `english [plural] : french gender [weight | other french gender weight]`; a French feminine follows `/`, the masculine form
-before a vowel follows `+`, `<` marks an adjective that precedes its noun and `=` a verb that takes être.
+Notation: `english [plural] : french gender [weight | other french gender weight]`; a French feminine follows
+`/`, the masculine form before a vowel follows `+`, `<` marks an adjective that precedes its noun and `=` a
+verb that takes être.
 """
 
 from functools import cache
@@ -31,7 +33,8 @@ class Adjective(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """Third-person English forms (base, singular, past) and French (singular, plural, participle), with être or avoir."""
+    """Third-person English forms (base, singular, past) and French
+    (singular, plural, participle), with être or avoir."""
 
     english: tuple[str, str, str]
     french: tuple[str, str]
@@ -134,7 +137,8 @@ ABSOLUTE = "closed open black white red green blue"  # adjectives that do not co
 
 
 class Frame(NamedTuple):
-    """An event caused by a property of its subject or of its object: adjectives of both for "didn't … too", and for "did … very"."""
+    """An event caused by a property of its subject or of its object:
+    adjectives of both for "didn't … too", and for "did … very"."""
 
     verbs: str
     subjects: str
@@ -144,7 +148,8 @@ class Frame(NamedTuple):
     positive: tuple[str, str]
 
 
-# In a frame the adjectives of the subject and of the object are disjoint: only they tell which of the two a pronoun refers to.
+# In a frame the adjectives of the subject and of the object are disjoint: only they tell which of the two a
+# pronoun refers to.
 WEARY, BOLD = "tired scared sick lazy nervous", "brave curious"
 FRAMES = (
     Frame(
@@ -193,7 +198,8 @@ FRAMES = (
 
 @cache
 def vowel(word: str) -> bool:
-    """Returns whether a French word of this lexicon begins with a vowel sound, so that le, de, ne and que elide before it."""
+    """Returns whether a French word of this lexicon begins with
+    a vowel sound, so that le, de, ne and que elide before it."""
     return word[0].lower() in "aeiouàâéèêîôûœh"  # every h of this lexicon is mute
 
 

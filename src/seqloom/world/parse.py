@@ -1,7 +1,8 @@
-"""From a sentence back to its derivation: a chart parser over the same rules; it shares only the grammar with the sampler.
+"""From a sentence back to its derivation: a chart parser over
+the same rules; it shares only the grammar with the sampler.
 
-It parses top-down with a memo over (symbol, position), since the grammar has no left recursion. The probability of a sentence
-is the sum over its derivations; the tests check that there is never more than one.
+It parses top-down with a memo over (symbol, position), since the grammar has no left recursion. The
+probability of a sentence is the sum over its derivations; the tests check that there is never more than one.
 """
 
 from seqloom.world.grammar import GRAMMAR
@@ -12,7 +13,8 @@ Derivation = tuple[Rule, ...]
 
 
 def split(english: str) -> list[str]:
-    """Splits a sentence into words: the full stop and n't are separate; the first word is lowercased unless it is a name."""
+    """Splits a sentence into words: the full stop and n't are separate;
+    the first word is lowercased unless it is a name."""
     words: list[str] = []
     for piece in english.split(" "):
         full_stop = ["."] if piece.endswith(".") else []
@@ -41,7 +43,8 @@ def derivations(words: list[str], grammar: Grammar = GRAMMAR, symbol: str | None
     first = FIRST if grammar is GRAMMAR else first_words(grammar)
 
     def parse_symbol(symbol: str, start: int) -> dict[int, list[Derivation]]:
-        """Returns the derivations of the symbol from word `start` on, by the position after their last word."""
+        """Returns the derivations of the symbol from word
+        `start` on, by the position after their last word."""
         by_end = chart.get((symbol, start))
         if by_end is None:
             by_end = chart[symbol, start] = {}
@@ -52,7 +55,8 @@ def derivations(words: list[str], grammar: Grammar = GRAMMAR, symbol: str | None
         return by_end
 
     def parse_rule(rule: Rule, start: int) -> dict[int, list[Derivation]]:
-        """Returns the derivations of the rule's right-hand side from word `start` on, by the position after their last word."""
+        """Returns the derivations of the rule's right-hand side from
+        word `start` on, by the position after their last word."""
         partial: dict[int, list[Derivation]] = {start: [()]}
         for item in rule.rhs:
             extended: dict[int, list[Derivation]] = {}

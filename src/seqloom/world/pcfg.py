@@ -1,7 +1,9 @@
-"""A probabilistic context-free grammar with integer weights: rules, lookup tables, expected counts, entropies.
+"""A probabilistic context-free grammar with integer weights:
+rules, lookup tables, expected counts, entropies.
 
-A derivation is the list of its rules, leftmost first; the list determines the tree, the sentence and its probability. Integer
-weights make sampling exact and the same on every machine. Left out: left recursion, which the parser does not support.
+A derivation is the list of its rules, leftmost first; the list determines the tree, the sentence and its
+probability. Integer weights make sampling exact and the same on every machine. Left out: left recursion,
+which the parser does not support.
 """
 
 import math
@@ -20,9 +22,11 @@ class Terminal(NamedTuple):
 
 
 class Rule:
-    """lhs -> rhs with a weight. `compose` builds the French from the French of the nonterminals; for a word it is the French itself.
+    """lhs -> rhs with a weight. `compose` builds the French from the
+    French of the nonterminals; for a word it is the French itself.
 
-    `styles` are alternative French renderings with their weights. `mark` names a property of the word that follows.
+    `styles` are alternative French renderings with their weights.
+    `mark` names a property of the word that follows.
     """
 
     __slots__ = (
@@ -90,7 +94,8 @@ class Grammar:
         return (rule for choices in self.rules.values() for rule in choices)
 
     def expected_counts(self) -> dict[str, float]:
-        """The mean number of each symbol in a derivation: n = e_start + Mᵀ n, where M[a, b] is the mean number of b under a."""
+        """The mean number of each symbol in a derivation: n = e_start
+        + Mᵀ n, where M[a, b] is the mean number of b under a."""
         index = {symbol: i for i, symbol in enumerate(self.rules)}
         mean = np.zeros((len(index), len(index)))
         for rule in self:
@@ -113,13 +118,13 @@ class Grammar:
     def vocabulary(self) -> dict[str, Counter[str]]:
         """Returns every terminal word with the expected count of each of its tags."""
         counts = self.expected_counts()
-        # The values are expected counts, which are not integers.
         tags_by_word: dict[str, Counter[str]] = {}
         for rule in self:
             for item in rule.rhs:
                 if isinstance(item, Terminal):
                     tags = tags_by_word.setdefault(item.word, Counter())
-                    tags[item.tag] += counts[rule.lhs] * rule.probability  # type: ignore[assignment]  # Counter is typed for integers
+                    # The stubs type Counter for integers; these are expected counts.
+                    tags[item.tag] += counts[rule.lhs] * rule.probability  # type: ignore[assignment]
         return tags_by_word
 
 

@@ -1,8 +1,8 @@
 """Noun phrases, places, relative clauses and verb phrases.
 
-`NP` is a determiner, adjectives and a noun; `NPX` a subject, perhaps with a place or a relative clause; `NPO` an object, perhaps
-with a relative clause; `WHICH` a relative clause; `DO` a verb in one of four tenses; `IS` the copula with its complement; `VP` the
-verb phrase.
+`NP` is a determiner, adjectives and a noun; `NPX` a subject, perhaps with a place or a relative clause; `NPO`
+an object, perhaps with a relative clause; `WHICH` a relative clause; `DO` a verb in one of four tenses; `IS`
+the copula with its complement; `VP` the verb phrase.
 """
 
 from collections.abc import Iterator
@@ -115,7 +115,8 @@ def places() -> Iterator[Rule]:
 
 
 def relative_clauses() -> Iterator[Rule]:
-    """Yields the rules of WHICH: qui + verb phrase, or que + subject + verb, whose participle agrees with the noun before it."""
+    """Yields the rules of WHICH: qui + verb phrase, or que + subject
+    + verb, whose participle agrees with the noun before it."""
     for number in NUMBERS:
         for noun_class in CLASSES:
             who = "who" if noun_class == "human" else "that"
@@ -142,7 +143,8 @@ def relative_clauses() -> Iterator[Rule]:
 
 
 def tenses() -> Iterator[Rule]:
-    """Yields the rules of DO (present and past, each also negated), and of IS and HOW (be, degree, adjective)."""
+    """Yields the rules of DO (present and past, each also
+    negated), and of IS and HOW (be, degree, adjective)."""
     for number in NUMBERS:
         plural = number == "p"
         for group in lex.VERBS:

@@ -1,6 +1,8 @@
-"""Random integers that are the same on every machine and in every Python: SplitMix64 (Steele, Lea and Flood, 2014).
+"""Random integers that are the same on every machine and in
+every Python: SplitMix64 (Steele, Lea and Flood, 2014).
 
-Python's `random` does not guarantee this for all its methods, and seeding it takes longer than drawing a scene.
+Python's `random` does not guarantee this for all its methods,
+and seeding it takes longer than drawing a scene.
 """
 
 MASK = (1 << 64) - 1
@@ -15,5 +17,6 @@ def splitmix64(state: int) -> int:
 
 
 def stream_state(seed: int, index: int) -> int:
-    """Returns the initial state of the stream (seed, index); any index can be drawn without those before it."""
+    """Returns the initial state of the stream (seed, index);
+    any index can be drawn without those before it."""
     return splitmix64((splitmix64(seed & MASK) + index * GOLDEN) & MASK)

@@ -1,4 +1,5 @@
-"""Scenes: drawn from the grammar as a pure function of (seed, index), with the exact log-probability of their sentences."""
+"""Scenes: drawn from the grammar as a pure function of (seed,
+index), with the exact log-probability of their sentences."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -13,8 +14,8 @@ from seqloom.world.rng import GOLDEN, MASK, stream_state
 
 
 class Scene(NamedTuple):
-    """One sentence in two languages with its annotations; log-probabilities are in nats. The names of the fields are keys of
-    scenes.jsonl."""
+    """One sentence in two languages with its annotations; log-probabilities
+    are in nats. The names of the fields are keys of scenes.jsonl."""
 
     english: str
     french: str
@@ -59,13 +60,15 @@ def scene(seed: int, index: int) -> Scene:
 
 
 def describe(english: str) -> Scene:
-    """Returns the scene of a sentence of the language: its most probable French, tags, antecedent, sense and probabilities."""
+    """Returns the scene of a sentence of the language: its most
+    probable French, tags, antecedent, sense and probabilities."""
     rules = iter(unique_parse(english))
     return expand(lambda symbol: next(rules), lambda rule: LIKELIEST[rule])
 
 
 def expand(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene:
-    """Expands the start symbol with the rules that `choose` returns, leftmost first, and the French styles that `style` returns."""
+    """Expands the start symbol with the rules that `choose` returns,
+    leftmost first, and the French styles that `style` returns."""
     words: list[str] = []
     tags: list[str] = []
     marks: list[tuple[str, int]] = []
@@ -145,7 +148,8 @@ def translations(english: str) -> dict[str, float]:
 
 
 def translation_log_probability(english: str, french: str) -> float:
-    """Returns log p(french | english), in nats; minus infinity for a sentence that is not a translation of it."""
+    """Returns log p(french | english), in nats; minus infinity
+    for a sentence that is not a translation of it."""
     return translations(english).get(french, -math.inf)
 
 

@@ -1,8 +1,8 @@
 """The leaves of the grammar: a rule for every word of the lexicon, weighted by its rank, with its French.
 
-Symbols: `N:class:number`, `NAME:class`, `PRE:class` and `POST:class` (adjectives before and after the French noun), `PRED:class`
-(predicates), `GRADE:class` (predicates that combine with "very" and "too"), `CAUSE:frame:polarity:role`, `V:group:form`, `ADVERB`,
-`BECAUSE`.
+Symbols: `N:class:number`, `NAME:class`, `PRE:class` and `POST:class` (adjectives before and after the French
+noun), `PRED:class` (predicates), `GRADE:class` (predicates that combine with "very" and "too"),
+`CAUSE:frame:polarity:role`, `V:group:form`, `ADVERB`, `BECAUSE`.
 """
 
 from collections.abc import Iterator

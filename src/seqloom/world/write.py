@@ -1,8 +1,9 @@
 """The world on disk: parallel text, tags and scenes, written atomically.
 
-Held-out sentences never occur in train, nor test sentences in valid: a scene whose English was already used is dropped and the next
-one is drawn, so that the sizes are exact. Rare sentences are therefore a little more frequent in valid and test than in the language
-itself; compare a model's loss with the mean of the scenes' own log-probabilities, which are in scenes.jsonl.
+Held-out sentences never occur in train, nor test sentences in valid: a scene whose English was already used
+is dropped and the next one is drawn, so that the sizes are exact. Rare sentences are therefore a little more
+frequent in valid and test than in the language itself; compare a model's loss with the mean of the scenes'
+own log-probabilities, which are in scenes.jsonl.
 """
 
 import json
@@ -17,7 +18,8 @@ from seqloom.world.scene import Scene, scene
 
 
 def write(folder: Path, train: int, valid: int, test: int, seed: int = 0) -> None:
-    """Writes {train,valid,test}.{en,fr,tags} and scenes.jsonl into a new folder; .tags is the English in CoNLL-U."""
+    """Writes {train,valid,test}.{en,fr,tags} and scenes.jsonl
+    into a new folder; .tags is the English in CoNLL-U."""
     folder = Path(folder)
     if min(train, valid, test) < 0:
         raise ValueError(
