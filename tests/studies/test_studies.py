@@ -120,7 +120,7 @@ def test_every_system_takes_the_wanted_size(system: str) -> None:
 
 
 def test_a_size_that_cannot_be_is_refused() -> None:
-    with pytest.raises(ValueError, match="choose within"):
+    with pytest.raises(ValueError, match="choose a number in this range"):
         resize(find_config("transformer")[0], 10)
 
 
@@ -150,7 +150,7 @@ def test_buckets_hold_every_sentence_once() -> None:
 def test_figures_of_unlike_signatures_refuse_to_share_a_column() -> None:
     alike = [Number("BLEU", 1.0, "BLEU|tok:13a|seed:0"), Number("BLEU", 2.0, "BLEU|tok:13a|seed:12")]
     assert shared_signature(alike) == "BLEU|tok:13a"
-    with pytest.raises(ValueError, match="unlike signatures"):
+    with pytest.raises(ValueError, match="different signatures"):
         shared_signature([*alike, Number("BLEU", 3.0, "BLEU|tok:char|seed:0")])
 
 
@@ -191,7 +191,7 @@ def test_the_command_makes_table_page_and_json(place: Path, tmp_path: Path, caps
     found = json.loads(capsys.readouterr().out)
     assert [row["system"] for row in found["rows"]] == ["small"] and found["failed"] == []
     text = Path(found["page"]).read_text("utf-8")
-    assert "Reported elsewhere" in text
+    assert "Published figures" in text
     assert not re.search(r"<(script|img|iframe)[^>]*\ssrc=|<link|@import", text), "the page fetches something"
     with pytest.raises(SystemExit) as end:
         main(["compare", "small", "--minutes", "1", "--steps", "2"])

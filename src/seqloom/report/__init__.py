@@ -1,4 +1,4 @@
-"""Self-contained pages: no network, no build step, light and dark."""
+"""Self-contained HTML pages: no network, no build step, light and dark colours."""
 
 from seqloom.report.page import escape, figure, page, table
 

@@ -1,9 +1,9 @@
-"""The frame that every page of ours stands in, with tables and figures. Plotly's script is written into the page, so it works offline."""
+"""The frame, tables and figures of every page. Plotly's script is written into the page, so that it works offline."""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 STYLE = """
@@ -29,57 +29,68 @@ code { font: .9em ui-monospace, SFMono-Regular, Menlo, monospace; background: va
 
 
 def escape(value: object) -> str:
+    """The value as text that is safe in HTML."""
     return html.escape(str(value))
 
 
 def page(title: str, body: str, script: str = "", style: str = "") -> str:
-    """A whole HTML document; `script` stands at the end, `style` after the common one."""
+    """A complete HTML document; `script` comes last in the body, `style` after the common style."""
+    script_tag = f"<script>{script}</script>" if script else ""
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}{style}</style></head>\n'
-        f"<body>\n{body}\n{f'<script>{script}</script>' if script else ''}</body></html>\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{STYLE}{style}</style></head>\n"
+        f"<body>\n{body}\n{script_tag}</body></html>\n"
     )
 
 
 def table(
     head: Sequence[str], rows: Sequence[Sequence[Any]], caption: str = "", text: Sequence[int] = ()
 ) -> str:
-    """A table of escaped cells; the columns in `text` hold prose."""
+    """A table of escaped cells; the columns in `text` hold prose. A head of empty strings is left out."""
 
-    def cell(column: int, value: Any) -> str:
-        return f"<td{' class=text' if column in text else ''}>{escape(value)}</td>"
+    def cell(tag: str, column: int, value: Any) -> str:
+        return f"<{tag}{' class=text' if column in text else ''}>{escape(value)}</{tag}>"
 
-    lines = ["".join(cell(column, value) for column, value in enumerate(row)) for row in rows]
+    def line(tag: str, values: Sequence[Any]) -> str:
+        return "".join(cell(tag, column, value) for column, value in enumerate(values))
+
+    opening = f"<table{' class=prose' if text else ''}>"
+    caption_tag = f"<caption>{escape(caption)}</caption>" if caption else ""
+    head_cells = line("th", head) if any(head) else ""
+    body = "".join(f"<tr>{line('td', row)}</tr>" for row in rows)
     return (
-        f"<div class=wide><table{' class=prose' if text else ''}>{f'<caption>{escape(caption)}</caption>' if caption else ''}<thead><tr>"
-        + "".join(
-            f"<th{' class=text' if column in text else ''}>{escape(name)}</th>"
-            for column, name in enumerate(head)
-            if any(head)
-        )
-        + "</tr></thead><tbody>"
-        + "".join(f"<tr>{line}</tr>" for line in lines)
-        + "</tbody></table></div>"
+        f"<div class=wide>{opening}{caption_tag}<thead><tr>{head_cells}</tr></thead>"
+        f"<tbody>{body}</tbody></table></div>"
     )
 
 
 def figure(
-    curves: dict[str, tuple[Sequence[Any], Sequence[float]]], x: str, y: str, first: bool, log: bool = False
+    curves: Mapping[str, tuple[Sequence[Any], Sequence[float]]],
+    x: str,
+    y: str,
+    first: bool,
+    log: bool = False,
 ) -> str:
-    """Lines over one axis, each with a name; the first figure of a page brings plotly's script with it."""
+    """Lines by name over one axis; `first` is for the first figure of a page, which includes plotly's script."""
     import plotly.graph_objects as go
 
-    marks = (
-        "lines+markers" if max((len(points[0]) for points in curves.values()), default=0) < 40 else "lines"
-    )
-    plot = go.Figure(
-        [go.Scatter(x=list(xs), y=list(ys), name=name, mode=marks) for name, (xs, ys) in curves.items()]
-    )
+    num_points = max((len(xs) for xs, _ in curves.values()), default=0)
+    mode = "lines+markers" if num_points < 40 else "lines"
+    lines = [go.Scatter(x=list(xs), y=list(ys), name=name, mode=mode) for name, (xs, ys) in curves.items()]
+    plot = go.Figure(lines)
+    transparent = "rgba(0,0,0,0)"
     plot.update_layout(
-        height=420, margin={"l": 60, "r": 10, "t": 10, "b": 50}, paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)",
-        font={"color": "#7a8794"}, hovermode="closest", showlegend=True, legend={"orientation": "h", "y": -0.2},
-        modebar={"bgcolor": "rgba(0,0,0,0)", "color": "#9aa8b5"},
-    )  # fmt: skip
+        height=420,
+        margin={"l": 60, "r": 10, "t": 10, "b": 50},
+        paper_bgcolor=transparent,
+        plot_bgcolor=transparent,
+        font={"color": "#7a8794"},
+        hovermode="closest",
+        showlegend=True,
+        legend={"orientation": "h", "y": -0.2},
+        modebar={"bgcolor": transparent, "color": "#9aa8b5"},
+    )
     grid = {"gridcolor": "rgba(128,140,152,.25)", "zeroline": False}
     plot.update_xaxes(title=x, type="log" if log else None, **grid)
     plot.update_yaxes(title=y, **grid)

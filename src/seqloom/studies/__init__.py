@@ -1,4 +1,4 @@
-"""The fair comparison: several systems, one budget, several seeds, score and cost side by side."""
+"""Fair comparisons: several systems, one budget, several seeds; scores and costs side by side."""
 
 from seqloom.studies.study import Study, prepare, run_all
 from seqloom.studies.table import ResultRow, rows

@@ -1,6 +1,6 @@
-"""The systems of the Transformer paper's Table 2: their presets here, and what was reported for them there.
+"""The systems of Table 2 of the Transformer paper: our presets of them, and the published figures.
 
-Reported and measured never share a column: other data, other sizes, other scripts.
+Published and measured figures never share a column: data, sizes and scripts differ.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ TABLE2 = ("seq2seq", "encdec", "rnnsearch", "bytenet", "deep-att", "gnmt", "conv
 
 
 class Reported(NamedTuple):
-    """BLEU on newstest2014 and training FLOPs as Vaswani et al. (2017) print them in Table 2; None where the table has no figure."""
+    """BLEU on newstest2014 and training FLOPs from Table 2 of Vaswani et al. (2017); None if the table has no figure."""
 
     system: str
     german: float | None

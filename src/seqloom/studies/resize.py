@@ -1,4 +1,4 @@
-"""Systems of one size: every width of a config multiplied alike, until the model has the wanted parameters."""
+"""Systems of equal size: multiplies every width of a config by one factor until the model has the given number of parameters."""
 
 from __future__ import annotations
 
@@ -9,42 +9,50 @@ import torch
 from seqloom import config
 from seqloom.run import Config
 
-STEP = 8  # widths stay multiples of it, so that heads divide them
-LEAST, MOST = 1 / 32, 64.0
-VOCABULARY = 4000  # where the tokenizer's config names no size
+STEP = 8  # widths stay multiples of it, so that the heads divide them
+MIN_FACTOR, MAX_FACTOR = 1 / 32, 64.0
+DEFAULT_VOCABULARY = 4000  # if the tokenizer's config has no size
 
 
 def scale_dims(tree: Any, factor: float) -> Any:
-    """A copy of the tree with each `dim` times the factor."""
-    if isinstance(tree, dict):
-        return {
-            key: max(STEP, STEP * round(value * factor / STEP))
-            if key == "dim" and isinstance(value, int)
-            else scale_dims(value, factor)
-            for key, value in tree.items()
-        }
-    return [scale_dims(value, factor) for value in tree] if isinstance(tree, list) else tree
+    """A copy of the tree in which each option called `dim` is multiplied by the factor."""
+    if isinstance(tree, list):
+        return [scale_dims(item, factor) for item in tree]
+    if not isinstance(tree, dict):
+        return tree
+    result = {}
+    for key, value in tree.items():
+        if key == "dim" and isinstance(value, int):
+            result[key] = max(STEP, STEP * round(value * factor / STEP))
+        else:
+            result[key] = scale_dims(value, factor)
+    return result
 
 
 def count(tree: config.Tree) -> int:
-    """The parameters of a config's model, without making it."""
+    """The number of parameters of a config's model, which is built without memory."""
     with torch.device("meta"):
-        model = Config(tree).model(int(tree["tokenizer"].get("size", VOCABULARY)))
+        model = Config(tree).model(int(tree["tokenizer"].get("size", DEFAULT_VOCABULARY)))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def resize(tree: config.Tree, parameters: float) -> config.Tree:
-    """The config whose model comes nearest to so many parameters; depth, heads and all else stay."""
+    """The config whose model is nearest to the given number of parameters; depth, heads and all else stay the same."""
 
-    def at(factor: float) -> config.Tree:
+    def scaled(factor: float) -> config.Tree:
         return {**tree, "model": scale_dims(tree["model"], factor)}
 
-    low, high = LEAST, MOST
-    if not count(at(low)) <= parameters <= count(at(high)):
+    smallest, largest = count(scaled(MIN_FACTOR)), count(scaled(MAX_FACTOR))
+    if not smallest <= parameters <= largest:
         raise ValueError(
-            f"parameters={parameters:g}: this system has from {count(at(low)):,} to {count(at(high)):,}; choose within"
+            f"parameters={parameters:g}: this system can have from {smallest:,} to {largest:,}; "
+            "choose a number in this range"
         )
+    low, high = MIN_FACTOR, MAX_FACTOR
     for _ in range(24):
         middle = (low * high) ** 0.5
-        low, high = (middle, high) if count(at(middle)) < parameters else (low, middle)
-    return min((at(low), at(high)), key=lambda one: abs(count(one) - parameters))
+        if count(scaled(middle)) < parameters:
+            low = middle
+        else:
+            high = middle
+    return min((scaled(low), scaled(high)), key=lambda candidate: abs(count(candidate) - parameters))

@@ -1,5 +1,8 @@
-"""A study: which systems, on what, under which budget. Each run is a process and a folder of its own, so that its memory and time are
-its own too; a run that is there is not made again, and one that was cut goes on."""
+"""A study: which systems are compared, on which data, under which budget.
+
+Each run has its own process and folder, so that its memory and time are measured separately. Finished runs are reused;
+interrupted runs resume.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,11 @@ BUDGETS = ("minutes", "tokens", "flops", "steps")
 
 
 class Study(NamedTuple):
-    """Everything that makes figures comparable. `budget` is one of minutes, tokens, flops, steps and its value;
-    with `parameters` every system is made about that large before it is trained."""
+    """Everything that makes the results comparable.
+
+    `budget` is one of minutes, tokens, flops, steps, and its value. With `parameters`, every system is scaled to about
+    that many parameters before it is trained.
+    """
 
     folder: Path
     systems: tuple[str, ...]
@@ -40,14 +46,17 @@ class Study(NamedTuple):
             for system in self.systems:
                 yield system, seed, self.folder / name(system) / f"seed-{seed}"
 
-    def facts(self) -> dict[str, Any]:
-        """What all runs of a folder must share; systems and seeds may be added."""
-        content = {
-            side: [files.sha256(Path(path))[:12] for path in getattr(self, side)]
-            for side in ("train", "valid", "test")
+    def texts(self) -> dict[str, tuple[str, ...]]:
+        """The files of each side of the data."""
+        return {"train": self.train, "valid": self.valid, "test": self.test}
+
+    def conditions(self) -> dict[str, Any]:
+        """What all runs of a folder must share, the content of study.json; systems and seeds may be added later."""
+        digests = {
+            side: [files.sha256(Path(path))[:12] for path in paths] for side, paths in self.texts().items()
         }
         return {
-            **content,
+            **digests,
             "budget": list(self.budget),
             "search": [self.beam, self.penalty],
             "parameters": self.parameters,
@@ -60,11 +69,12 @@ def name(system: str) -> str:
 
 
 def prepare(study: Study) -> None:
-    """Check everything before anything is trained, and see that the folder's earlier runs were made under the same terms."""
-    kind, value = study.budget
-    if kind not in BUDGETS or value <= 0 or study.seeds < 1:
+    """Checks everything before anything is trained, and that earlier runs of the folder have the same conditions."""
+    unit, value = study.budget
+    if unit not in BUDGETS or value <= 0 or study.seeds < 1:
         raise ValueError(
-            f"a budget of {value} {kind} for {study.seeds} seeds: give one of {', '.join(BUDGETS)} above 0, and a seed at least"
+            f"a budget of {value} {unit} for {study.seeds} seeds: "
+            f"give one of {', '.join(BUDGETS)} above 0, and at least one seed"
         )
     names = [name(system) for system in study.systems]
     if not names or len(set(names)) < len(names):
@@ -73,71 +83,64 @@ def prepare(study: Study) -> None:
         Config.load(system, (), study.train, study.valid)
         if study.parameters is not None:
             resize(find_config(system)[0], study.parameters)
-    for side in ("train", "valid", "test"):
-        for path in getattr(study, side):
+    for side, paths in study.texts().items():
+        for path in paths:
             if not Path(path).is_file():
-                raise ValueError(f"{path}: no such file; say where the {side} text is")
-    place = study.folder / "study.json"
-    if place.exists():
-        before, now = json.loads(place.read_text("utf-8")), json.loads(json.dumps(study.facts()))
-        for key, value in now.items():
-            if before.get(key) != value:
-                raise ValueError(
-                    f"{study.folder}: its runs have another {key} ({before.get(key)}, not {value}); choose another --out"
-                )
+                raise ValueError(f"{path}: no such file; give the files of the {side} text")
+    file = study.folder / "study.json"
+    if file.exists():
+        check_conditions(study, json.loads(file.read_text("utf-8")))
         return
     if study.folder.exists() and (not study.folder.is_dir() or any(study.folder.iterdir())):
-        raise ValueError(f"{study.folder}: exists and holds no study; choose another --out")
+        raise ValueError(f"{study.folder}: exists and is not the folder of a study; choose another --out")
     study.folder.mkdir(parents=True, exist_ok=True)
-    files.write_atomic(place, json.dumps(study.facts(), indent=1))
+    files.write_atomic(file, json.dumps(study.conditions(), indent=1))
 
 
-def write_resized_config(study: Study, system: str) -> Path:
-    """The system's config at the study's size, written beside the runs."""
-    place = study.folder / "systems" / f"{name(system)}.yaml"
-    place.parent.mkdir(exist_ok=True)
-    files.write_atomic(place, config.write(resize(find_config(system)[0], study.parameters)))
-    return place
+def check_conditions(study: Study, before: dict[str, Any]) -> None:
+    """Raises if the study's conditions are not those under which the folder's runs were trained."""
+    for key, value in json.loads(json.dumps(study.conditions())).items():
+        if before.get(key) != value:
+            raise ValueError(
+                f"{study.folder}: its runs have another {key} ({before.get(key)}, not {value}); "
+                "choose another --out"
+            )
 
 
-def run_all(study: Study, say: Callable[[str], None], threads: int | None = None) -> list[str]:
-    """Train what is not trained yet; a sentence for each run that failed."""
-    failed = []
-    every = list(study.runs())
-    for number, (system, seed, folder) in enumerate(every, 1):
+def write_resized_config(study: Study, system: str, parameters: float) -> Path:
+    """Writes the system's config, scaled to so many parameters, beside the runs."""
+    path = study.folder / "systems" / f"{name(system)}.yaml"
+    path.parent.mkdir(exist_ok=True)
+    files.write_atomic(path, config.write(resize(find_config(system)[0], parameters)))
+    return path
+
+
+def train_command(study: Study, system: str, seed: int, folder: Path, threads: int | None) -> list[str]:
+    """The command that trains one run."""
+    unit, value = study.budget
+    if study.parameters is not None:
+        system = str(write_resized_config(study, system, study.parameters))
+    budget = f"train.{unit}={int(value) if unit == 'steps' else value}"
+    command = [sys.executable, "-m", "seqloom", "train", system, budget]
+    command += ["--data", *study.train, "--valid", *study.valid, "--out", str(folder), "--seed", str(seed)]
+    return [*command, "--threads", str(threads)] if threads else command
+
+
+def run_all(study: Study, log: Callable[[str], None], threads: int | None = None) -> list[str]:
+    """Trains the runs that are not finished; returns a message for each run that failed."""
+    failures = []
+    runs = list(study.runs())
+    for index, (system, seed, folder) in enumerate(runs, 1):
         if (folder / "results.json").exists():
             continue
-        say(f"[{number}/{len(every)}] {name(system)}, seed {seed}")
-        kind, value = study.budget
-        if study.parameters is not None:
-            system = str(write_resized_config(study, system))
-        command = [
-            sys.executable,
-            "-m",
-            "seqloom",
-            "train",
-            system,
-            f"train.{kind}={value if kind != 'steps' else int(value)}",
-        ]
-        command += [
-            "--data",
-            *study.train,
-            "--valid",
-            *study.valid,
-            "--out",
-            str(folder),
-            "--seed",
-            str(seed),
-        ]
-        done = subprocess.run(
-            [*command, *(["--threads", str(threads)] if threads else [])],
-            stdout=subprocess.DEVNULL,
-            check=False,
-        )
-        if done.returncode in (130, 143, -signal.SIGINT, -signal.SIGTERM):
+        log(f"[{index}/{len(runs)}] {name(system)}, seed {seed}")
+        command = train_command(study, system, seed, folder, threads)
+        finished = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        if finished.returncode in (130, 143, -signal.SIGINT, -signal.SIGTERM):
             raise KeyboardInterrupt
-        if done.returncode:
-            failed.append(
-                f"{name(system)}, seed {seed}: training ended with exit code {done.returncode}; the line above says why"
+        if finished.returncode:
+            failures.append(
+                f"{name(system)}, seed {seed}: training ended with exit code {finished.returncode}; "
+                "see the line above"
             )
-    return failed
+    return failures
