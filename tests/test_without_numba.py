@@ -15,7 +15,7 @@ import pytest
 from support import numba_blocked
 
 TESTS = Path(__file__).resolve().parent
-WARNING = "numba cannot be used ({}): compiled kernels are off, everything runs in its plain, slower form"
+WARNING = "): compiled kernels are off, everything runs in its plain, slower form"
 
 
 def run_blocked(folder: Path, what: str, statement: str) -> tuple[dict[str, Any], list[str]]:
@@ -34,6 +34,11 @@ def run_blocked(folder: Path, what: str, statement: str) -> tuple[dict[str, Any]
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), done.stderr.splitlines()
+
+
+def assert_one_warning(lines: list[str], reason: str) -> None:
+    assert len(lines) == 1, lines
+    assert lines[0].startswith("numba cannot be used (") and lines[0].endswith(reason + WARNING)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +63,7 @@ def test_everything_works_without_numba(tmp_path: Path, compiled: dict[str, Any]
     results, lines = run_blocked(
         tmp_path, "everything", "raise ModuleNotFoundError(\"No module named 'numba'\")"
     )
-    assert lines == [WARNING.format("No module named 'numba'")]
+    assert_one_warning(lines, "No module named 'numba'")
     assert results["promises"] == []
     assert results["golden"] == []
     assert results["training"] == []
@@ -68,7 +73,7 @@ def test_everything_works_without_numba(tmp_path: Path, compiled: dict[str, Any]
 
 def test_a_numba_that_fails_while_it_is_imported_is_like_none(tmp_path: Path, compiled: dict[str, Any]):
     results, lines = run_blocked(tmp_path, "a few", "raise RuntimeError('no such processor\\nsecond line')")
-    assert lines == [WARNING.format("no such processor second line")]
+    assert_one_warning(lines, "no such processor second line")
     assert results["golden"] == []
     assert_same_vectors(results["vectors"], compiled)
 

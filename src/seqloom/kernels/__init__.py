@@ -27,9 +27,7 @@ def load(name: str) -> ModuleType | None:
     global _warned
     try:
         return import_module(f"seqloom.kernels.{name}")
-    except (
-        Exception
-    ) as error:  # numba supports new Python versions late and can fail in many ways during its import
+    except Exception as error:  # an unsuitable numba can fail in many ways during its import
         with _lock:
             if not _warned:
                 _warned = True
