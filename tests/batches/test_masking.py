@@ -85,7 +85,7 @@ def test_x8_a_million_steps_of_256_times_512_tokens_are_forty_epochs() -> None:
     words = 3_300_000_000
     tokens, ends = np.broadcast_to(np.uint16(7), words), np.array([0, words])  # takes no memory
     source = Windows(Store([Column(tokens, ends, ends)], "digest"), width=256, batch=512)
-    _, windows = source.epoch_offset_and_count(0)
+    _, windows = source.order.epoch_offset_and_count(0)
     assert 1_000_000 / (windows / 512) == pytest.approx(39.7, abs=0.02)
     batch, cursor = next(source.batches((39, windows // 512 - 1)))
     assert batch.ids.shape == (512, 256) and cursor == (39, windows // 512)

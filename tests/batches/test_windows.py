@@ -75,10 +75,10 @@ def test_an_epoch_of_windows_covers_the_text_but_its_random_offset() -> None:
     whole = sorted(seen)[:-1]
     assert len(whole) >= 3
     for epoch in whole:
-        offset, count = windows.epoch_offset_and_count(epoch)
+        offset, count = windows.order.epoch_offset_and_count(epoch)
         assert len(seen[epoch]) == count // 7 * 7 * 10
         assert min(seen[epoch]) >= offset
-    assert len({windows.epoch_offset_and_count(epoch)[0] for epoch in range(50)}) > 5
+    assert len({windows.order.epoch_offset_and_count(epoch)[0] for epoch in range(50)}) > 5
 
 
 @pytest.mark.parametrize("make", [lambda s: Windows(s, 8, 3, 5), lambda s: Blocks(s, 8, 3)])

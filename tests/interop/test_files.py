@@ -192,7 +192,9 @@ def test_g2p_equals_a_loop_in_numpy(speaker, real_data):
         return " ".join(said)
 
     words = ["attention", "xylophone", "zymurgy", "recurrent", "qwerty", "sequence", "loom"]
-    assert [found[0].text for found in generate(speaker, words, Decoding(max_tokens=20))] == [say(word) for word in words]
+    assert [found[0].text for found in generate(speaker, words, Decoding(max_tokens=20))] == [
+        say(word) for word in words
+    ]
 
 
 def test_another_npz_file_is_an_error(tmp_path):

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from seqloom.batches.batch import Cursor, shard_rows
 from seqloom.batches.masking import check_fractions, hashed_uniform, mask_tokens
-from seqloom.batches.permutation import hash_key, permute
-from seqloom.batches.windows import require_tokens
+from seqloom.batches.permutation import hash_key
+from seqloom.batches.windows import WindowOrder, require_tokens
 from seqloom.text.special_tokens import SPECIALS, SpecialTokens
 from seqloom.text.store import Store
 
@@ -89,6 +89,7 @@ class Masked:
         self.batch = batch
         self.pairs = pairs
         self.seed = seed
+        self.order = WindowOrder(self.last_start, self.length, batch, seed)
         self.rate = rate
         self.mask_fraction = mask_fraction
         self.random_fraction = random_fraction
@@ -97,29 +98,14 @@ class Masked:
         self.first_word = len(SPECIALS) if store.specials == SpecialTokens() else 0
         self.special_ids = [token_id for token_id in store.specials[:5] if token_id is not None]
 
-    def epoch_offset_and_count(self, epoch: int) -> tuple[int, int]:
-        """Returns the start of an epoch's first window and the number
-        of windows, including the last, right-aligned one."""
-        offset = hash_key(self.seed, epoch, 1) % min(self.length, self.last_start + 1)
-        return offset, -(-(self.last_start - offset) // self.length) + 1
-
     def batches(
         self, cursor: Cursor = (), rank: int = 0, world: int = 1
     ) -> Iterator[tuple[MaskedBatch, Cursor]]:
-        epoch, first_batch = cursor or (0, 0)
-        while True:
-            offset, count = self.epoch_offset_and_count(epoch)
-            size = min(self.batch, count)
-            for i in range(first_batch, count // size):
-                index = np.arange(i * size, (i + 1) * size)
-                windows = permute(index, count, hash_key(self.seed, epoch))
-                starts = np.minimum(offset + windows * self.length, self.last_start)
-                local_starts, counted = shard_rows(starts, rank, world)
-                first_countable = np.zeros_like(local_starts) if counted else local_starts + self.length
-                batch = self.collate(local_starts, first_countable, hash_key(self.seed, epoch, 2))
-                yield batch, (epoch, i + 1)
-            epoch += 1
-            first_batch = 0
+        for starts, next_cursor in self.order.batches(cursor):
+            epoch = next_cursor[0]
+            local_starts, counted = shard_rows(starts, rank, world)
+            first_countable = np.zeros_like(local_starts) if counted else local_starts + self.length
+            yield self.collate(local_starts, first_countable, hash_key(self.seed, epoch, 2)), next_cursor
 
     def sequential(self, rank: int = 0, world: int = 1) -> Iterator[MaskedBatch]:
         count = -(-self.last_start // self.length) + 1

@@ -47,6 +47,35 @@ def require_tokens(store: Store, width: int, batch: int, stride: int) -> np.ndar
     return tokens
 
 
+class WindowOrder:
+    """The training order of windows that start every `stride` tokens, the last of them at `last_start`."""
+
+    def __init__(self, last_start: int, stride: int, batch: int, seed: int):
+        self.last_start = last_start
+        self.stride = stride
+        self.batch = batch
+        self.seed = seed
+
+    def epoch_offset_and_count(self, epoch: int) -> tuple[int, int]:
+        """Returns the start of an epoch's first window and the number
+        of windows, including the last, right-aligned one."""
+        offset = hash_key(self.seed, epoch, 1) % min(self.stride, self.last_start + 1)
+        return offset, -(-(self.last_start - offset) // self.stride) + 1
+
+    def batches(self, cursor: Cursor) -> Iterator[tuple[np.ndarray, Cursor]]:
+        """Yields, without end, the starts of the windows of each batch in random order, and the cursor after it."""
+        epoch, first_batch = cursor or (0, 0)
+        while True:
+            offset, count = self.epoch_offset_and_count(epoch)
+            size = min(self.batch, count)
+            for i in range(first_batch, count // size):
+                index = np.arange(i * size, (i + 1) * size)
+                windows = permute(index, count, hash_key(self.seed, epoch))
+                yield np.minimum(offset + windows * self.stride, self.last_start), (epoch, i + 1)
+            epoch += 1
+            first_batch = 0
+
+
 class Windows:
     """Windows of `width` + 1 tokens: the first `width` are the input, the last `width` are the targets  [I5]
 
@@ -60,33 +89,17 @@ class Windows:
     ):
         tokens = require_tokens(store, width, batch, stride or width)
         self.stream = TokenStream(tokens, store.specials.first_id)
-        self.seed = seed
         self.batch = batch
         self.width = min(width, len(tokens))
         self.stride = min(stride or self.width, self.width)
         self.last_start = len(self.stream) - self.width - 1
-
-    def epoch_offset_and_count(self, epoch: int) -> tuple[int, int]:
-        """Returns the start of an epoch's first window and the number
-        of windows, including the last, right-aligned one."""
-        offset = hash_key(self.seed, epoch, 1) % min(self.stride, self.last_start + 1)
-        return offset, -(-(self.last_start - offset) // self.stride) + 1
+        self.order = WindowOrder(self.last_start, self.stride, batch, seed)
 
     def batches(
         self, cursor: Cursor = (), rank: int = 0, world: int = 1
     ) -> Iterator[tuple[TokenBatch, Cursor]]:
-        epoch, first_batch = cursor or (0, 0)
-        while True:
-            offset, count = self.epoch_offset_and_count(epoch)
-            size = min(self.batch, count)
-            for i in range(first_batch, count // size):
-                index = np.arange(i * size, (i + 1) * size)
-                windows = permute(index, count, hash_key(self.seed, epoch))
-                local_windows, counted = shard_rows(windows, rank, world)
-                starts = np.minimum(offset + local_windows * self.stride, self.last_start)
-                yield self.collate(starts, counted), (epoch, i + 1)
-            epoch += 1
-            first_batch = 0
+        for starts, next_cursor in self.order.batches(cursor):
+            yield self.collate(*shard_rows(starts, rank, world)), next_cursor
 
     def collate(self, starts: np.ndarray, counted: bool = True) -> TokenBatch:
         """Builds the batch of the windows at `starts`; its mask is all False unless they are `counted`."""
