@@ -39,7 +39,7 @@ def missing_imports(page: str) -> list[str]:
 
 
 def missing_files(page: str, folder: Path) -> list[str]:
-    """The links and the files in backticks that do not exist. A path is relative to the project or to src/seqloom."""
+    """Links and files in backticks that do not exist. A path is relative to the project or to src/seqloom."""
     links = [target for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page)]
     missing = [target for target in links if not (folder / target).exists()]
     for path in re.findall(r"`((?:[a-z_0-9]+/)+[a-z_0-9]+\.(?:py|yaml|md))(?:::\w+)?`", page):

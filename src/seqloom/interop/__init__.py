@@ -22,8 +22,9 @@ __all__ = ["export_checkpoint", "import_checkpoint"]
 def import_checkpoint(source: str | Path, out: str | Path, tokenizer: str | Path | None = None) -> Run:
     """Writes a run folder at `out` from the checkpoint at `source`.
 
-    The source is a folder of the Hugging Face layout (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file
-    of llama2.c (.bin), of nanoGPT (.pt), or of letters to phonemes (.npz). `tokenizer` replaces its own tokenizer.
+    The source is a folder of the Hugging Face layout (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a
+    file of llama2.c (.bin), of nanoGPT (.pt), or of letters to phonemes (.npz). `tokenizer` replaces its own
+    tokenizer.
     """
     source = Path(source)
     tokenizer_path = None if tokenizer is None else Path(tokenizer)

@@ -1,7 +1,7 @@
-"""Reads a GRU encoder-decoder from letters to phonemes, stored as numpy arrays: one layer each, torch's gate order.
+"""Reads a GRU encoder-decoder from letters to phonemes, stored as numpy arrays with torch's gate order.
 
-Letters (lower case) and phonemes (capitals) share one vocabulary of ours: the source table has no rows for phonemes
-and the output none for letters. Pickled arrays are not read.
+Letters (lower case) and phonemes (capitals) share one vocabulary of ours: the source table has no rows for
+phonemes and the output none for letters. Pickled arrays are not read.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     for name, shape in expected.items():
         if arrays[name].shape != shape or not dim:
             raise ValueError(
-                f"{path}: {name} has shape {arrays[name].shape} but {shape} is expected; this is another model"
+                f"{path}: {name} has shape {arrays[name].shape}, not {shape}; this is another model"
             )
     cell = {"type": "GRU"}
     tree = {

@@ -1,4 +1,4 @@
-"""A checkpoint read from another format (model config, tokenizer, weights by our names), and its run folder."""
+"""A checkpoint of another format (model config, tokenizer, weights by our names), and its run folder."""
 
 from __future__ import annotations
 

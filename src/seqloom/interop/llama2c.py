@@ -1,6 +1,7 @@
-"""Reads checkpoints of llama2.c, version 0: seven 32-bit integers, then 32-bit floats, and a tokenizer of scored pieces.
+"""Reads checkpoints of llama2.c, version 0: seven integers, then 32-bit floats, and a tokenizer of pieces.
 
-Left out: the later versions, which start with a magic number and hold the same models, some of them quantised.
+Left out: the later versions, which start with a magic number and hold the same models, some of them
+quantised.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ EPSILON = 1e-5
 
 
 def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
-    """Reads the checkpoint at `path`. If `tokenizer` is None, its tokenizer is the only tok*.bin beside it."""
+    """Reads the checkpoint at `path`. The default tokenizer is the only tok*.bin beside it."""
     try:
         length = path.stat().st_size
         with path.open("rb") as file:
@@ -122,12 +123,15 @@ def find_tokenizer(path: Path) -> Path:
 
 
 def read_tokenizer(path: Path, vocabulary: int) -> Tokenizer:
-    """The tokenizer of a tok*.bin: byte-pair encoding that merges the pair with the best-scored result first."""
+    """The tokenizer of a tok*.bin: byte-pair encoding that merges the pair with the best score first."""
     try:
         data = read_limited(path, MAX_SIZE * MAX_PIECE_BYTES)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
-    message = f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; pass the right one with --tokenizer FILE"
+    message = (
+        f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; "
+        "pass the right one with --tokenizer FILE"
+    )
     pieces: list[tuple[str, float]] = []
     offset = 4
     try:

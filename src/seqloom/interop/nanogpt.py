@@ -1,4 +1,4 @@
-"""Reads nanoGPT checkpoints: GPT-2's shape in a torch file, whose tensors are read without running its pickle."""
+"""Reads nanoGPT checkpoints: GPT-2's shape in a torch file, whose pickle is not run."""
 
 from __future__ import annotations
 
@@ -88,6 +88,6 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
 
 
 def read_tokenizer(path: Path, args: HFConfig) -> Tokenizer:
-    """The tokenizer. GPT-2's ends a text with <|endoftext|>; one of characters starts it with a newline and has no end."""
+    """The tokenizer. GPT-2's ends a text with <|endoftext|>; one of characters starts it with a newline."""
     names = {"bos": ("<|endoftext|>", "\n"), "eos": ("<|endoftext|>",)}
     return hf_tokenizer.read(path, args, None, default_tokens=names)

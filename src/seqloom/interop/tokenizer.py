@@ -38,9 +38,9 @@ def read(
 ) -> Tokenizer:
     """The tokenizer at `path`, with its special ids stored in it.
 
-    The ids are those of config.json for `roles`, else those of the tokens that tokenizer_config.json names, else
-    those of `default_tokens`. A file without a template gets one from `special_frame`: the roles among "bos" and
-    "eos" that are put before and after each text.
+    The ids are those of config.json for `roles`, else those of the tokens that tokenizer_config.json names,
+    else those of `default_tokens`. A file without a template gets one from `special_frame`: the roles among
+    "bos" and "eos" that are put before and after each text.
     """
     if not path.is_file():
         raise ValueError(f"{path}: there is no tokenizer.json; pass one with --tokenizer FILE")
@@ -88,7 +88,7 @@ def _ids_by_name(
     vocab: dict[str, int],
     default_tokens: Mapping[str, tuple[str, ...]],
 ) -> list[int]:
-    """The ids of the tokens that tokenizer_config.json, the tokenizer or the defaults name for a role, in that order."""
+    """The ids of a role's tokens, as tokenizer_config.json, the tokenizer and the defaults name them."""
     values = [config.get(key) for key in ROLE_KEYS[role]]
     tokens = [value.get("content") if isinstance(value, dict) else value for value in values]
     if role == "unk":

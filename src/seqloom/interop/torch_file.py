@@ -1,8 +1,8 @@
 """Reads the tensors of a torch checkpoint without unpickling it: nothing in the file is called or imported.
 
-A .pt file is a zip of raw numbers and one pickle, which is a program for a stack machine that can call any Python
-function. `parse_pickle` interprets that program with containers, numbers, strings and the few global names that
-describe a tensor. Any other opcode or name is an error, and a name is never looked up.
+A .pt file is a zip of raw numbers and one pickle, which is a program for a stack machine that can call any
+Python function. `parse_pickle` interprets that program with containers, numbers, strings and the few global
+names that describe a tensor. Any other opcode or name is an error, and a name is never looked up.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def parse_pickle(program: bytes) -> Any:
 
 
 def set_items(target: Any, keys: list[Any], values: list[Any]) -> None:
-    """Sets entries of a dict. Keys are strings or integers: hashing a deep nest of tuples could take for ever."""
+    """Sets entries of a dict. Keys are strings or integers: hashing nested tuples could take for ever."""
     if type(target) is not dict or not all(type(key) in (str, int) for key in keys):
         raise ValueError("it has a dict with a key that is neither a string nor an integer")
     target.update(zip(keys, values, strict=True))

@@ -1,8 +1,8 @@
 """Weight names and file layouts of `transformers` for GPT-2, Llama, BERT, DistilBERT and Marian.
 
-A run whose model has the shape of such a family stores its weights under these names, beside a config.json, so
-that its folder loads in `transformers`. Every other model is stored under our own names. Each family has one
-table of names, which serves reading and writing.
+A run whose model has the shape of such a family stores its weights under these names, beside a config.json,
+so that its folder loads in `transformers`. Every other model is stored under our own names. Each family has
+one table of names, which serves reading and writing.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ExportedFiles(NamedTuple):
 
 
 def family_of(model: nn.Module) -> tuple[Family, dict[str, Any]]:
-    """The family that can hold a model, and its config.json; raises Unsupported with the reasons if none can."""
+    """The family that can hold a model, and its config.json; raises Unsupported if none can."""
     reasons: list[str] = []
     for family in FAMILIES.values():
         try:
@@ -72,8 +72,10 @@ def family_of(model: nn.Module) -> tuple[Family, dict[str, Any]]:
 
 
 def with_family_template(model: nn.Module, tokenizer: Tokenizer) -> Tokenizer:
-    """The tokenizer with the special tokens that the model's family puts around a text: [CLS] and [SEP] for BERT,
-    an end for Marian. `model` may be on the meta device."""
+    """The tokenizer with the template of the model's family: [CLS] and [SEP] for BERT, an end for Marian.
+
+    `model` may be on the meta device.
+    """
     for family in (BERT, DISTILBERT, MARIAN):
         try:
             family.hf_config(model)
@@ -127,8 +129,8 @@ def import_weights(
 ) -> dict[str, Tensor]:
     """Our weights of a model, which may be on the meta device, from tensors under the family's names.
 
-    Raises a ValueError that names the first tensor without a place. A tensor of a part that the model leaves out
-    is accepted only if it has no effect (a bias of 0, a gain of 1).
+    Raises a ValueError that names the first tensor without a place. A tensor of a part that the model leaves
+    out is accepted only if it has no effect (a bias of 0, a gain of 1).
     """
     full_names = names_without_prefix(tensors, family)
     mappings = family.mappings(model, "")
@@ -170,7 +172,7 @@ def import_weights(
 
 
 def check_equal(name: str, original: str, copy: Tensor, first: Tensor, tolerance: float, source: str) -> None:
-    """Rejects a second copy of a weight that differs: `transformers` would use it, and our model has one copy only."""
+    """Rejects a second copy of a weight that differs: `transformers` would use it, and we have only one."""
     if copy.shape != first.shape or not torch.allclose(copy.float(), first.float(), rtol=0, atol=tolerance):
         raise ValueError(
             f"{source}: {name} is not the same as {original}, as it must be for this kind of model; "
@@ -179,7 +181,7 @@ def check_equal(name: str, original: str, copy: Tensor, first: Tensor, tolerance
 
 
 def flip_nsp_classes(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Swaps the two classes of next-sentence prediction: "is next" is class 0 in `transformers` and 1 here."""
+    """Swaps the classes of next-sentence prediction: "is next" is class 0 in `transformers` and 1 here."""
     return {
         name: tensor.flip(0) if name in ("nsp_head.weight", "nsp_head.bias") else tensor
         for name, tensor in weights.items()

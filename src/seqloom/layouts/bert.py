@@ -1,4 +1,4 @@
-"""BERT, MiniLM and DistilBERT: learned positions, a norm before the first block, norms after the sublayers."""
+"""BERT, MiniLM, DistilBERT: learned positions, a norm before the first block, norms after the sublayers."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class EncoderSizes(NamedTuple):
 
 
 def encoder_sizes(model: models.Encoder, embedding_cls: type[parts.Embedding]) -> EncoderSizes:
-    """The sizes of an encoder that BERT or DistilBERT can hold; raises Unsupported with the first difference."""
+    """The sizes of an encoder for BERT or DistilBERT; raises Unsupported with the first difference."""
     out_proj = model.out_proj if isinstance(model, models.MaskedLM) else None
     embedding = require_plain_embedding(model.embedding, out_proj, embedding_cls)
     stack = require_type(model.stack, parts.Transformer, "stack")

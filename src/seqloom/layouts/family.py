@@ -1,4 +1,4 @@
-"""What the checkpoint families share: activation names, the `Family` record, and checks of a Transformer's arrangement."""
+"""What the families share: activation names, the `Family` record, checks of a Transformer's arrangement."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def require_plain_embedding(
 def is_tied(
     output: nn.Module, embedding: parts.Embedding, allow_bias: bool, expected: bool | None = None
 ) -> bool:
-    """Whether the output layer uses the embedding's table; raises Unsupported if that is not as `expected`."""
+    """Whether the output layer uses the embedding's table; raises Unsupported if it is not as `expected`."""
     output = require_type(output, parts.Output, "output")
     require(allow_bias or output.bias is None, "its output has a bias")
     tied = output.table is embedding.table

@@ -1,4 +1,4 @@
-"""GPT-2: learned positions, norms before the sublayers, a tied output. Its linear weights are stored transposed."""
+"""GPT-2: learned positions, norms before the sublayers, a tied output; linear weights are transposed."""
 
 from __future__ import annotations
 

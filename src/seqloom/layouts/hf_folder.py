@@ -1,7 +1,7 @@
-"""Reads untrusted folders of the Hugging Face layout: config.json as plain values, weights from safetensors only.
+"""Reads untrusted folders of the Hugging Face layout: config.json as plain values, safetensors only.
 
-No file in the folder can cause code to run. A missing, damaged or crafted file raises a ValueError of one line.
-Left out: pickled weights (pytorch_model.bin), which can hold any code, and quantised weights.
+No file in the folder can cause code to run. A missing, damaged or crafted file raises a ValueError of one
+line. Left out: pickled weights (pytorch_model.bin), which can hold any code, and quantised weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def read_json(path: Path) -> dict[str, Any]:
         text = read_limited(path, MAX_JSON_BYTES)
     except OSError as error:
         raise ValueError(
-            f"{path}: cannot be read ({(error.strerror or str(error)).lower()}); give a folder of the Hugging Face layout"
+            f"{path}: cannot be read ({(error.strerror or str(error)).lower()}); "
+            "give a folder of the Hugging Face layout"
         ) from None
     try:
         values = json.loads(text.decode(), object_pairs_hook=_no_duplicates)
@@ -73,7 +74,7 @@ class HFConfig:
         )
 
     def with_aliases(self, aliases: Mapping[str, str]) -> HFConfig:
-        """The config with the alternative keys replaced by the usual ones; both may be given if they agree."""
+        """The config with alternative keys replaced by the usual ones; both may be given if they agree."""
         values = {name: value for name, value in self.values.items() if name not in aliases}
         for name, usual in aliases.items():
             if (value := self.values.get(name)) is not None and value != values.setdefault(usual, value):

@@ -82,7 +82,8 @@ def config_tree(
 def rope_options(hf_config: HFConfig) -> Tree:
     """The base of the rotary angles and their scaling.
 
-    Reads the older keys (rope_theta, rope_scaling), which take precedence, and the newer one (rope_parameters).
+    Reads the older keys (rope_theta, rope_scaling), which take precedence, and the newer one
+    (rope_parameters).
     """
     key = "rope_scaling" if hf_config.values.get("rope_scaling") else "rope_parameters"
     rope = hf_config.section(key) or HFConfig({}, hf_config.source)
@@ -184,7 +185,7 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
 
 
 def to_half_layout(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights with the rotary pairs of each head as two halves: rows 0 2 4 … 1 3 5 … of every query and key.
+    """The weights with rotary pairs as halves: rows 0 2 4 … 1 3 5 … of every query and key.
 
     q·k stays the same.
     """

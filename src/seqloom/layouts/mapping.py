@@ -1,4 +1,4 @@
-"""Tables that map our weight names to the tensors of another library. One table serves reading and writing."""
+"""Tables that map our weight names to the tensors of another library, for reading and writing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Layout = Literal["same", "transposed", "row"]
 
 
 class WeightMapping(NamedTuple):
-    """Our weight `name` is the tensor `hf_names[0]`, or several tensors concatenated along axis 0, `rows` of each.
+    """Our weight `name` is the tensor `hf_names[0]`, or several concatenated along axis 0, `rows` of each.
 
-    `layout` is how the other library stores the tensor: as we do ("same"), "transposed", or as a "row" (1, …).
-    `default` fills the tensor when we write and have no such weight, and, if the tensor is `optional`, fills the
-    weight when we read and the tensor is missing.
+    `layout` is how the other library stores the tensor: as we do ("same"), "transposed", or as a "row" (1,
+    …). `default` fills the tensor when we write and have no such weight, and, if the tensor is `optional`,
+    fills the weight when we read and the tensor is missing.
     """
 
     name: str
@@ -140,7 +140,7 @@ def read(
 def write(
     mappings: Iterable[WeightMapping], weights: Mapping[str, Tensor], missing_shapes: Shapes
 ) -> dict[str, Tensor]:
-    """The tensors of the other library from our weights; `missing_shapes` are those of weights we do not have."""
+    """The tensors of the other library; `missing_shapes` are those of weights that we do not have."""
     tensors: dict[str, Tensor] = {}
     for mapping in mappings:
         weight = weights.get(mapping.name)

@@ -1,4 +1,4 @@
-"""Marian: the Transformer of 2017 with norms after the sublayers, all sines before all cosines, a bias on the tied output."""
+"""Marian: the Transformer of 2017, norms after the sublayers, sines before cosines, a bias on the output."""
 
 from __future__ import annotations
 
@@ -126,7 +126,8 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
             and position.first == 0
         ):
             raise Unsupported(
-                f"the positions of its {side} are {type(position).__name__}, not Sinusoidal with layout: halves"
+                f"the positions of its {side} are {type(position).__name__}, "
+                "not Sinusoidal with layout: halves"
             )
         require(stack.input_norm is None, "its stack has a norm before the first block")
         require(size.epsilon == 1e-5, f"its norms have an epsilon of {size.epsilon}, not 1e-05")

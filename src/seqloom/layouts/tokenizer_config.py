@@ -1,4 +1,4 @@
-"""Tokenizers as `transformers` expects them: the family's template around a text, and tokenizer_config.json."""
+"""Tokenizers as `transformers` expects them: the family's template, and tokenizer_config.json."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seqloom.text.special_tokens import BOS, EOS, SpecialTokens, special_tokens,
 
 
 def template_json(tokenizer: Tokenizer, model_type: str) -> dict[str, Any]:
-    """The JSON of a tokenizer, with the family's template if it is one of ours; an imported one keeps its own."""
+    """The JSON of a tokenizer, with the family's template; an imported tokenizer keeps its own."""
     tokenizer_json = json.loads(tokenizer.to_str())
     if special_tokens(tokenizer) != SpecialTokens():
         return tokenizer_json
