@@ -1,6 +1,7 @@
 """The command line: verbs to functions. torch is imported only inside them, so that --help answers at once."""
 
 from seqloom.cli import (  # each module adds its verbs to the app
+    classify,
     compare,
     data,
     demo,
@@ -16,6 +17,7 @@ from seqloom.cli.app import app, main
 
 __all__ = [
     "app",
+    "classify",
     "compare",
     "data",
     "demo",

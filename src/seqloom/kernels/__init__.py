@@ -1,9 +1,10 @@
-"""Compiled CPU code and nothing else: numba loops over plain arrays and addresses. Imports no other package of seqloom.
+"""Compiled CPU code and nothing else: numba loops over arrays and addresses. Imports no other package.
 
-Importing this package does not load numba; importing its modules does (`word2vec_args` excepted). `fused/` calls them for
-tensors, `vectors/` calls those of word vectors. `host.py` holds what depends on the internals of numba or libtorch.
+Importing this package does not load numba; importing its modules does (`word2vec_args` excepted). `fused/`
+calls them for tensors, `vectors/` calls those of word vectors. `host.py` holds what depends on the internals
+of numba or libtorch.
 
-`load` is the only way in for callers that also have a plain form: it returns None where numba is missing or broken.
+Callers that also have a plain form use `load`, which returns None if numba is missing or broken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The arguments of the word2vec kernels, without numba, so that the plain form in `vectors/plain_word2vec.py` takes them too.
+"""The arguments of the word2vec kernels, without numba, for `vectors/plain/word2vec.py` too.
 
-Matrices are flat float32 arrays of rows that are `stride` floats apart. The first `width` floats of a row (a multiple of
-WIDTH) take part in the arithmetic; the rest is zero and stays zero.
+Matrices are flat float32 arrays of rows that are `stride` floats apart. The first `width` floats of a row (a
+multiple of WIDTH) take part in the arithmetic; the rest is zero and stays zero.
 """
 
 from typing import NamedTuple
@@ -38,7 +38,7 @@ class Matrices(NamedTuple):
 
 
 class Word2VecMode(NamedTuple):
-    """The method. `mean_context` divides the gradient by the context's size; negative = 0 means the full softmax."""
+    """The method. `mean_context` divides gradients by the context's size; negative = 0 is the full softmax."""
 
     cbow: bool
     mean_context: bool

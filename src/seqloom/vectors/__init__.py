@@ -1,1 +1,4 @@
-"""Word vectors: counts, PMI, SVD, word2vec, GloVe, vector files, benchmarks, and classical text classifiers. No torch."""
+"""Word vectors: counts, PMI, SVD, word2vec, GloVe, vector files, benchmarks, and classical text classifiers.
+
+No torch.
+"""

@@ -1,7 +1,7 @@
 """Where word vectors meet their compiled loops: one function that returns the compiled form or the plain one.
 
-`kernels/` holds the compiled modules and `vectors/plain/` modules of the same names with the same functions in numpy.
-Nothing else in this package imports either, and importing this package does not load numba.
+`kernels/` holds the compiled modules and `vectors/plain/` modules of the same names with the same functions
+in numpy. Nothing else in this package imports either, and importing this package does not load numba.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Name = Literal["analogies", "cooccurrence", "glove", "parse_floats", "word2vec"]
 
 
 def load_kernels(name: Name) -> ModuleType:
-    """The compiled module `name`, or its plain form where numba is missing or broken (which prints one warning)."""
+    """The compiled module `name`, or its plain form if numba is missing or broken (with one warning)."""
     return kernels.load(name) or import_module(f"seqloom.vectors.plain.{name}")
 
 
 def useful_threads(name: Name, threads: int) -> int:
-    """`threads` for the compiled form, which releases the GIL; 1 for the plain form, which gains nothing from more."""
+    """`threads` for the compiled form, which releases the GIL; 1 for the plain form, which does not."""
     return threads if kernels.load(name) else 1

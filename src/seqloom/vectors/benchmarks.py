@@ -1,7 +1,7 @@
-"""Benchmarks of word vectors: rank correlation with human judgements of similarity, and accuracy on analogies.
+"""Benchmarks of word vectors: correlation with human judgements of similarity, and accuracy on analogies.
 
-Every figure has its interval, its signature, and how much of the file the vocabulary covers. Questions with a word that has
-no vector are left out and counted, never guessed.
+Every figure has its interval, its signature, and how much of the file the vocabulary covers. Questions with a
+word that has no vector are left out and counted, never guessed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def evaluate(
     limit: int | None = None,
     method: Method = "add",
 ) -> list[ScoreWithInterval]:
-    """The scores on a benchmark file: analogies begin with a `: section` line or have four words per line, similarities a number."""
+    """The scores on a benchmark file, of analogies or of word pairs with scores (see `is_analogies`)."""
     if is_analogies(path):
         return analogies(vectors, path, method, lowercase, limit)
     return [similarities(vectors, path, lowercase, limit)]
@@ -59,7 +59,7 @@ def evaluate(
 def similarities(
     vectors: Vectors, path: str | Path, lowercase: bool = True, limit: int | None = None
 ) -> ScoreWithInterval:
-    """Spearman's ρ between the cosines and human scores of the word pairs in a file such as WS-353 or SimLex-999."""
+    """Spearman's ρ between the cosines and human scores of word pairs, in files like WS-353 or SimLex-999."""
     from scipy.stats import spearmanr
 
     rows = _rows(vectors, lowercase, limit)
@@ -92,9 +92,10 @@ def analogies(
 ) -> list[ScoreWithInterval]:
     """Accuracy on `a b c d` lines (a : b = c : d) under `: section` lines.
 
-    Returns the score of each section, of the semantic and the syntactic group if there are grammatical sections (`gram…`),
-    and the total. `method` is 3CosAdd or 3CosMul; the words of a question are never its answer. `lowercase` ignores case:
-    of words that differ only in case, the first one counts; `limit` uses the first words only.
+    Returns the score of each section, of the semantic and the syntactic group if there are grammatical
+    sections (`gram…`), and the total. `method` is 3CosAdd or 3CosMul; the words of a question are never its
+    answer. `lowercase` ignores case: of words that differ only in case, the first one counts; `limit` uses
+    the first words only.
     """
     rows = _rows(vectors, lowercase, limit)
     sections = list(read_analogies(path))
@@ -143,8 +144,9 @@ def solve_analogies(
 ) -> np.ndarray:
     """The row (Q,) among the ascending `candidates` that answers each question of rows (Q, 3).
 
-    cos(x, b − a + c) ∝ cos(x, b) − cos(x, a) + cos(x, c), so the cosines of all candidates with the distinct words of the
-    questions suffice: they come from one matrix product per block, and a question costs three additions per candidate.
+    cos(x, b − a + c) ∝ cos(x, b) − cos(x, a) + cos(x, c), so the cosines of all candidates with the distinct
+    words of the questions suffice: they come from one matrix product per block, and a question costs three
+    additions per candidate.
     """
     kernels = load_kernels("analogies")
     words, which = np.unique(questions, return_inverse=True)
@@ -165,14 +167,20 @@ def solve_analogies(
 
 
 def correlation_interval(rho: float, count: int) -> tuple[float, float]:
-    """The 95 % interval of a rank correlation: tanh(atanh ρ ± 1.96 √((1 + ρ²/2) / (n − 3)))   (Bonett and Wright 2000)."""
+    """The 95 % interval of a rank correlation (Bonett and Wright 2000).
+
+    tanh(atanh ρ ± 1.96 √((1 + ρ²/2) / (n − 3)))
+    """
     centre = math.atanh(max(-1 + 1e-15, min(rho, 1 - 1e-15)))
     width = 1.959964 * math.sqrt((1 + rho * rho / 2) / max(count - 3, 1))
     return math.tanh(centre - width), math.tanh(centre + width)
 
 
 def wilson_interval(hits: int, count: int) -> tuple[float, float]:
-    """The 95 % interval of a proportion: (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)   (Wilson 1927)."""
+    """The 95 % interval of a proportion (Wilson 1927).
+
+    (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
+    """
     if not count:
         return 0.0, 1.0
     z2 = 1.959964**2
@@ -185,7 +193,8 @@ def wilson_interval(hits: int, count: int) -> tuple[float, float]:
 def read_word_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
     """(word, word, score) of each line, with or without a header line.
 
-    Tabs, commas, semicolons or spaces separate columns. The score is the first column after the words that has a number.
+    Tabs, commas, semicolons or spaces separate columns. The score is the first column after the words that
+    has a number.
     """
     separator: str | None = None
     column: int | None = None
@@ -237,7 +246,7 @@ def read_analogies(path: str | Path) -> Iterator[tuple[str, list[list[str]]]]:
 
 
 def is_analogies(path: str | Path) -> bool:
-    """Whether a file has analogies rather than scored pairs."""
+    """Whether a file has analogies: its first line is `: section`, or has four words and no numbers."""
     first = next((line for line in lines(path) if line.strip() and not line.startswith("#")), "")
     words = first.split()
     has_numbers = any(map(_is_finite_number, words))

@@ -1,7 +1,7 @@
 """Classical text classifiers over any features: naive Bayes, logistic regression, softmax  [B1–B4].
 
-scikit-learn fits them; the result is linear and saved as plain arrays. The penalty is chosen on a held-out tenth of the
-training texts, never on the test. Left out: kernels, trees and ensembles.
+scikit-learn fits them; the result is linear and saved as plain arrays. The penalty is chosen on a held-out
+tenth of the training texts, never on the test. Left out: kernels, trees and ensembles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FeatureMatrix: TypeAlias = csr_array | np.ndarray  # (texts, F)
 
 
 class LinearTextClassifier(NamedTuple):
-    """s_k = W_k x + Q_k x² + b_k;   P(k | x) = softmax(s)_k, or σ(s_k) / Σ σ(s_j) if each label was fitted one against the rest."""
+    """s_k = W_k x + Q_k x² + b_k;   P(k | x) = softmax(s)_k, or σ(s_k) / Σ σ(s_j) if `one_vs_rest`."""
 
     features: Features
     labels: list[str]
@@ -61,7 +61,10 @@ class LinearTextClassifier(NamedTuple):
 def naive_bayes(
     x: FeatureMatrix, y: np.ndarray, labels: list[str], features: Features, penalty: float
 ) -> LinearTextClassifier:
-    """P(k | x) ∝ P(k) Π P(w | k)^x_w with add-one smoothing; if features may be negative, Π N(x_f; μ_kf, σ²_kf)  [B1]."""
+    """P(k | x) ∝ P(k) Π P(w | k)^x_w with add-one smoothing  [B1].
+
+    If features may be negative, Π N(x_f; μ_kf, σ²_kf) takes the place of the product.
+    """
     from sklearn.naive_bayes import GaussianNB, MultinomialNB
 
     if features.table is None:
@@ -95,8 +98,8 @@ def softmax(
 ) -> LinearTextClassifier:
     """P(k | x) = exp(w_k·x + b_k) / Σ exp(w_j·x + b_j)  [B3].
 
-    With two labels only w = w₁ − w₀ matters, and ½(|w₀|² + |w₁|²) is least at w₁ = −w₀ = w/2, where it is ¼|w|²: the penalty
-    of logistic regression at twice its C. So two labels are fitted by logistic regression.
+    With two labels only w = w₁ − w₀ matters, and ½(|w₀|² + |w₁|²) is least at w₁ = −w₀ = w/2, where it is
+    ¼|w|²: the penalty of logistic regression at twice its C. So two labels are fitted by logistic regression.
     """
     if len(labels) == 2:
         weights, bias = _fit_regression(x, y, 2 * penalty)
@@ -124,7 +127,7 @@ def _fit_regression(x: FeatureMatrix, y: np.ndarray, penalty: float) -> tuple[np
 
 
 class TableCell(NamedTuple):
-    """One classifier over one feature set, with its accuracy on the test and on the held-out tenth of the training texts."""
+    """One classifier over one feature set, with its accuracy on the test and on held-out training texts."""
 
     features: str
     classifier: str

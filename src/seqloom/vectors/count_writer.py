@@ -1,7 +1,7 @@
 """Rows of counts, computed by several threads and written to files in order.
 
-Memory holds one block of rows for each thread and one that is being written. Left out: processes, since the kernels
-release the GIL.
+Memory holds one block of rows for each thread and one that is being written. Left out: processes, since the
+kernels release the GIL.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CELL = 12  # bytes of a column and a value
 
 
 class RowWriters:
-    """Threads that compute rows of `size` columns, each with its scratch, and buffers for blocks of `max_cells` cells."""
+    """Threads that compute rows of `size` columns, and buffers for blocks of `max_cells` cells."""
 
     def __init__(self, size: int, max_cells: int, threads: int) -> None:
         self.size = size
@@ -47,8 +47,8 @@ class RowWriters:
     ) -> np.ndarray:
         """Appends all rows of a matrix to two files; returns the number of cells of each row.
 
-        `bounds` holds the maximum number of cells of each row; work(first, last, scratch, lengths, columns, values) computes
-        the rows of a block and returns their number of cells.
+        `bounds` holds the maximum number of cells of each row; work(first, last, scratch, lengths, columns,
+        values) computes the rows of a block and returns their number of cells.
         """
         lengths = np.zeros(len(bounds), np.int64)
         pending: deque[Future[tuple[int, np.ndarray, np.ndarray]]] = deque()
@@ -76,7 +76,7 @@ class RowWriters:
 
 
 def blocks(bounds: np.ndarray, max_cells: int) -> Iterator[tuple[int, int]]:
-    """Splits rows into blocks (first, last + 1) whose bounds add up to at most `max_cells`; no single bound exceeds it."""
+    """Splits rows into blocks (first, last + 1) of at most `max_cells` cells; no single row has more."""
     ends = np.cumsum(bounds)
     first = 0
     while first < len(bounds):
@@ -87,7 +87,7 @@ def blocks(bounds: np.ndarray, max_cells: int) -> Iterator[tuple[int, int]]:
 
 
 def append(file: BinaryIO, array: np.ndarray) -> None:
-    """Writes all bytes of an array to an unbuffered file, whose `write` may accept only a part when the disk is nearly full."""
+    """Writes all bytes of an array to an unbuffered file, whose `write` may accept only some of them."""
     rest = array.data.cast("B") if array.size else memoryview(b"")
     while rest:
         rest = rest[file.write(rest) :]

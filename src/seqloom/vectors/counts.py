@@ -1,6 +1,9 @@
-"""Counts of words: one-hot vectors, bags of words, TF-IDF, and co-occurrence in windows for corpora larger than memory.
+"""Counts of words: one-hot vectors, bags of words, TF-IDF, and co-occurrence in windows.
 
-Left out: stop words and lower-casing, which are tokenization, and windows that skip frequent words, which word2vec has.
+Co-occurrences are counted for corpora larger than memory.
+
+Left out: stop words and lower-casing, which are tokenization, and windows that skip frequent words, which
+word2vec has.
 """
 
 from __future__ import annotations
@@ -34,14 +37,14 @@ def one_hot(ids: np.ndarray, size: int) -> csr_array:
 
 
 def bag_of_words(documents: Iterable[Sequence[str]], words: Sequence[str]) -> csr_array:
-    """(documents, V): how often each word occurs in each document, which is a list of words; the order is lost [A4]."""
+    """(documents, V): how often each word occurs in each document (a list of words) [A4]."""
     from sklearn.feature_extraction.text import CountVectorizer  # takes a second to import
 
     return csr_array(CountVectorizer(analyzer=list, vocabulary=words).transform(documents))
 
 
 def tf_idf(counts: csr_array) -> csr_array:
-    """tf_dw (ln (1 + n) / (1 + n_w) + 1), each row then divided by its norm; n_w of n documents contain the word w [A5]."""
+    """tf_dw (ln (1 + n) / (1 + n_w) + 1), rows divided by their norms; n_w of n documents contain w [A5]."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
     return csr_array(TfidfTransformer().fit_transform(counts))
@@ -58,7 +61,7 @@ def inverse_distance(distance: int) -> float:
 
 
 class Cooccurrences(NamedTuple):
-    """Co-occurrence counts: row w has columns[starts[w] : starts[w + 1]], ascending, and the values at the same indices.
+    """Co-occurrence counts: row w has columns[starts[w] : starts[w + 1]], ascending, and the values there.
 
     `columns` and `values` are memory maps.
     """
@@ -89,7 +92,7 @@ class Cooccurrences(NamedTuple):
 
 
 class _Weighting(NamedTuple):
-    """The weights of contexts at distance 1, 2, … before and after a word; empty for a side that does not count."""
+    """The weights of contexts at distance 1, 2, … before and after a word; empty for an ignored side."""
 
     left: np.ndarray
     right: np.ndarray
@@ -105,11 +108,14 @@ def cooccurrences(
     threads: int = 2,
     folder: str | Path | None = None,
 ) -> Cooccurrences:
-    """X_wc = Σ weight(d) over all pairs in which c is d ≤ window words from w, on the given side, in the same sentence [A7, A8].
+    """X_wc = Σ weight(d) over the pairs in which c is d ≤ window words from w, in the same sentence [A7, A8].
 
-    Uses at most about `memory` bytes for any corpus: it is counted in chunks that fit, and the counts of the chunks are
-    added up from disk. Memory and threads affect only the last bit of sums of weights like 1 / 3. With a folder the counts
-    are kept there for `Cooccurrences.open`; without one they are deleted with the arrays.
+    `side` selects the words before w, after w, or both.
+
+    Uses at most about `memory` bytes for any corpus: it is counted in chunks that fit, and the counts of the
+    chunks are added up from disk. Memory and threads affect only the last bit of sums of weights like 1 / 3.
+    With a folder the counts are kept there for `Cooccurrences.open`; without one they are deleted with the
+    arrays.
     """
     weights = np.array([weight(distance) for distance in range(1, window + 1)], np.float64)
     if window < 1 or not (weights > 0).all():
@@ -137,7 +143,7 @@ def cooccurrences(
                 if name:
                     return cast(BinaryIO, stack.enter_context(open(directory / name, "w+b", buffering=0)))
                 # deleted with its last user, even if that process is killed
-                unnamed = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 (closed by the stack)
+                unnamed = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 (the stack closes it)
                 return cast(BinaryIO, stack.enter_context(unnamed))
 
             if folder:
@@ -162,7 +168,7 @@ def cooccurrences(
 
 
 def _buffer_sizes(words: int, size: int, window: int, memory: int, threads: int) -> tuple[int, int]:
-    """Words counted at a time, and cells of a thread's buffer: at most two fifths of the memory, the rest for the corpus."""
+    """Words counted at a time, and cells of a thread's buffer; buffers take at most two fifths."""
     fixed = threads * 13 * size + 64 * size + 16 * window  # scratch; offsets, bounds, lengths and starts
     per_cell = CELL * (threads + 1)
     per_word = 12  # bytes: its id, its position and, at worst, a boundary
@@ -187,7 +193,7 @@ def _count_chunks(
     values: BinaryIO,
     parts: list[BinaryIO],
 ) -> np.ndarray:
-    """Counts chunk by chunk into the three files `parts` (columns, values, starts), then adds the chunks up row by row."""
+    """Counts each chunk into the files `parts` (columns, values, starts), then adds the chunks up by row."""
     cells = 0
     bounds = np.zeros(writers.size, np.int64)
     for begin in range(0, len(corpus.ids), chunk_words):

@@ -37,9 +37,10 @@ def feature_sets(
     seed: int,
     progress: ProgressCallback | None = None,
 ) -> list[Features]:
-    """Bag of words, TF-IDF, its SVD, and mean vectors: of vectors trained by each method on these texts, and of a file.
+    """Bag of words, TF-IDF, its SVD, and mean vectors.
 
-    `quick` leaves out the SVD and the trained vectors.
+    The vectors are trained on these texts by each method, or loaded from `vectors_path`. `quick` leaves out
+    the SVD and the trained vectors.
     """
     bag = bag_of_words_features(texts, min_count, ngrams)
     weighted = tfidf_features(bag, texts)
@@ -48,7 +49,7 @@ def feature_sets(
         sets.append(lsa_features(weighted, texts, dim, seed))
         sentences = [tokens(text) for text in texts]
         for name, method in TRAINED.items():
-            # A small corpus needs more epochs and no sub-sampling; one thread makes the table a function of the seed.
+            # A small corpus needs more epochs and no sub-sampling; with one thread the seed decides the table.
             epochs = 15 if method in ("skip-gram", "cbow") else None
             options = VectorOptions(method, dim, epochs=epochs, subsample=0.0)
             vocab = VocabOptions(max(2, min_count))

@@ -1,7 +1,9 @@
-"""Texts as rows of numbers for a classifier: bags of words, TF-IDF, their SVD, mean word vectors  [A4–A7, A9–A12 for B4].
+"""Texts as rows of numbers for a classifier: bags of words, TF-IDF, their SVD, mean word vectors.
 
-All are the same computation: counts, optionally weighted and normalized, optionally times a table. So each feature set is
-saved as a list of words and at most two arrays.
+[A4–A7, A9–A12 for B4]
+
+All are the same computation: counts, optionally weighted and normalized, optionally times a table. So each
+feature set is saved as a list of words and at most two arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]+")
 
 
 class Features(NamedTuple):
-    """x = c   or   x = (c ∘ idf) / |c ∘ idf|   or   x = (those, or c / Σc) T, with c the counts of `words` in a text."""
+    """x = c   or   x = (c ∘ idf) / |c ∘ idf|   or   x = (those, or c / Σc) T,   c = counts of `words`."""
 
     name: str
     words: list[str]
@@ -29,7 +31,10 @@ class Features(NamedTuple):
     table: np.ndarray | None = None  # (V, F)
 
     def __call__(self, texts: Sequence[str]) -> csr_array | np.ndarray:
-        """(texts, F): sparse without a table, dense with one. A text without a word of `words` is a row of zeros."""
+        """(texts, F): sparse without a table, dense with one.
+
+        A text without a word of `words` is a row of zeros.
+        """
         x = counts(texts, self.words, self.ngrams)
         if self.idf is not None:
             x = x * self.idf[None, :]
@@ -40,7 +45,7 @@ class Features(NamedTuple):
 
 
 def tokens(text: str, ngrams: int = 1) -> list[str]:
-    """The lower-cased words and punctuation marks of a text, and their n-grams up to `ngrams`, joined by spaces."""
+    """The lower-cased words and punctuation of a text, and their n-grams up to `ngrams`, joined by spaces."""
     words = WORD.findall(text.lower())
     return words + [
         " ".join(words[start : start + n])
@@ -70,7 +75,7 @@ def bag_of_words_features(texts: Sequence[str], min_count: int = 1, ngrams: int 
 
 
 def tfidf_features(bag: Features, texts: Sequence[str]) -> Features:
-    """TF-IDF: idf_w = ln((1 + n) / (1 + n_w)) + 1 with n_w of the n texts containing w; rows have norm 1  [A5]."""
+    """TF-IDF: idf_w = ln((1 + n) / (1 + n_w)) + 1, n_w of n texts contain w; rows have norm 1  [A5]."""
     x = counts(texts, bag.words, bag.ngrams)
     document_counts = np.bincount(x.indices, minlength=x.shape[1])
     return bag._replace(name="TF-IDF", idf=np.log((1 + x.shape[0]) / (1 + document_counts)) + 1)
@@ -94,7 +99,7 @@ def mean_vector_features(vectors: Vectors, texts: Sequence[str], name: str) -> F
 
 
 def _with_table(features: Features, table: np.ndarray, texts: Sequence[str]) -> Features:
-    """The features times a table, scaled to a root mean square of 1 on the texts, so that one penalty suits all tables."""
+    """The features times a table, scaled to a root mean square of 1, so that one penalty suits all tables."""
     x = np.asarray(features._replace(table=table)(texts))
     scale = float(np.sqrt(np.mean(x**2))) or 1.0
     return features._replace(table=(table / scale).astype(np.float32))

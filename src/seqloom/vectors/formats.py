@@ -1,9 +1,9 @@
-"""Files of word vectors, recognised by their content: seqloom's folder, word2vec text and binary, GloVe text, fastText .vec  [N12].
+"""Files of word vectors, recognised by their content: seqloom's, word2vec's, GloVe's and fastText's  [N12].
 
-A seqloom folder holds vectors.npy, which is memory-mapped and therefore opens at once at any size, words.txt with one word
-per line, meta.json, and buckets.npy if n-grams give vectors to unseen words. Other files are read and written in blocks, so
-that conversion needs little memory. Left out: fastText's .bin, which is a model and not a file of vectors, and vectors of
-integers or bits.
+A seqloom folder holds vectors.npy, which is memory-mapped and therefore opens at once at any size, words.txt
+with one word per line, meta.json, and buckets.npy if n-grams give vectors to unseen words. Other files are
+read and written in blocks, so that conversion needs little memory. Left out: fastText's .bin, which is a
+model and not a file of vectors, and vectors of integers or bits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEAD = 1 << 16  # bytes from which the format is recognised
 
 
 class VectorStream(NamedTuple):
-    """The vectors of a file as a stream: its format, their size, their meta data, and blocks of words and rows."""
+    """The vectors of a file as a stream: format, size, meta data, and blocks of words and rows."""
 
     format: Format
     dim: int
@@ -164,7 +164,7 @@ def _open(path: str | Path) -> Iterator[IO[bytes]]:
 
 
 def _is_binary(data: bytes) -> bool:
-    """Whether bytes are not text: they have control characters, or are not UTF-8 except for the last few bytes."""
+    """Whether bytes have control characters, or are not UTF-8 apart from a character cut off at the end."""
     try:
         data[: max(0, len(data) - 4)].decode()
     except UnicodeDecodeError as error:

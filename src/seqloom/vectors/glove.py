@@ -1,14 +1,14 @@
 """GloVe: vectors whose products are the logarithms of co-occurrence counts [A12].
 
-Derivation. P_ik = X_ik / X_i is the probability of word k near word i. What distinguishes ice from steam is not P_ik but
-the ratio P_ik / P_jk: large for "solid", small for "gas", near 1 for "water" and "fashion" [X3]. So the vectors should give
-the ratio,
+Derivation. P_ik = X_ik / X_i is the probability of word k near word i. What distinguishes ice from steam is
+not P_ik but the ratio P_ik / P_jk: large for "solid", small for "gas", near 1 for "water" and "fashion" [X3].
+So the vectors should give the ratio,
 
     F(w_i, w_j, u_k) = P_ik / P_jk.
 
 Differences are natural in a vector space, so let F depend on w_i − w_j, and compare it with u_k by a product:
-F((w_i − w_j)·u_k) = P_ik / P_jk. A difference on the left is a ratio on the right: F = exp, thus
-w_i·u_k = log P_ik = log X_ik − log X_i. The last term does not depend on k: it becomes a bias b_i, and a bias c_k makes
+F((w_i − w_j)·u_k) = P_ik / P_jk. A difference on the left is a ratio on the right: F = exp, thus w_i·u_k =
+log P_ik = log X_ik − log X_i. The last term does not depend on k: it becomes a bias b_i, and a bias c_k makes
 words and contexts exchangeable:
 
     w_i·u_k + b_i + c_k = log X_ik.
@@ -17,11 +17,11 @@ The objective is least squares over the cells that are not empty, with a smaller
 
     J = Σ f(X_ij) (w_i·u_j + b_i + c_j − log X_ij)²,    f(x) = min(1, (x / x_max)^α).
 
-Training. Rows and columns are assigned to blocks; the tile (i, j) has the cells of row block i and column block j. Tiles of
-different rows and columns share no parameter, so threads train such tiles at the same time without conflicts: the result
-is the same, bit by bit, for any number of threads. The parameters of a tile fit the cache. The order of tiles, and of
-cells within each, is drawn anew in each iteration. Left out: threads that overwrite each other's steps, which would be
-neither faster nor repeatable.
+Training. Rows and columns are assigned to blocks; the tile (i, j) has the cells of row block i and column
+block j. Tiles of different rows and columns share no parameter, so threads train such tiles at the same time
+without conflicts: the result is the same, bit by bit, for any number of threads. The parameters of a tile fit
+the cache. The order of tiles, and of cells within each, is drawn anew in each iteration. Left out: threads
+that overwrite each other's steps, which would be neither faster nor repeatable.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ CACHE = 8 << 20  # bytes of parameters that one tile should use at most
 
 
 class Glove(NamedTuple):
-    """Trained parameters, and the mean of f(X) e² over all cells in each iteration (e: a cell's error before its own step)."""
+    """Trained parameters, and the mean loss of each iteration.
+
+    The loss of a cell is f(X) e² with its error e just before its own step.
+    """
 
     words: np.ndarray  # (V, dim) w
     contexts: np.ndarray  # (V, dim) u
@@ -56,7 +59,7 @@ class Glove(NamedTuple):
 
     @property
     def vectors(self) -> np.ndarray:
-        """w + u, (V, dim): with symmetric counts the two differ by chance only, and their sum is slightly better than either."""
+        """w + u, (V, dim): with symmetric counts both estimate the same, and the sum is slightly better."""
         return self.words + self.contexts
 
 
@@ -89,11 +92,14 @@ def train(
     folder: str | Path | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Glove:
-    """Trains the vectors of the words of a co-occurrence matrix [A12]. `progress` gets the number and loss of each iteration.
+    """Trains the vectors of the words of a co-occurrence matrix [A12].
 
-    `x_max` is the count from which a cell has its full weight: 10 suits corpora of millions of words, 100 of billions. Cells
-    are sorted on disk (in `folder`, by default the user's cache); `memory` bounds the bytes of cells in memory, without the
-    parameters. The same seed and memory give the same bits with any number of threads.
+    `progress` gets the number and the loss of each iteration.
+
+    `x_max` is the count from which a cell has its full weight: 10 suits corpora of millions of words, 100 of
+    billions. Cells are sorted on disk (in `folder`, by default the user's cache); `memory` bounds the bytes
+    of cells in memory, without the parameters. The same seed and memory give the same bits with any number of
+    threads.
     """
     _check(cells, {"dim": dim, "iterations": iterations, "x_max": x_max, "lr": lr, "threads": threads})
     size = len(cells.starts) - 1
@@ -149,7 +155,7 @@ def _check(cells: Cooccurrences, positive: dict[str, float]) -> None:
 def _init_params(
     rows: np.ndarray, count: int, dim: int, half: int, random: np.random.Generator
 ) -> np.ndarray:
-    """(count, 2 half): vectors and biases within ±1/2 dim, biases at half − 1; squares 1, so that the first step has size lr."""
+    """(count, 2 half): vectors and biases within ±1/2 dim; squares 1, so that the first step has size lr."""
     parameters = np.zeros((count, 2 * half), np.float32)
     parameters[:, half:] = 1
     values = (random.random((len(rows), dim + 1), np.float32) - np.float32(0.5)) / np.float32(dim)
@@ -159,7 +165,7 @@ def _init_params(
 
 
 def _num_blocks(size: int, half: int, cells: int, memory: int) -> int:
-    """Enough blocks that the parameters of a tile fit the cache and 16 tiles fit in memory: 8 to 128, for any number of threads."""
+    """Enough blocks that the parameters of a tile fit the cache and 16 tiles fit in memory: 8 to 128."""
     for_cache = size * half * 4 * 4 / CACHE
     for_memory = (16 * CELL * cells / memory) ** 0.5
     return min(size, max(8, min(128, int(np.ceil(max(for_cache, for_memory))))))
@@ -219,7 +225,10 @@ def _run_epoch(
     pool: ThreadPoolExecutor,
     random: np.random.Generator,
 ) -> float:
-    """Trains every tile once; returns the sum of the losses. Tiles of one shift share neither rows nor columns."""
+    """Trains every tile once; returns the sum of the losses.
+
+    Tiles of one shift share neither rows nor columns.
+    """
     kernels = load_kernels("glove")
     blocks, offsets = tiles.blocks, tiles.offsets
     column_order = random.permutation(blocks)

@@ -1,7 +1,8 @@
-"""Files of labelled texts: TSV, CSV, JSON lines, or `label text` lines as in SST and fastText (`__label__x text`).
+"""Files of labelled texts: TSV, CSV, JSON lines, or `label text` lines as in SST and fastText.
 
-The first line decides the format. The columns of a table come from a header (label and text, sentence or review); without
-a header, the label is the column with fewer distinct values. Left out: several labels per text.
+The first line decides the format. The columns of a table come from a header (label and text, sentence or
+review); without a header, the label is the column with fewer distinct values. Left out: several labels per
+text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Vectors from counts without training: pointwise mutual information, and its leading singular vectors [A6, A7].
+"""Vectors from counts without training: PMI and its leading singular vectors [A6, A7].
 
 Left out: the PMI of unseen pairs, which is −∞. The sparse matrix has 0 there, as positive PMI has.
 """
@@ -11,8 +11,8 @@ from scipy.sparse.linalg import svds
 def pmi(counts: csr_array, smoothing: float = 1.0) -> csr_array:
     """PMI(w, c) = log P(w, c) / (P(w) P(c)) for each pair with a count; other cells are empty [A6].
 
-    P(c) = n_c^α / Σ n^α with α = `smoothing`: below 1 (usually 0.75), rare contexts get a larger probability and their pairs
-    a smaller PMI.
+    P(c) = n_c^α / Σ n^α with α = `smoothing`: below 1 (usually 0.75), rare contexts get a larger probability
+    and their pairs a smaller PMI.
     """
     counts = csr_array(counts, dtype=np.float64)
     if not counts.nnz or counts.data.min() <= 0:
@@ -28,7 +28,7 @@ def pmi(counts: csr_array, smoothing: float = 1.0) -> csr_array:
 
 
 def ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 1.0) -> csr_array:
-    """max(0, PMI(w, c) − log k) with k = `shift`: for k > 1, the matrix that word2vec with k negatives factorizes [A6]."""
+    """max(0, PMI(w, c) − log k), k = `shift`: the matrix that word2vec with k negatives factorizes [A6]."""
     if not shift > 0:
         raise ValueError(
             f"a shift of {shift} has no logarithm; give 1 for no shift, or the number of negative samples"
@@ -42,10 +42,11 @@ def ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 1.0) -> csr_a
 def svd(
     matrix: csr_array, dim: int = 100, power: float = 0.5, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best approximation of rank `dim`, M ≈ U Σ Vᵀ, as word vectors U Σ^p, and the singular values, descending [A7].
+    """The best approximation of rank `dim`, M ≈ U Σ Vᵀ: word vectors U Σ^p and the singular values [A7].
 
-    p = 1 preserves the products of M's rows, p = 0 weights all directions equally, p = 1/2 divides Σ between words and
-    contexts. The entry of largest magnitude in each column is positive, so that equal matrices have equal vectors.
+    p = 1 preserves the products of M's rows, p = 0 weights all directions equally, p = 1/2 divides Σ between
+    words and contexts. The entry of largest magnitude in each column is positive, so that equal matrices have
+    equal vectors.
     """
     rank = min(matrix.shape)
     if not 0 < dim < rank:

@@ -8,7 +8,8 @@ import numpy as np
 def procrustes(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """R = argmin ‖X R − Y‖² with R Rᵀ = I:   Xᵀ Y = U Λ Vᵀ,  R = U Vᵀ   [K5, D-29]
 
-    Rows are pairs. The lecture takes the SVD of Yᵀ X and prints the same U Vᵀ, which is the transpose of this R.
+    Rows are pairs. The lecture takes the SVD of Yᵀ X and prints the same U Vᵀ, which is the transpose of this
+    R.
     """
     if x.ndim != 2 or x.shape != y.shape:
         raise ValueError(

@@ -1,8 +1,8 @@
-"""The map of a vocabulary: one self-contained HTML page with search, zoom, and the neighbours of a word on a click  [A14].
+"""The map of a vocabulary: one self-contained HTML page with search, zoom and neighbours  [A14].
 
-Positions are principal components, and t-SNE on request. Colours are k-means clusters of the full vectors, so that words
-that the projection puts together by accident can be distinguished from words that are similar. Left out: plotly, which
-would make the page twenty times as large.
+Positions are principal components, and t-SNE on request. Colours are k-means clusters of the full vectors, so
+that words that the projection puts together by accident can be distinguished from words that are similar.
+Left out: plotly, which would make the page twenty times as large.
 """
 
 from __future__ import annotations

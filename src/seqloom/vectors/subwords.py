@@ -1,7 +1,7 @@
 """Words as bags of character n-grams, as in fastText, so that an unseen word has a vector too.
 
-A word is written as <word>; its n-grams of 3 to 6 characters are hashed into buckets. The buckets are rows of the input
-matrix that follow those of the words. Left out: pruning and quantizing the buckets.
+A word is written as <word>; its n-grams of 3 to 6 characters are hashed into buckets. The buckets are rows of
+the input matrix that follow those of the words. Left out: pruning and quantizing the buckets.
 """
 
 from dataclasses import dataclass
@@ -49,7 +49,10 @@ class Subwords:
         return [fnv1a(gram.encode()) % self.buckets for gram in self.ngrams(word)]
 
     def table(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Input rows of the n-grams of all words, and the bounds of each word's part; buckets follow the words' rows."""
+        """Input rows of the n-grams of all words, and the bounds of each word's part.
+
+        Buckets follow the rows of the words.
+        """
         buckets = [self.rows(word) for word in words]
         bounds = np.zeros(len(words) + 1, np.int64)
         np.cumsum([len(rows) for rows in buckets], out=bounds[1:])

@@ -1,7 +1,7 @@
 """Text → vectors by any method in one call: skip-gram, CBOW, GloVe, PPMI with SVD  [A7, A9–A13].
 
-A word has one vector whatever it means in its context: "bank" by the river and "bank" with the account are the same row
-[X25]. Left out: options that belong to one method alone; the method's own module has them.
+A word has one vector whatever it means in its context: "bank" by the river and "bank" with the account are
+the same row [X25]. Left out: options that belong to one method alone; the method's own module has them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ ProgressCallback = Callable[[str, float], None]  # (message, fraction of all wor
 class VectorOptions(NamedTuple):
     """The method and its hyperparameters; None means the method's default.
 
-    The default window is 5 words (10 for GloVe), the default number of epochs 5 (15 for GloVe), the default learning rate
-    0.05. `negative` 0 means the full softmax; PPMI with SVD uses `dim` and `window` only.
+    The default window is 5 words (10 for GloVe), the default number of epochs 5 (15 for GloVe), the default
+    learning rate 0.05. `negative` 0 means the full softmax; PPMI with SVD uses `dim` and `window` only.
     """
 
     method: Method = "skip-gram"
@@ -50,7 +50,7 @@ class Resources(NamedTuple):
 
 
 class LowercasedLines:
-    """The tokens of each line of files, in lower case and with punctuation separated; can be iterated any number of times."""
+    """The lower-cased tokens of each line of files; can be iterated any number of times."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = paths
@@ -80,7 +80,10 @@ def train(
     memory: int = 1 << 30,
     progress: ProgressCallback | None = None,
 ) -> Vectors:
-    """Trains vectors on files or sentences. Their `meta` records the method, its options, losses and speed."""
+    """Trains vectors on files or sentences.
+
+    Their `meta` records the method, its options, losses and speed.
+    """
     options = options or VectorOptions()
     vocab = vocab or VocabOptions()
     method = options.method

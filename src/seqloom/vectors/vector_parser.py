@@ -1,4 +1,7 @@
-"""Bytes of vector files → words and rows, in blocks. An error names the file and the line or word that is damaged."""
+"""Bytes of vector files → words and rows, in blocks.
+
+An error names the file and the line or word that is damaged.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ Blocks = Iterator[tuple[list[str], np.ndarray]]
 
 
 def text_blocks(path: str | Path, file: IO[bytes], dim: int, count: int | None) -> Blocks:
-    """Words and rows of `word number …` lines; a header line comes first if `count`, the number of words it states, is given.
+    """Words and rows of `word number …` lines, after a header line if it states a `count` of words.
 
-    Only a space separates fields: any other Unicode white space may be part of a word, and in GloVe's files even a space
-    may.
+    Only a space separates fields: any other Unicode white space may be part of a word, and in GloVe's files
+    even a space may.
     """
     line_number = 1
     num_words = 0
@@ -120,7 +123,7 @@ def _decode(word: bytes, location: str) -> str:
 
 
 def binary_blocks(path: str | Path, file: IO[bytes], dim: int, count: int) -> Blocks:
-    """Words and rows of word2vec's binary format: the word, a space, `dim` little-endian float32, a line end or none."""
+    """Words and rows of word2vec's binary format: word, space, `dim` little-endian float32, an optional line end."""
     size = 4 * dim
     data = b""
     num_words = 0

@@ -1,7 +1,7 @@
-"""Word vectors in use: nearest neighbours, similarity, analogies, the odd one out, removal of common components  [A3].
+"""Word vectors in use: neighbours, similarity, analogies, the odd one out, common components  [A3].
 
-The matrix may be larger than memory: it is read in blocks, and of a normalized copy only the norms are stored. Left out:
-approximate search. One exact pass over 100,000 words takes milliseconds.
+The matrix may be larger than memory: it is read in blocks, and of a normalized copy only the norms are
+stored. Left out: approximate search. One exact pass over 100,000 words takes milliseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class SubwordVectors(NamedTuple):
 
 
 class Vectors:
-    """Words and their vectors, row by row. `meta` records their origin, `subword_vectors` gives vectors to other words.
+    """Words and their vectors, row by row.
+
+    `meta` records their origin, `subword_vectors` gives vectors to other words.
 
     Of equal words the first one counts.
     """
@@ -108,7 +110,7 @@ class Vectors:
     def nearest(
         self, query: str | np.ndarray, count: int = 10, by: Literal["cosine", "dot"] = "cosine"
     ) -> Neighbors:
-        """The words most similar to a word, itself excluded, or to a vector; `by` the cosine or the dot product  [A3]."""
+        """The words most similar to a word, itself excluded, or to a vector  [A3]."""
         if isinstance(query, str):
             vector, excluded = self[query], self._rows([query])
         else:
@@ -123,7 +125,7 @@ class Vectors:
         excluded: Sequence[Sequence[int]] | None = None,
         by: Literal["cosine", "dot"] = "cosine",
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and scores, each (Q, count), of the words most similar to each of the vectors (Q, D), best first.
+        """Rows and scores, each (Q, count), of the words most similar to the vectors (Q, D), best first.
 
         `excluded` holds the rows that are not results of each query.
         """
@@ -156,8 +158,9 @@ class Vectors:
     ) -> Neighbors:
         """a is to b as c is to what? The three words themselves are never the answer.
 
-        3CosAdd: argmax cos(x, b/|b| − a/|a| + c/|c|)   (Mikolov et al. 2013)
-        3CosMul: argmax cos⁺(x, b) cos⁺(x, c) / (cos⁺(x, a) + ε), cos⁺ = (1 + cos) / 2   (Levy and Goldberg 2014)
+        3CosAdd (Mikolov et al. 2013):      argmax cos(x, b/|b| − a/|a| + c/|c|)
+        3CosMul (Levy and Goldberg 2014):   argmax cos⁺(x, b) cos⁺(x, c) / (cos⁺(x, a) + ε),
+                                            cos⁺ = (1 + cos) / 2
         """
         units = self.units([a, b, c])
         excluded = self._rows([a, b, c])
@@ -180,7 +183,7 @@ class Vectors:
         return words[int((units @ units.mean(0)).argmin())]
 
     def all_but_the_top(self, components: int = 0) -> Vectors:
-        """v − μ − Σ uₖ (uₖ·(v − μ)) over the leading `components` directions uₖ, which all words share (Mu and Viswanath 2018)."""
+        """v − μ − Σ uₖ (uₖ·(v − μ)) over the leading `components` directions uₖ (Mu and Viswanath 2018)."""
         if not 0 <= components < self.dim:
             raise ValueError(
                 f"vectors of size {self.dim} have 0 to {self.dim - 1} components to remove, not {components}"

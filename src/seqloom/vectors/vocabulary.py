@@ -1,11 +1,11 @@
 """A corpus as ids: its vocabulary, counted while streaming, and its word ids, on disk if they are many.
 
-A corpus has one sentence per line (or per element of an iterable), with words separated by white space. Words outside the
-vocabulary are dropped before windows are formed, so that a window spans them. A line longer than 1 MB is read as several
-sentences, so that memory does not grow with the file.
+A corpus has one sentence per line (or per element of an iterable), with words separated by white space. Words
+outside the vocabulary are dropped before windows are formed, so that a window spans them. A line longer than
+1 MB is read as several sentences, so that memory does not grow with the file.
 
-Left out: lower-casing, punctuation and phrases, which are tokenization, and approximate counting: every distinct word is
-held in memory once.
+Left out: lower-casing, punctuation and phrases, which are tokenization, and approximate counting: every
+distinct word is held in memory once.
 """
 
 import tempfile
@@ -31,7 +31,7 @@ GROUP = 1 << 17  # words encoded by one call, approximately
 
 
 class VocabOptions(NamedTuple):
-    """Which words of a corpus get a vector: those that occur `min_count` times, the `max_vocab` most frequent of them."""
+    """The words that get a vector: the `max_vocab` most frequent of those that occur `min_count` times."""
 
     min_count: int = 5
     max_vocab: int | None = None
@@ -39,7 +39,10 @@ class VocabOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Words by descending count, equal counts in order of appearance. `corpus_words` counts every word of the corpus."""
+    """Words by descending count, equal counts in order of appearance.
+
+    `corpus_words` counts every word of the corpus.
+    """
 
     words: list[str]
     counts: np.ndarray  # (V,) int64
@@ -47,7 +50,7 @@ class Vocabulary:
 
     @classmethod
     def build(cls, source: Source, min_count: int = 5, max_size: int | None = None) -> "Vocabulary":
-        """The words that occur at least `min_count` times; of those the `max_size` most frequent ones, None for all."""
+        """The words that occur at least `min_count` times; of those the `max_size` most frequent ones."""
         if min_count < 1 or (max_size is not None and max_size < 1):
             raise ValueError(
                 f"a minimum count of {min_count} and a limit of {max_size} words leave no vocabulary; give at least 1"
@@ -83,7 +86,10 @@ class Vocabulary:
 
 
 class Corpus(NamedTuple):
-    """Sentence i is `ids[starts[i] : starts[i + 1]]`. Both arrays are memory maps of unnamed files if the corpus is large."""
+    """Sentence i is `ids[starts[i] : starts[i + 1]]`.
+
+    Both arrays are memory maps of unnamed files if the corpus is large.
+    """
 
     ids: np.ndarray  # (N,) int32
     starts: np.ndarray  # (sentences + 1,) int64
@@ -119,7 +125,8 @@ def _lines(paths: Sequence[Path]) -> Iterator[str]:
 def encode(source: Source, vocabulary: Vocabulary, folder: str | Path | None = None) -> Corpus:
     """The ids of the corpus, without words outside the vocabulary and without empty sentences.
 
-    Large arrays are stored in an unnamed file in `folder` (by default the user's cache), which is deleted with the arrays.
+    Large arrays are stored in an unnamed file in `folder` (by default the user's cache), which is deleted
+    with the arrays.
     """
     ids, starts = _SpooledArray(np.int32, folder), _SpooledArray(np.int64, folder)
     starts.append(np.zeros(1, np.int64))

@@ -1,19 +1,21 @@
-"""word2vec: word vectors that predict neighbouring words. CBOW and skip-gram, negative sampling or full softmax, subwords.
+"""word2vec: vectors that predict neighbouring words. CBOW, skip-gram, negative sampling, softmax, subwords.
 
-Each word of a sentence has a context: the 1 … w words on either side, with a reach drawn anew for each word. With the
-hidden vector h
+Each word of a sentence has a context: the 1 … w words on either side, with a reach drawn anew for each word.
+With the hidden vector h
 
     skip-gram   h = the word's vector, and every context word is a target [A10]
     CBOW        h = the mean of the context's vectors, and the word is the target [A9]
 
 a target y costs −log σ(u_y·h) − Σ log σ(−u_n·h) over k negatives n drawn from count^¾, never y itself, or
-−log softmax(U h)_y [A11, D-22]. The loss of an epoch is the mean cost of a target, computed just before the step that the
-target causes; every target counts exactly once. If h is a mean of several vectors (CBOW, subwords), each of them takes the
-full step, as in the original program; `mean_context` computes the exact gradient of the window's mean cost instead, which
-divides by the number of targets and of vectors. The targets of a window are processed one after the other with the same h.
-Without `reproducible`, threads update shared weights without locks, so two runs differ unless threads = 1.
+−log softmax(U h)_y [A11, D-22]. The loss of an epoch is the mean cost of a target, computed just before the
+step that the target causes; every target counts exactly once. If h is a mean of several vectors (CBOW,
+subwords), each of them takes the full step, as in the original program; `mean_context` computes the exact
+gradient of the window's mean cost instead, which divides by the number of targets and of vectors. The targets
+of a window are processed one after the other with the same h. Without `reproducible`, threads update shared
+weights without locks, so two runs differ unless threads = 1.
 
-Left out: hierarchical softmax, which negative sampling has displaced, and resuming training from saved weights.
+Left out: hierarchical softmax, which negative sampling has displaced, and resuming training from saved
+weights.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ from seqloom.vectors.word2vec_trainers import LINE, DeterministicTrainer, Hogwil
 
 
 class Word2VecOptions(NamedTuple):
-    """The method and its hyperparameters. `negative` 0 means the full softmax, `subsample` 0 keeps every occurrence."""
+    """The method and its hyperparameters.
+
+    `negative` 0 means the full softmax, `subsample` 0 keeps every occurrence.
+    """
 
     method: str = "skipgram"  # or "cbow"
     dim: int = 100
@@ -62,7 +67,7 @@ class TrainingProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class Word2Vec:
-    """Trained vectors. `vectors` are the input vectors (with subwords: means over the word and its n-grams)."""
+    """Trained vectors; with subwords, `vectors` are means over the word and its n-grams."""
 
     vocabulary: Vocabulary
     vectors: np.ndarray  # (V, dim) float32
@@ -98,8 +103,8 @@ def train(
 ) -> Word2Vec:
     """Trains on files or sentences, or on an encoded corpus with its `vocabulary`.
 
-    `reproducible` gives the same bits for a seed with any number of threads. It uses at most two threads, runs at less than
-    half the speed and needs three times the memory for the weights.
+    `reproducible` gives the same bits for a seed with any number of threads. It uses at most two threads,
+    runs at less than half the speed and needs three times the memory for the weights.
     """
     options = options or Word2VecOptions()
     _check(options, threads, seed)
@@ -224,7 +229,10 @@ def _run_epochs(
 
 
 def subsample_thresholds(counts: np.ndarray, subsample: float) -> np.ndarray:
-    """2³² times the probability min(1, √(s / f) + s / f) of keeping an occurrence of a word of frequency f, s = `subsample`."""
+    """2³² times the probability of keeping an occurrence: min(1, √(s / f) + s / f).
+
+    f is the relative frequency of the word, s = `subsample`.
+    """
     if subsample == 0:
         return np.full(len(counts), 1 << 32, np.uint64)
     ratio = subsample * counts.sum() / counts
@@ -234,8 +242,8 @@ def subsample_thresholds(counts: np.ndarray, subsample: float) -> np.ndarray:
 def alias_table(weights: np.ndarray) -> np.ndarray:
     """A table to draw row i with probability ∝ weights[i] in constant time (Walker's alias method).
 
-    Each entry holds the threshold below which its own row is drawn in the upper 32 bits, and the alternative row in the
-    lower 32 bits.
+    Each entry holds the threshold below which its own row is drawn in the upper 32 bits, and the alternative
+    row in the lower 32 bits.
     """
     rest = (weights / weights.sum() * len(weights)).tolist()
     small = [row for row, value in enumerate(rest) if value < 1]

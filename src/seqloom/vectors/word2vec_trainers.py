@@ -1,4 +1,4 @@
-"""How word2vec goes through a corpus: chunks of sentences, trained by threads without locks or reproducibly."""
+"""How word2vec goes through a corpus: chunks of sentences, trained without locks or reproducibly."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Trainer(Protocol):
 
 
 class Hogwild:
-    """Threads take the next chunk and update shared weights without locks: collisions are rare and do no harm."""
+    """Threads take the next chunk and update shared weights without locks; collisions are rare."""
 
     def __init__(self, data: TrainingData, weights: Matrices, mode: Word2VecMode, threads: int) -> None:
         self.data = data
@@ -83,9 +83,10 @@ class Hogwild:
 class DeterministicTrainer:
     """Gives the same result for any number of threads.
 
-    Two copies of the weights each train on the next chunk from the same start; then their changes are merged in a fixed
-    order. Chunks are short, so that no copy trains long on old weights; a sentence longer than CHUNK_WORDS is split. More
-    copies would keep more threads busy, but every merge would cost more than they gain.
+    Two copies of the weights each train on the next chunk from the same start; then their changes are merged
+    in a fixed order. Chunks are short, so that no copy trains long on old weights; a sentence longer than
+    CHUNK_WORDS is split. More copies would keep more threads busy, but every merge would cost more than they
+    gain.
     """
 
     def __init__(self, data: TrainingData, weights: Matrices, mode: Word2VecMode, threads: int) -> None:

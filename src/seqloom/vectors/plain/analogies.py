@@ -19,8 +19,8 @@ def update_best(
 ) -> None:
     """Replaces a question's best score and answer where a candidate of this block beats it.
 
-    `cosines` (W, C) are those of each distinct word of the questions with each of the C candidates, `which` (Q, 3) the
-    rows of `cosines` for each question. The three words of a question are never its answer.
+    `cosines` (W, C) are those of each distinct word of the questions with each of the C candidates, `which`
+    (Q, 3) the rows of `cosines` for each question. The three words of a question are never its answer.
     """
     for start in range(0, len(which), QUESTIONS):
         part = slice(start, start + QUESTIONS)

@@ -1,6 +1,7 @@
 """The loops of co-occurrence counting in numpy.
 
-The plain form of `kernels/cooccurrence.py`. Weights are added in the same order as there, so the counts have the same bits.
+The plain form of `kernels/cooccurrence.py`. Weights are added in the same order as there, so the counts have
+the same bits.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def make_scratch(size: int) -> None:
 def write_stream(
     ids: np.ndarray, starts: np.ndarray, first: int, begin: int, end: int, out: np.ndarray
 ) -> int:
-    """Writes ids[begin:end] to `out`, with a BOUNDARY at both ends and before each start of a sentence; returns the length.
+    """Writes ids[begin:end] to `out`, with a BOUNDARY around each sentence; returns the length.
 
     starts[first] is the first start > begin.
     """
@@ -33,7 +34,9 @@ def write_stream(
 def inverted_index(
     stream: np.ndarray, skip: int, count: int, offsets: np.ndarray, positions: np.ndarray
 ) -> None:
-    """positions[offsets[w] : offsets[w + 1]] ← where word w is in the stream, for the `count` words after the first `skip`.
+    """positions[offsets[w] : offsets[w + 1]] ← where word w is in the stream.
+
+    Indexes the `count` words after the first `skip`.
 
     The words before and after these are context only. `offsets` has V + 1 elements.
     """
@@ -57,9 +60,12 @@ def count_rows(
     columns: np.ndarray,
     values: np.ndarray,
 ) -> int:
-    """Rows first … last − 1 of X_wc = Σ left[d − 1] [c is d before w] + right[d − 1] [c is d after w] [A7, A8].
+    """Rows first … last − 1 of X [A7, A8].
 
-    Windows end at a BOUNDARY. Fills `lengths` (cells of each row), `columns` and `values`; returns the number of cells.
+    X_wc = Σ left[d − 1] [c is d before w] + right[d − 1] [c is d after w]
+
+    Windows end at a BOUNDARY. Fills `lengths` (cells of each row), `columns` and `values`; returns the number
+    of cells.
     """
     distances = np.concatenate([-np.arange(1, len(left) + 1), np.arange(1, len(right) + 1)])
     weights = np.concatenate([left, right])
@@ -87,7 +93,10 @@ def merge_rows(
     columns: np.ndarray,
     values: np.ndarray,
 ) -> int:
-    """The sum of several matrices in the form of `count_rows`: row w of matrix r is the old cells starts[r, w] … starts[r, w + 1]."""
+    """The sum of several matrices, in the form of `count_rows`.
+
+    Row w of matrix r is the old cells from starts[r, w] to starts[r, w + 1].
+    """
     n = 0
     for word in range(starts.shape[1] - 1):
         cells = np.concatenate([np.arange(run[word], run[word + 1]) for run in starts])

@@ -1,6 +1,7 @@
 """The loops of GloVe in numpy: cells sorted into tiles, a tile shuffled, a tile trained.
 
-The plain form of `kernels/glove.py`: the same layout of cells and parameters, the same random order, the same steps.
+The plain form of `kernels/glove.py`: the same layout of cells and parameters, the same random order, the same
+steps.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ import numpy as np
 
 
 def tile_sizes(starts: np.ndarray, columns: np.ndarray, first: int, sizes: np.ndarray) -> None:
-    """sizes[i, j] += number of cells whose row is i and column is j modulo the number of blocks; rows begin at `first`."""
+    """sizes[i, j] += number of cells whose row is i and column is j modulo the number of blocks.
+
+    Rows begin at `first`.
+    """
     blocks = len(sizes)
     tiles = _rows(starts, first) % blocks * blocks + columns % blocks
     sizes += np.bincount(tiles, minlength=blocks * blocks).reshape(blocks, blocks)
@@ -27,7 +31,7 @@ def write_tiles(
     ids: np.ndarray,
     numbers: np.ndarray,
 ) -> None:
-    """Writes the cells of the same rows tile by tile: tile (i, j) from offsets[i, j] on, which advances past its cells.
+    """Writes the cells of these rows tile by tile: tile (i, j) from offsets[i, j] on, which advances.
 
     Word w becomes w % blocks · height + w // blocks, so that the words of a block are adjacent.
     f(x) = min(1, (x / x_max)^α) [A12].
@@ -69,10 +73,10 @@ def shuffle(cells: np.ndarray, seed: int) -> None:
 def adagrad_tile(
     ids: np.ndarray, numbers: np.ndarray, words: np.ndarray, contexts: np.ndarray, dim: int, rate: np.float32
 ) -> float:
-    """One AdaGrad step for each cell in turn. Returns Σ f(X) e² with the error e of each cell before its step.
+    """One AdaGrad step for each cell in turn. Returns Σ f(X) e² with the errors e before the steps.
 
-    e = w·u + b + c − log X;  g = f(X) e;  ∂J/∂w = g u, ∂J/∂u = g w, ∂J/∂b = ∂J/∂c = g (the factor 2 is part of the rate);
-    G ← G + (∂J/∂θ)²;  θ ← θ − rate ∂J/∂θ / √G.
+    e = w·u + b + c − log X;  g = f(X) e;  ∂J/∂w = g u, ∂J/∂u = g w, ∂J/∂b = ∂J/∂c = g (the factor 2 is part
+    of the rate);  G ← G + (∂J/∂θ)²;  θ ← θ − rate ∂J/∂θ / √G.
     """
     half = words.shape[1] // 2
     bias = half - 1

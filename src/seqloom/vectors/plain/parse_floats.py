@@ -8,8 +8,8 @@ import numpy as np
 def read_numbers(data: np.ndarray, out: np.ndarray, rejected: np.ndarray) -> tuple[int, int]:
     """Parses numbers separated by single spaces in the bytes `data` into `out`.
 
-    Returns how many fields there are and how many are not numbers; of the latter, `rejected` holds (index, first byte,
-    last byte).
+    Returns how many fields there are and how many are not numbers; of the latter, `rejected` holds (index,
+    first byte, last byte).
     """
     fields = data.tobytes().split(b" ")
     if not fields[-1]:  # no data, or a space at the end

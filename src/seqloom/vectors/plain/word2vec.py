@@ -1,6 +1,7 @@
-"""word2vec's inner loops in numpy: windows, sub-sampling, negatives, and one step of gradient descent for each window.
+"""word2vec's inner loops in numpy: windows, sub-sampling, negatives, and one step for each window.
 
-The plain form of `kernels/word2vec.py`, with its arguments (`kernels/word2vec_args.py`), equations and random numbers.
+The plain form of `kernels/word2vec.py`, with its arguments (`kernels/word2vec_args.py`), equations and random
+numbers.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def _train_window(
     lr: np.float32,
     pool: _NegativePool,
 ) -> float:
-    """One window: h is the mean of the rows of the source words and of their subwords; returns the loss [A9, A10]."""
+    """One window: h is the mean of the rows of the source words and subwords; returns the loss [A9, A10]."""
     inputs = weights.inputs.reshape(-1, weights.stride)[:, : weights.width]
     outputs = weights.outputs.reshape(-1, weights.stride)[:, : weights.width]
     rows = np.array(
@@ -166,7 +167,7 @@ def _train_window(
 def _negative_sampling_step(
     h: np.ndarray, dh: np.ndarray, outputs: np.ndarray, words: list[int], has_target: bool, lr: np.float32
 ) -> float:
-    """Output rows u of up to BLOCK words against one hidden vector h; s = 1 for the target, which is first, −1 for negatives:
+    """Output rows u of up to BLOCK words against h; s = 1 for the target, which is first, else −1:
 
     loss −Σ log σ(s u·h)     g = lr · s σ(−s u·h)     dh += Σ g u     u += g h     [A11, D-22]
     """
@@ -215,10 +216,12 @@ def merge_copies(
     width: int,
     stride: int,
 ) -> None:
-    """Rows first … last − 1 of `base` and of all copies become base + fraction · Σ changes; `updates` becomes zero.
+    """Rows first … last − 1 of `base` and of all copies become base + fraction · Σ changes.
 
-    The fraction is 1 for few updates, which add up as if one copy had made them. It falls with their number to the mean
-    of the copies that changed the row: many updates from the same start would overshoot.
+    `updates` becomes zero.
+
+    The fraction is 1 for few updates, which add up as if one copy had made them. It falls with their number
+    to the mean of the copies that changed the row: many updates from the same start would overshoot.
     """
     counts = updates[:, first:last]
     changed = (counts > 0).sum(0)
