@@ -91,7 +91,7 @@ def variant(title: str, name: str, threads: int) -> Callable[[], float]:
         peer = TorchAdaptive(model)
         with torch.no_grad():
             wanted, got = (
-                model.output.nats(model.features(ids)[0], targets).mean().item(),
+                model.output.nll(model.features(ids)[0], targets).mean().item(),
                 peer(ids, targets).item(),
             )
         if not math.isclose(wanted, got, rel_tol=1e-5):

@@ -90,7 +90,7 @@ def loop(cell: Cell, x: Tensor) -> Tensor:
     """A cell called for one token after another."""
     state, outputs = cell.start(len(x)), []
     for token in x.unbind(1):
-        state = cell.step(cell.inputs(token), state)
+        state = cell.step(cell.project_input(token), state)
         outputs.append(state[0])
     return torch.stack(outputs, 1)
 

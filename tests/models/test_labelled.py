@@ -92,7 +92,7 @@ def test_padding_changes_no_tag_and_no_loss(name, head):
         letters.append(own)
     together = model.scores(ids, real, begins, torch.cat(letters), spelt)
     tags = torch.randint(0, 4, (3, most))
-    nats = model.head.nats(together, tags, words)
+    nats = model.head.nll(together, tags, words)
     for number, (pieces, places, own, counts) in enumerate(rows):
         alone = model.scores(
             pieces, torch.ones_like(pieces, dtype=torch.bool), places, own, torch.arange(len(counts))[None]
@@ -100,7 +100,7 @@ def test_padding_changes_no_tag_and_no_loss(name, head):
         torch.testing.assert_close(together[number, : len(counts)], alone[0], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(
             nats[number],
-            model.head.nats(alone, tags[number : number + 1, : len(counts)])[0],
+            model.head.nll(alone, tags[number : number + 1, : len(counts)])[0],
             rtol=1e-4,
             atol=1e-5,
         )

@@ -155,15 +155,15 @@ def test_chunks_change_nothing(monkeypatch, position, window, causal: bool):
 def test_a_window_costs_what_it_holds(monkeypatch):
     """Each chunk meets the keys that its queries can see and no others: work is linear in the length."""
     monkeypatch.setattr(visibility, "CHUNK", 4)
-    view = SelfAttention(4, 1, window=3).sight(torch.randn(1, 10, 4)).view
+    view = SelfAttention(4, 1, window=3).visibility(torch.randn(1, 10, 4)).plan
     assert isinstance(view, BandedAttention) and view.chunks(10, 10) == [
         (0, 4, 0, 4),
         (4, 8, 2, 8),
         (8, 10, 6, 10),
     ]
-    both = SelfAttention(4, 1, window=3, causal=False).sight(torch.randn(1, 10, 4)).view
+    both = SelfAttention(4, 1, window=3, causal=False).visibility(torch.randn(1, 10, 4)).plan
     assert both.chunks(10, 10) == [(0, 4, 0, 6), (4, 8, 2, 10), (8, 10, 6, 10)]
-    whole = SelfAttention(4, 1, position=ALiBi(4)).sight(torch.randn(1, 10, 4)).view
+    whole = SelfAttention(4, 1, position=ALiBi(4)).visibility(torch.randn(1, 10, 4)).plan
     assert whole.chunks(10, 10) == [(0, 4, 0, 4), (4, 8, 0, 8), (8, 10, 0, 10)]
 
 
@@ -200,9 +200,9 @@ def test_masked_softmax_is_never_nan():
 
 def test_weights_are_for_those_who_ask():
     part, x = SelfAttention(8, 2), torch.randn(2, 5, 8)
-    assert part.look(x)[1] is None
+    assert part.forward_with_weights(x)[1] is None
     with plain():
-        same(part.look(x)[1].sum(-1), torch.ones(2, 2, 5))
+        same(part.forward_with_weights(x)[1].sum(-1), torch.ones(2, 2, 5))
 
 
 def test_raw_weights_are_the_scores():
@@ -279,7 +279,9 @@ def test_f14_weights_read_as_an_alignment():
         part.q_proj.weight.copy_(20 * torch.eye(6))
         part.kv_proj.weight.copy_(torch.eye(6).repeat(2, 1))
     with plain():
-        _, weights, _ = part.look(torch.eye(6)[None, order], part.start(1, Memory(torch.eye(6)[None], None)))
+        _, weights, _ = part.forward_with_weights(
+            torch.eye(6)[None, order], part.start(1, Memory(torch.eye(6)[None], None))
+        )
     assert weights[0, 0].argmax(-1).tolist() == order
 
 
@@ -345,7 +347,7 @@ def test_a_config_reaches_every_option():
     attention = part.blocks[0].attention
     assert (
         attention.shape == (4, 2, 6, 2)
-        and attention.rule.window == 3
+        and attention.visibility_rule.window == 3
         and part.blocks[0].cross.shape.key_dim == 3
     )
     assert type(attention.weights) is Raw and type(attention.score) is Bilinear and part.position.theta == 0.5

@@ -55,7 +55,7 @@ def recurred(part: CharRNN, word: Tensor) -> Tensor:
     for way, order in zip(part.rnn.layers[0], (word, word.flip(0)), strict=True):
         state = way.cell.start(1)
         for x in order:
-            state = way.cell.step(way.cell.inputs(x[None]), state)
+            state = way.cell.step(way.cell.project_input(x[None]), state)
         ends.append(state[0][0])
     return torch.cat(ends)
 

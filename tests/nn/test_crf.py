@@ -77,7 +77,7 @@ def given() -> tuple[Tensor, Tensor]:
 def test_nats_are_those_of_one_path_among_all(kind: type, mask: Tensor | None):
     part, (scores, tags) = made(kind), given()
     real = torch.ones(4, 4, dtype=torch.bool) if mask is None else mask
-    found = part.nats(scores, tags.masked_fill(~real, -100), mask)
+    found = part.nll(scores, tags.masked_fill(~real, -100), mask)
     expected = [
         -math.log(paths(part, s[m])[tuple(t[m].tolist())]) for s, t, m in zip(scores, tags, real, strict=True)
     ]
@@ -89,7 +89,7 @@ def test_nats_are_those_of_one_path_among_all(kind: type, mask: Tensor | None):
 def test_the_best_path_is_the_best_of_all(kind: type, mask: Tensor | None):
     part, (scores, _) = made(kind), given()
     real = torch.ones(4, 4, dtype=torch.bool) if mask is None else mask
-    found = part.best(scores, mask)
+    found = part.decode(scores, mask)
     assert not found[~real].any()
     for row, s, m in zip(found, scores, real, strict=True):
         all_paths = paths(part, s[m])
@@ -122,9 +122,9 @@ def test_only_allowed_paths_count(rule: str):
     allowed = RULES[rule]
     part, (scores, _) = made(CRF, allowed), given()
     found, chances, nearest = (
-        part.best(scores, MASK),
+        part.decode(scores, MASK),
         part.marginals(scores, MASK).detach(),
-        made(SoftmaxHead, allowed).best(scores, MASK),
+        made(SoftmaxHead, allowed).decode(scores, MASK),
     )
     for row in range(3):
         m = MASK[row]
@@ -140,12 +140,12 @@ def test_only_allowed_paths_count(rule: str):
         for path, p in all_paths.items():
             tags = torch.zeros(1, 4, dtype=torch.long)
             tags[0, : len(path)] = torch.tensor(path)
-            assert part.nats(scores[row, None], tags, MASK[row, None]).item() == pytest.approx(-math.log(p))
+            assert part.nll(scores[row, None], tags, MASK[row, None]).item() == pytest.approx(-math.log(p))
 
 
 def test_a_forbidden_path_costs_more_than_any_other_and_is_no_nan():
     part, scores = made(CRF, RULES["steps"]), torch.randn(1, 2, LABELS).requires_grad_()
-    loss = part.nats(scores, torch.tensor([[0, 2]]))
+    loss = part.nll(scores, torch.tensor([[0, 2]]))
     loss.backward()
     assert loss > 1000 and scores.grad.isfinite().all()
     assert all(weight.grad.isfinite().all() for weight in part.parameters())
@@ -170,14 +170,14 @@ class Call(torch.nn.Module):
         self.part = part
 
     def forward(self, scores: Tensor, tags: Tensor) -> Tensor:
-        return self.part.nats(scores, tags, HOLES)
+        return self.part.nll(scores, tags, HOLES)
 
 
 @both
 def test_the_gradient_of_nats_is_marginals_less_the_path(kind: type):
     part, (scores, tags) = made(kind), given()
     scores.requires_grad_()
-    (gradient,) = torch.autograd.grad(part.nats(scores, tags, HOLES).sum(), scores)
+    (gradient,) = torch.autograd.grad(part.nll(scores, tags, HOLES).sum(), scores)
     expected = part.marginals(scores, HOLES) - torch.nn.functional.one_hot(tags, LABELS) * HOLES[..., None]
     torch.testing.assert_close(gradient, expected)
 
@@ -187,11 +187,11 @@ def test_padding_may_hold_anything(kind: type):
     part, (scores, tags) = made(kind), given()
     for junk in (math.nan, math.inf, 1e30):
         other = scores.masked_fill(~MASK[..., None], junk).requires_grad_()
-        loss = part.nats(other, tags, MASK)
-        torch.testing.assert_close(loss, part.nats(scores, tags, MASK))
+        loss = part.nll(other, tags, MASK)
+        torch.testing.assert_close(loss, part.nll(scores, tags, MASK))
         (gradient,) = torch.autograd.grad(loss.sum(), other)
         assert not gradient[~MASK].any() and gradient.isfinite().all()
-        assert torch.equal(part.best(other, MASK), part.best(scores, MASK))
+        assert torch.equal(part.decode(other, MASK), part.decode(scores, MASK))
         torch.testing.assert_close(part.marginals(other, MASK), part.marginals(scores, MASK))
 
 
@@ -200,8 +200,8 @@ def test_large_scores_overflow_nowhere(size: float):
     """In single precision, over a long sentence whose best path is all that counts."""
     part = made(CRF).float()
     scores = (torch.randn(2, 60, LABELS) * size).float().requires_grad_()
-    best = part.best(scores)
-    loss = part.nats(scores, best)
+    best = part.decode(scores)
+    loss = part.nll(scores, best)
     loss.sum().backward()
     assert (
         loss.isfinite().all()
@@ -226,8 +226,8 @@ def test_what_exponentials_cannot_hold(spread: float, ruled: bool):
     )
     mask = torch.arange(length) < torch.tensor([[length], [4], [1]])
     wanted = [scores, *part.parameters()]
-    loss = part.nats(scores, tags, mask)
-    steps, first, last = part.scored()
+    loss = part.nll(scores, tags, mask)
+    steps, first, last = part.transition_scores()
     expected = []
     for s, y, m in zip(scores, tags, mask, strict=True):
         n, total = int(m.sum()), (first + s[0])
@@ -251,8 +251,8 @@ def test_what_exponentials_cannot_hold(spread: float, ruled: bool):
 @both
 def test_no_words_no_loss(kind: type):
     part = made(kind)
-    assert part.nats(torch.zeros(2, 0, LABELS), torch.zeros(2, 0, dtype=torch.long)).tolist() == [0, 0]
-    assert part.best(torch.zeros(2, 0, LABELS)).shape == (2, 0) and part.marginals(
+    assert part.nll(torch.zeros(2, 0, LABELS), torch.zeros(2, 0, dtype=torch.long)).tolist() == [0, 0]
+    assert part.decode(torch.zeros(2, 0, LABELS)).shape == (2, 0) and part.marginals(
         torch.zeros(2, 0, LABELS)
     ).shape == (2, 0, LABELS)
 

@@ -176,7 +176,7 @@ def test_the_beams_of_a_sentence_share_its_memory(threads, groups):
             with plain():
                 wanted, _ = part(x, state)
             torch.testing.assert_close(y, wanted, rtol=1e-4, atol=1e-6)
-            assert state.room_keys.shape[0] == 3 and state.keys.shape[0] == len(rows)
+            assert state.key_buffer.shape[0] == 3 and state.keys.shape[0] == len(rows)
     assert state.rows.tolist() == [0, 1]  # rows 1 and 3 of [2, 0, 0, 1, 1]
 
 
@@ -186,11 +186,11 @@ def test_picking_rows_moves_no_keys():
         _, state = part(torch.randn(2, 3, 32))
         state = select(state, torch.tensor([0, 0, 1, 1]))
         _, state = part(torch.randn(4, 1, 32), state)
-        place = state.room_keys.data_ptr()
+        place = state.key_buffer.data_ptr()
         for _ in range(20):
             state = select(state, torch.tensor([3, 0, 1, 1]))
             _, state = part(torch.randn(4, 1, 32), state)
-    assert state.room_keys.data_ptr() == place and state.length == 24
+    assert state.key_buffer.data_ptr() == place and state.length == 24
 
 
 def test_states_are_made_of_the_right_kinds():

@@ -47,7 +47,7 @@ def test_layers_that_do_not_fit():
 @pytest.mark.parametrize("make", STACKS, ids=lambda make: make.func.__name__)
 def test_the_last_level_is_the_output_and_the_state_is_the_same(make):
     stack, x = make(SIZE), torch.randn(3, 5, SIZE)
-    levels, state = stack.levels(x, None, MASK)
+    levels, state = stack.hidden_states(x, None, MASK)
     y, expected = stack(x, None, MASK)
     assert len(levels) == stack.depth
     torch.testing.assert_close(levels[-1], y)
@@ -60,7 +60,7 @@ def test_the_last_level_is_the_output_and_the_state_is_the_same(make):
 def test_a_level_is_the_output_of_a_stack_that_ends_there(kind):
     """The first layers of a stack, alone, with the same weights; a pre-norm Transformer's last norm apart."""
     whole, x = kind(SIZE, layers=3), torch.randn(2, 5, SIZE)
-    levels, _ = whole.levels(x)
+    levels, _ = whole.hidden_states(x)
     for depth in (1, 2):
         part = kind(SIZE, layers=depth)
         part.load_state_dict({k: v for k, v in whole.state_dict().items() if k in part.state_dict()})
@@ -71,6 +71,6 @@ def test_a_level_is_the_output_of_a_stack_that_ends_there(kind):
 
 def test_a_chain_gives_the_layers_of_its_layers():
     chain, x = Chain(SIZE, [partial(RNN, dim=3, layers=2), partial(RNN, dim=5)]), torch.randn(2, 4, SIZE)
-    levels, _ = chain.levels(x)
+    levels, _ = chain.hidden_states(x)
     assert [level.shape[-1] for level in levels] == [3, 3, 5] and chain.depth == 3
     torch.testing.assert_close(levels[1], chain.layers[0](x)[0])

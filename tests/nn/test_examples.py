@@ -187,7 +187,7 @@ def test_x27():
     sentence = ids("I saw cat on mat <eos>", words)
     embedding, attention = Embedding(len(words), 8), SelfAttention(8, 2, causal=False)
     with plain():
-        y, weights, state = attention.look(embedding(sentence))
+        y, weights, state = attention.forward_with_weights(embedding(sentence))
     assert state.keys.shape == state.values.shape == (1, 2, 6, 4)
     assert weights.shape == (1, 2, 6, 6) and y.shape == (1, 6, 8)
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 2, 6))
@@ -231,7 +231,7 @@ def test_x21():
                 part.qkv_proj.weight[head * 6 + unit, head * 3 + unit] = 6.0
                 part.qkv_proj.weight[12 + head * 6 + unit, 6 + head * 3 + unit] = 6.0
     with plain():
-        _, weights, _ = part.look(torch.cat([asks, offers], -1)[None])
+        _, weights, _ = part.forward_with_weights(torch.cat([asks, offers], -1)[None])
     for head, two in ((0, {"flies", "arrow"}), (1, {"time", "arrow"})):
         row = weights[0, head, 2]
         assert {words[i] for i in row.topk(2).indices} == two
@@ -243,7 +243,9 @@ def test_x23():
     decoder = big(AttentiveRNN(6, memory=5, dim=7))
     picture, caption = torch.randn(2, 3, 4, 5), torch.randn(2, 6, 6)
     with plain():
-        _, weights, _ = decoder.look(caption, decoder.start(2, Memory(picture.flatten(1, 2), None)))
+        _, weights, _ = decoder.forward_with_weights(
+            caption, decoder.start(2, Memory(picture.flatten(1, 2), None))
+        )
     grid = weights[:, 0].unflatten(-1, (3, 4))
     assert grid.shape == (2, 6, 3, 4) and (grid > 0).all()
     torch.testing.assert_close(grid.sum((-1, -2)), torch.ones(2, 6))

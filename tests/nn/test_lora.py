@@ -95,7 +95,7 @@ def test_only_the_adapters_learn():
     optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], 0.5)
     ids, losses = torch.randint(9, (4, 6)), []
     for _ in range(30):
-        loss = model.output.nats(model.features(ids)[0][:, :-1], ids[:, 1:]).mean()
+        loss = model.output.nll(model.features(ids)[0][:, :-1], ids[:, 1:]).mean()
         losses.append(float(loss.detach()))
         loss.backward()
         optimizer.step()

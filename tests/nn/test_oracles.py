@@ -89,7 +89,7 @@ def test_one_lstm_step_is_torchs_cell():
         theirs.bias_ih.copy_(ours.bias)
         theirs.bias_hh.zero_()
     x, state = torch.randn(2, 5), (torch.randn(2, 3), torch.randn(2, 3))
-    after = ours.step(ours.inputs(x), type(ours.start(2))(*state))
+    after = ours.step(ours.project_input(x), type(ours.start(2))(*state))
     h, c = theirs(x, state)
     same(after.h, h)
     same(after.c, c)
@@ -112,7 +112,7 @@ def test_self_attention_is_torchs(causal: bool):
     y, _ = ours(x, None, mask)
     same(y[mask], expected[mask])
     with plain():
-        _, alpha, _ = ours.look(x, None, mask)
+        _, alpha, _ = ours.forward_with_weights(x, None, mask)
     real = mask[:, None, :, None].expand_as(alpha)
     same(alpha[real], weights[real])
 

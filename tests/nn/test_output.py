@@ -29,7 +29,9 @@ def torchs(part: AdaptiveSoftmax) -> nn.AdaptiveLogSoftmaxWithLoss:
     tied = part.table is not None
     twin = nn.AdaptiveLogSoftmaxWithLoss(SIZE, WORDS, list(part.cutoffs), div_value=1.0 if tied else 2.0)
     with torch.no_grad():
-        twin.head.weight.copy_(torch.cat([part.table[: part.spans[0]] if tied else part.common, part.groups]))
+        twin.head.weight.copy_(
+            torch.cat([part.table[: part.cluster_sizes[0]] if tied else part.common, part.groups])
+        )
         for number, tail in enumerate(twin.tail):
             first, last = [*part.cutoffs, WORDS][number : number + 2]
             tail[0].weight.copy_(torch.eye(SIZE) if tied else part.tails[number][0].weight)
@@ -43,7 +45,7 @@ def test_equals_torchs_own(cutoffs: tuple[int, ...], tied: bool):
     part, h = made(cutoffs, tied), torch.randn(50, SIZE).requires_grad_()
     twin, targets = torchs(part), torch.randint(WORDS, (50,))
     torch.testing.assert_close(part(h), twin.log_prob(h))
-    nats, (minus, loss) = part.nats(h, targets), twin(h, targets)
+    nats, (minus, loss) = part.nll(h, targets), twin(h, targets)
     torch.testing.assert_close(nats, -minus)
     torch.testing.assert_close(torch.autograd.grad(nats.mean(), h), torch.autograd.grad(loss, h))
 
@@ -53,7 +55,7 @@ def test_nats_are_those_of_the_whole_distribution_and_so_are_their_gradients(tie
     part, h, targets = made((5, 20), tied), torch.randn(3, 7, SIZE), torch.randint(WORDS, (3, 7))
     log_p = part(h)
     torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(3, 7))
-    whole, few = -log_p.gather(2, targets[..., None])[..., 0], part.nats(h, targets)
+    whole, few = -log_p.gather(2, targets[..., None])[..., 0], part.nll(h, targets)
     torch.testing.assert_close(few, whole)
     for a, b in zip(
         *(torch.autograd.grad(one.sum(), list(part.parameters())) for one in (few, whole)), strict=True
@@ -65,7 +67,7 @@ def test_nats_are_those_of_the_whole_distribution_and_so_are_their_gradients(tie
 def test_the_edges_of_groups_and_groups_without_a_word(targets: list[int]):
     part, targets = made((5, 20), False), torch.tensor(targets)
     h = torch.randn(len(targets), SIZE)
-    nats = part.nats(h, targets)
+    nats = part.nll(h, targets)
     torch.testing.assert_close(nats, -part(h).gather(1, targets[:, None])[:, 0])
     gradients = torch.autograd.grad(nats.sum(), list(part.parameters()), allow_unused=True)
     assert all(
@@ -77,10 +79,10 @@ def test_default_cutoffs_and_sizes():
     part = AdaptiveSoftmax(650, 33_000)
     assert (
         part.cutoffs == (2062, 8250)
-        and part.spans == [2062, 6188, 24_750]
+        and part.cluster_sizes == [2062, 6188, 24_750]
         and [tail[0].out_features for tail in part.tails] == [162, 40]
     )
-    assert AdaptiveSoftmax(4, 3).spans == [1, 1, 1]
+    assert AdaptiveSoftmax(4, 3).cluster_sizes == [1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -131,4 +133,4 @@ def test_cross_entropy_does_not_ask_which_output_it_is(smoothing: float, trainin
 
 def test_half_precision_is_summed_in_single():
     part = Output(4, 7).to(torch.bfloat16)
-    assert part.nats(torch.randn(2, 4, dtype=torch.bfloat16), torch.tensor([1, 2])).dtype == torch.float32
+    assert part.nll(torch.randn(2, 4, dtype=torch.bfloat16), torch.tensor([1, 2])).dtype == torch.float32

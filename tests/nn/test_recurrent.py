@@ -176,7 +176,7 @@ def test_the_fused_way_is_taken_where_there_is_one(cell):
 
     part, x = RNN(3, 4, cell=cell, zoneout=0.1), torch.randn(2, 5, 3)
     assert "RecurrenceBackward" in made_by(part(x)[0])
-    assert "RecurrenceBackward" not in made_by(part.look(x)[0])
+    assert "RecurrenceBackward" not in made_by(part.forward_with_gates(x)[0])
     with plain():
         assert "RecurrenceBackward" not in made_by(part(x)[0])
 
@@ -281,7 +281,7 @@ def test_x29(seed: int, scale: float, number: int):
     ][number]
     cell = shaken(make(3, 4), scale)
     state = type(cell.start(1))(*(torch.randn(2, 4) * 2 for _ in cell.start(1)))
-    share = cell.inputs(torch.randn(2, 3))
+    share = cell.project_input(torch.randn(2, 3))
     gates = cell.gates(share, state, state.h)
     candidate = (
         cell.candidate.step(share[:, : cell.candidate.width], state)[0]
@@ -327,7 +327,7 @@ def test_gates_are_those_that_made_the_outputs(cell, direction: str):
         torch.randn(3, 5, 3),
         torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 0, 1], [0, 0, 0, 0, 0]], dtype=torch.bool),
     )
-    y, gates, state = part.look(x, None, mask)
+    y, gates, state = part.forward_with_gates(x, None, mask)
     expected, expected_state = part(x, None, mask)
     same(y, expected)
     for a, b in zip(state_tensors(state), state_tensors(expected_state), strict=True):
@@ -352,7 +352,7 @@ def test_gates_erase_write_and_read():
         o.copy_(torch.tensor([OPEN, OPEN, SHUT]))
     part = RNN(1, 3, cell=lambda size, dim: cell)
     before = torch.tensor([[0.3, 0.4, 0.6]])
-    y, [[gates]], ((state,),) = part.look(
+    y, [[gates]], ((state,),) = part.forward_with_gates(
         torch.zeros(1, 1, 1), ((type(cell.start(1))(torch.zeros(1, 3), before),),)
     )
     assert [gates[key][0, 0].tolist() for key in ("forget", "input", "output")] == [
@@ -374,7 +374,7 @@ def test_a_cell_of_ones_own_may_give_only_its_step():
         def start(self, batch: int) -> HiddenState:
             return HiddenState(torch.zeros(batch, self.dim))
 
-        def inputs(self, x: Tensor) -> Tensor:
+        def project_input(self, x: Tensor) -> Tensor:
             return x
 
         def step(self, share: Tensor, state: HiddenState) -> HiddenState:
@@ -383,7 +383,7 @@ def test_a_cell_of_ones_own_may_give_only_its_step():
     x = torch.randn(2, 4, 3)
     same(RNN(3, cell=Sum)(x)[0], x.cumsum(1))
     with pytest.raises(ValueError, match="Sum has no gates to look at"):
-        RNN(3, cell=Sum).look(x)
+        RNN(3, cell=Sum).forward_with_gates(x)
 
 
 # Back-propagation through time
@@ -541,7 +541,7 @@ def test_zoneout_keeps_each_unit_with_its_probability(form):
     kept, total = 0, 0
     for t in range(8):
         before = state[0][0]
-        new = cell.step(cell.inputs(x[:, t]), before)
+        new = cell.step(cell.project_input(x[:, t]), before)
         with form(), torch.no_grad():
             _, state = part(x[:, t : t + 1], state)
         for old, fresh, now in zip(before, new, state[0][0], strict=True):

@@ -23,7 +23,7 @@ class Square(Cell):
     def start(self, batch: int) -> HiddenState:
         return HiddenState(self.weight.new_zeros(batch, self.dim))
 
-    def inputs(self, x: Tensor) -> Tensor:
+    def project_input(self, x: Tensor) -> Tensor:
         return x @ self.weight.T
 
     def gates(self, share: Tensor, state: HiddenState, seen: Tensor) -> dict[str, Tensor]:

@@ -140,7 +140,7 @@ def words_in(part, ids):
 
 def by_groups(part, h):
     """ln P of each word: of a frequent one at once, of another as ln P(group) + ln P(word | group)."""
-    first, table = part.spans[0], None if part.table is None else array(part.table)
+    first, table = part.cluster_sizes[0], None if part.table is None else array(part.table)
     head = np.concatenate([array(part.common) if table is None else table[:first], array(part.groups)])
     chances = [math.log(p) for p in softmax([row @ h for row in head])]
     found = chances[:first]

@@ -84,8 +84,8 @@ def attentive_recurrence(
         x, keys, values, visible, *initial = (
             entry.index_select(0, sorted_indices) for entry in (x, keys, values, visible, *state)
         )
-    hidden, bias = cell.recurrent()
-    x_proj = cell.inputs(x.transpose(0, 1))  # (T, B, W)
+    hidden, bias = cell.recurrent_weights()
+    x_proj = cell.project_input(x.transpose(0, 1))  # (T, B, W)
     spec = AttentiveSpec(kernel, batch_sizes, visible, scale)
     h, c, *final = AttentiveRecurrence.apply(
         spec, x_proj, hidden, bias, keys, values, query, context, vector, *initial

@@ -40,7 +40,7 @@ def decode_attention(
         or keys.shape[2] == 0
     ):
         return None
-    q = score.query(q)
+    q = score.project_query(q)
     mask, first, end = visible
     batch, heads, _, key_dim = q.shape
     kv_heads, value_dim = keys.shape[1], values.shape[3]

@@ -54,9 +54,9 @@ class FusedCell(Protocol):
 
     def parameters(self) -> Iterator[Tensor]: ...
 
-    def inputs(self, x: Tensor) -> Tensor: ...
+    def project_input(self, x: Tensor) -> Tensor: ...
 
-    def recurrent(self) -> tuple[Tensor, Tensor | None]: ...
+    def recurrent_weights(self) -> tuple[Tensor, Tensor | None]: ...
 
 
 class RecurrentDropout:
@@ -118,8 +118,8 @@ def recurrence(
         x = x.index_select(0, sorted_indices)
         dropout = dropout.select(sorted_indices)
         initial = [entry.index_select(0, sorted_indices) for entry in state]
-    hidden, bias = cell.recurrent()
-    x_proj = cell.inputs(x.transpose(0, 1)).contiguous()  # (T, B, W)
+    hidden, bias = cell.recurrent_weights()
+    x_proj = cell.project_input(x.transpose(0, 1)).contiguous()  # (T, B, W)
     inputs = [x_proj, hidden, *([] if bias is None else [bias]), *initial]
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in inputs):
         y, *final = Recurrence.apply(kernel, batch_sizes, dropout, x_proj, hidden, bias, *initial)

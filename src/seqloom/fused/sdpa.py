@@ -21,7 +21,7 @@ class ScaledScore(Protocol):
 
     scale: float | None
 
-    def query(self, q: Tensor) -> Tensor: ...
+    def project_query(self, q: Tensor) -> Tensor: ...
 
 
 class SDPAttention(NamedTuple):
@@ -46,7 +46,7 @@ class SDPAttention(NamedTuple):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, score: ScaledScore, weights: object
     ) -> tuple[Tensor, None]:
-        y = sdpa(score.query(q), k, v, self.mask, self.causal, score.scale)
+        y = sdpa(score.project_query(q), k, v, self.mask, self.causal, score.scale)
         return y if self.empty_rows is None else y.masked_fill(self.empty_rows, 0), None
 
 
@@ -109,7 +109,7 @@ class BandedAttention(NamedTuple):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, score: ScaledScore, weights: object
     ) -> tuple[Tensor, None]:
-        q = score.query(q)
+        q = score.project_query(q)
         chunks = self.chunks(q.shape[2], k.shape[2])
         spans = [(low, high) for _, _, low, high in chunks]
         outputs = []

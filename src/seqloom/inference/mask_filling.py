@@ -154,7 +154,7 @@ def pseudo_nll(
             ids = whole.repeat(len(some), 1)
             ids[torch.arange(len(some)), some] = mask
             h, _ = run.model.features(ids)
-            total += float(run.model.output.nats(h[torch.arange(len(some)), some], whole[some]).sum())
+            total += float(run.model.output.nll(h[torch.arange(len(some)), some], whole[some]).sum())
         result.append((total, len(places)))
         if progress:
             progress(1)

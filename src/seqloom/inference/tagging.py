@@ -44,7 +44,7 @@ def predict_tags(run: Run, source: Tagged, most: int | None = None) -> Iterator[
         scores = run.model.scores(
             batch.ids, batch.input_mask, batch.word_starts, batch.char_ids, batch.word_ids
         ).float()
-        best = run.model.head.best(scores, batch.mask)
+        best = run.model.head.decode(scores, batch.mask)
         chance = run.model.head.marginals(scores, batch.mask).gather(2, best[..., None])[..., 0]
         counts = batch.mask.sum(1).tolist()
         return [

@@ -117,7 +117,7 @@ def transformer_sizes(
         type(attention.score) is parts.ScaledDot and type(attention.weights) is parts.Softmax,
         "its attention is not scaled dot-product attention",
     )
-    require(attention.rule.window is None, "its attention has a window")
+    require(attention.visibility_rule.window is None, "its attention has a window")
     norm: parts.LayerNorm | parts.RMSNorm = require_type(block.attention_norm, norm_cls, "norm")
     ffn: parts.FeedForward | parts.SwiGLU = require_type(block.feedforward, ffn_cls, "feed-forward part")
     activation = ffn.activation if isinstance(ffn, parts.FeedForward) else "swish"

@@ -53,13 +53,17 @@ class BiLanguageModel(Model):
     def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → what the output layer reads to predict the next token, (B, T, D), and the state."""
         x = self.dropout(self.embedding(ids))
-        levels, state = self.stack.walk(self.stack.forward_layers, x, state or self.start(len(ids)), mask)
+        levels, state = self.stack.run_direction(
+            self.stack.forward_layers, x, state or self.start(len(ids)), mask
+        )
         return self.dropout(levels[-1]), state
 
     def backward_features(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T) → what the output layer reads to predict the token before each position, (B, T, D)."""
         x = self.dropout(self.embedding(ids))
-        levels, _ = self.stack.walk(self.stack.backward_layers, x, self.stack.start(len(ids))[1], mask)
+        levels, _ = self.stack.run_direction(
+            self.stack.backward_layers, x, self.stack.start(len(ids))[1], mask
+        )
         return self.dropout(levels[-1])
 
     def vectors(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:

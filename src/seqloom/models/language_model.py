@@ -33,7 +33,7 @@ class LanguageModel(Model):
         super().__init__()
         self.embedding = embedding(vocabulary, dim)
         require(
-            not self.embedding.whole,
+            not self.embedding.needs_full_sequence,
             "a model that generates token by token needs an embedding of single tokens, not SegmentEmbedding",
         )
         self.stack = stack(dim)

@@ -45,7 +45,7 @@ class Seq2Seq(Model):
         )
         self.embedding = embedding(vocabulary, dim)
         require(
-            not self.embedding.whole,
+            not self.embedding.needs_full_sequence,
             "a model that generates token by token needs an embedding of single tokens, not SegmentEmbedding",
         )
         self.source_embedding = self.embedding if shared else embedding(source_vocabulary, dim)

@@ -54,7 +54,7 @@ class Tagger(WindowedEncoder):
         self.head = head(labels)
 
     def set_labels(self, labels: Sequence[str]) -> None:
-        self.head.named(labels)
+        self.head.set_labels(labels)
 
     @property
     def reads_characters(self) -> bool:

@@ -82,18 +82,18 @@ class SelfAttention(Layer):
         self.qkv_proj = Linear(size, sum(self.shape.proj_widths), bias)
         self.score, self.weights = score(self.shape.key_dim), weights()
         self.position = position or NoPosition(size, heads)
-        self.position.check(self.shape.key_dim)
+        self.position.check_head_dim(self.shape.key_dim)
         self.out_proj = Linear(heads * self.shape.value_dim, size, bias)
-        self.rule = VisibilityRule(self.position, causal, window, Memo())
+        self.visibility_rule = VisibilityRule(self.position, causal, window, Memo())
 
     def start(self, batch: int, memory: Memory | None = None) -> KVCache:
         held, (_, groups, key, value) = (*self.out_proj.parameters(), *self.out_proj.buffers()), self.shape
         none = next(part for part in held if part.is_floating_point())
-        return KVCache.of(
+        return KVCache.create(
             none.new_empty(batch, groups, 0, key), none.new_empty(batch, groups, 0, value), None
         )
 
-    def sight(
+    def visibility(
         self,
         x: Tensor,
         state: KVCache | None = None,
@@ -102,41 +102,43 @@ class SelfAttention(Layer):
     ) -> Visibility:
         """What x may see. `visible` (…, T, S) hides more: any mask at all, such as one that keeps documents of a row apart."""
         past, before = (0, None) if state is None else (state.length, state.mask)
-        return self.rule.sight(x, past, before, mask, visible, can_use_sdpa(self.score, self.weights))
+        return self.visibility_rule.build(
+            x, past, before, mask, visible, can_use_sdpa(self.score, self.weights)
+        )
 
     def forward(
         self,
         x: Tensor,
         state: KVCache | None = None,
         mask: Tensor | None = None,
-        sight: Visibility | None = None,
+        visibility: Visibility | None = None,
     ) -> tuple[Tensor, KVCache]:
-        y, _, state = self.look(x, state, mask, sight)
+        y, _, state = self.forward_with_weights(x, state, mask, visibility)
         return y, state
 
-    def look(
+    def forward_with_weights(
         self,
         x: Tensor,
         state: KVCache | None = None,
         mask: Tensor | None = None,
-        sight: Visibility | None = None,
+        visibility: Visibility | None = None,
     ) -> tuple[Tensor, Tensor | None, KVCache]:
-        """The outputs, the weights (B, H, T, S) where the plain form is on, and the state. A stack gives `sight` to all its layers."""
-        sight = sight or self.sight(x, state, mask)
+        """The outputs, the weights (B, H, T, S) where the plain form is on, and the state. A stack gives `visibility` to all its layers."""
+        visibility = visibility or self.visibility(x, state, mask)
         q, k, v = (
-            part.transpose(1, 2) for part in self.parts(x, sight)
+            part.transpose(1, 2) for part in self.split_heads(x, visibility)
         )  # (B, H, T, K), (B, G, T, K), (B, G, T, K')
-        state = (state or self.start(x.shape[0])).append(k, v, sight.known)
-        y, weights = state.attend(sight.view, q, self.score, self.weights)
+        state = (state or self.start(x.shape[0])).append(k, v, visibility.key_mask)
+        y, weights = state.attend(visibility.plan, q, self.score, self.weights)
         return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state
 
-    def parts(self, x: Tensor, sight: Visibility) -> tuple[Tensor, Tensor, Tensor]:
+    def split_heads(self, x: Tensor, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Turning takes queries and keys together, in one pass."""
         (heads, groups, key, value), (batch, length, _) = self.shape, x.shape
         asked, held, worth = self.shape.proj_widths
-        if self.position.turns:
+        if self.position.rotates:
             both, v = self.qkv_proj(x).split_with_sizes([asked + held, worth], -1)
-            both = self.position.rotate(both.view(batch, length, heads + groups, key), sight.places)
+            both = self.position.rotate(both.view(batch, length, heads + groups, key), visibility.positions)
             q, k = both.split_with_sizes([heads, groups], 2)
         else:
             q, k, v = self.qkv_proj(x).split_with_sizes([asked, held, worth], -1)
@@ -180,10 +182,10 @@ class CrossAttention(Layer):
         return CrossKV(k, v, None if memory.mask is None else memory.mask[:, None, None])
 
     def forward(self, x: Tensor, state: CrossKV, mask: Tensor | None = None) -> tuple[Tensor, CrossKV]:
-        y, _, state = self.look(x, state, mask)
+        y, _, state = self.forward_with_weights(x, state, mask)
         return y, state
 
-    def look(
+    def forward_with_weights(
         self, x: Tensor, state: CrossKV, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, CrossKV]:
         """The outputs, the weights (B, H, T, S) where the plain form is on, and the state."""

@@ -48,7 +48,7 @@ def attend(
 
 def can_use_sdpa(score: Score, weights: AttentionWeights) -> bool:
     """Whether torch's kernel computes this score and these weights."""
-    return fused_enabled() and score.scale is not None and weights.fused
+    return fused_enabled() and score.scale is not None and weights.in_sdpa
 
 
 class DenseAttention(NamedTuple):

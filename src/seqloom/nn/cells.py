@@ -45,12 +45,12 @@ class Cell(nn.Module):
     dim: int
     width: int  # of one step's share
     kernel: CellKernel | None = None
-    sweep: Callable | None = None
+    fused_unroll: Callable | None = None
 
     def start(self, batch: int) -> State:
         raise NotImplementedError
 
-    def inputs(self, x: Tensor) -> Tensor:
+    def project_input(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
     def gates(self, share: Tensor, state: State, seen: Tensor) -> dict[str, Tensor]:
@@ -64,11 +64,11 @@ class Cell(nn.Module):
     def step(self, share: Tensor, state: State) -> State:
         return self.update(self.gates(share, state, state[0]), state)
 
-    def recurrent(self) -> tuple[Tensor, Tensor | None]:
+    def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
         """For the kernel: the matrix (W, D) of all products with h, and what is added to them (W,)."""
         raise NotImplementedError
 
-    def reading(self) -> tuple[Tensor, Tensor | None] | None:
+    def input_weights(self) -> tuple[Tensor, Tensor | None] | None:
         """The matrix (W, I) and the bias of `inputs`, where it is a linear map."""
         return None
 
@@ -88,16 +88,16 @@ class LinearCell(Cell):
     def start(self, batch: int) -> State:
         return HiddenState(self.hidden.new_zeros(batch, self.dim))
 
-    def signed(self, bias: Tensor | None) -> Tensor | None:
+    def signed_bias(self, bias: Tensor | None) -> Tensor | None:
         return -bias if bias is not None and self.sign < 0 else bias
 
-    def inputs(self, x: Tensor) -> Tensor:
-        return linear(x, *self.reading())  # (…, W)
+    def project_input(self, x: Tensor) -> Tensor:
+        return linear(x, *self.input_weights())  # (…, W)
 
-    def reading(self) -> tuple[Tensor, Tensor | None]:
-        return self.input, self.signed(self.bias)
+    def input_weights(self) -> tuple[Tensor, Tensor | None]:
+        return self.input, self.signed_bias(self.bias)
 
-    def recurrent(self) -> tuple[Tensor, Tensor | None]:
+    def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
         return self.hidden, None
 
 
@@ -146,14 +146,14 @@ class LSTM(LinearCell):
         return LSTMState(gates["output"] * (c.tanh() if self.output == "tanh" else c), c)
 
     @property
-    def sweep(self) -> Callable | None:
-        return self.torchs if self.output == "tanh" else None
+    def fused_unroll(self) -> Callable | None:
+        return self.torch_lstm if self.output == "tanh" else None
 
-    def torchs(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
+    def torch_lstm(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
         """torch's fused LSTM. Padding, on the right, is one more input feature that shuts i and o and opens f: c stays, h reads 0."""
         weight, bias = (
             self.input,
-            self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.signed(self.bias),
+            self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.signed_bias(self.bias),
         )
         if mask is not None:
             gates = torch.tensor([-1e4, 1e4, 0.0, -1e4], dtype=weight.dtype, device=weight.device)
@@ -204,17 +204,17 @@ class GRU(LinearCell):
         if self.reset == "inside":
             n = (x + (r * seen) @ hidden.T).tanh()
         else:
-            n = (x + r * linear(seen, hidden, self.signed(self.hidden_bias))).tanh()
+            n = (x + r * linear(seen, hidden, self.signed_bias(self.hidden_bias))).tanh()
         return {"reset": r, "keep": z, "new": n}
 
     def update(self, gates: dict[str, Tensor], state: HiddenState) -> HiddenState:
         return HiddenState(gates["keep"] * state.h + (1 - gates["keep"]) * gates["new"])
 
-    def recurrent(self) -> tuple[Tensor, Tensor | None]:
+    def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
         if self.hidden_bias is None:
             return self.hidden, None
         return self.hidden, torch.cat(
-            [self.hidden_bias.new_zeros(2 * self.dim), self.signed(self.hidden_bias)]
+            [self.hidden_bias.new_zeros(2 * self.dim), self.signed_bias(self.hidden_bias)]
         )
 
 
@@ -235,17 +235,17 @@ class Gated(Cell):
     def start(self, batch: int) -> State:
         return self.candidate.start(batch)
 
-    def inputs(self, x: Tensor) -> Tensor:
+    def project_input(self, x: Tensor) -> Tensor:
         if (
-            x[..., 0].numel() >= x.shape[-1] and (read := self.reading()) is not None
+            x[..., 0].numel() >= x.shape[-1] and (read := self.input_weights()) is not None
         ):  # one product; the matrices are smaller than what it gives
             return linear(x, *read)
-        return torch.cat([self.candidate.inputs(x), self.gate.inputs(x)], -1)
+        return torch.cat([self.candidate.project_input(x), self.gate.project_input(x)], -1)
 
-    def reading(self) -> tuple[Tensor, Tensor | None] | None:
-        if (read := self.candidate.reading()) is None:
+    def input_weights(self) -> tuple[Tensor, Tensor | None] | None:
+        if (read := self.candidate.input_weights()) is None:
             return None
-        (inner, inner_bias), (outer, outer_bias) = read, self.gate.reading()
+        (inner, inner_bias), (outer, outer_bias) = read, self.gate.input_weights()
         if inner_bias is None and outer_bias is None:
             return torch.cat([inner, outer]), None
         biases = [
@@ -273,8 +273,8 @@ class Gated(Cell):
         r, *rest = self.candidate.update(inner, state)
         return type(state)(gates["keep"] * state[0] + (1 - gates["keep"]) * r, *rest)
 
-    def recurrent(self) -> tuple[Tensor, Tensor | None]:
-        hidden, bias = self.candidate.recurrent()
+    def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
+        hidden, bias = self.candidate.recurrent_weights()
         more = None if bias is None else torch.cat([bias, bias.new_zeros(self.dim)])
         return torch.cat([hidden, self.gate.hidden]), more
 

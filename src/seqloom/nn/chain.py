@@ -42,12 +42,12 @@ class Chain(Layer):
             after.append(now)
         return x, tuple(after)
 
-    def levels(
+    def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         found, after = [x], []
         for layer, before in zip(self.layers, state or self.start(x.shape[0]), strict=True):
-            inside, now = layer.levels(found[-1], before, mask)
+            inside, now = layer.hidden_states(found[-1], before, mask)
             found += inside
             after.append(now)
         return found[1:], tuple(after)

@@ -67,15 +67,15 @@ class Convolution(Layer):
         self, x: Tensor, state: Tensor | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         x, mask, back = left_align(x, mask)
-        y, state = self.sweep(x, state, mask)
+        y, state = self.convolve(x, state, mask)
         return gather_steps(y, back), state
 
-    def sweep(self, x: Tensor, state: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def convolve(self, x: Tensor, state: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The same where padding stands on the right alone."""
         length = x.shape[1]
         if self.causal:
             x = torch.cat([self.start(len(x)) if state is None else state, x], 1)  # (B, reach + T, size)
-            state = x[:, length:] if mask is None else self.recent(x, masks.lengths(mask))
+            state = x[:, length:] if mask is None else self.last_inputs(x, masks.lengths(mask))
         else:
             x = x if mask is None else x.masked_fill(~mask[..., None], 0)
             x = F.pad(x, (0, 0, self.reach // 2, self.reach // 2))
@@ -90,7 +90,7 @@ class Convolution(Layer):
         )
         return y if self.taps.bias is None else y + self.taps.bias, state
 
-    def recent(self, x: Tensor, count: Tensor) -> Tensor:
+    def last_inputs(self, x: Tensor, count: Tensor) -> Tensor:
         """The last inputs up to each row's last real one."""
         return gather_steps(x, count[:, None] + torch.arange(self.reach, device=x.device))
 
@@ -109,9 +109,9 @@ class ByteNetBlock(nn.Module):
         self.out_proj = nn.Linear(inner, size)
         self.dropout = Dropout(dropout)
 
-    def sweep(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+    def convolve(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
         h = self.in_proj(self.norms[0](x).relu())
-        h, state = self.convolution.sweep(self.norms[1](h).relu(), state, mask)
+        h, state = self.convolution.convolve(self.norms[1](h).relu(), state, mask)
         return x + self.dropout(self.out_proj(self.norms[2](h).relu())), state
 
 
@@ -185,7 +185,7 @@ class ByteNet(Layer):
             x, seen = x + gather_steps(source, places), count_seen(seen, x.shape[1], mask)
         after = []
         for block, before in zip(self.blocks, blocks, strict=True):
-            x, now = block.sweep(x, before, mask)
+            x, now = block.convolve(x, before, mask)
             after.append(now)
         return gather_steps(self.norm(x), back), ByteNetState(source, seen, tuple(after))
 
@@ -227,10 +227,10 @@ class GatedBlock(nn.Module):
         )  # a gate halves, so b near 0 keeps the variance
         nn.init.zeros_(self.convolution.taps.bias)
 
-    def sweep(
+    def convolve(
         self, h: Tensor, g: Tensor, source: ConvS2SMemory | None, state: State, mask: Tensor | None
     ) -> tuple[Tensor, State]:
-        u, state = self.convolution.sweep(self.dropout(h), state, mask)
+        u, state = self.convolution.convolve(self.dropout(h), state, mask)
         u = F.glu(u, -1)
         if source is not None:
             c, _ = attend(
@@ -315,7 +315,7 @@ class ConvS2S(Layer):
         g = self.dropout(self.position.embed(x, positions_after(seen, mask, batch, length, x.device)))
         h, after = self.in_proj(g), []
         for block, before in zip(self.blocks, blocks, strict=True):
-            h, now = block.sweep(h, g, source, before, mask)
+            h, now = block.convolve(h, g, source, before, mask)
             after.append(now)
         return gather_steps(self.out_proj(h), back), ConvS2SState(
             count_seen(seen, length, mask), source, tuple(after)

@@ -26,7 +26,7 @@ class TagHead(nn.Module):
     """P(y₁ … y_T) over all sequences of labels, from scores sₜ[k].
 
     `allowed` says which label may follow which: (K, K), or (K + 1, K + 1) with the sentence's border last, its row for what may begin and
-    its column for what may end. With `spans` the labels mark spans (BIO, BIOES, BILOU), and their names say it: `named`.
+    its column for what may end. With `spans` the labels mark spans (BIO, BIOES, BILOU), and their names say it: `set_labels`.
     """
 
     def __init__(self, labels: int, allowed: Tensor | None = None, spans: bool = False):
@@ -42,16 +42,16 @@ class TagHead(nn.Module):
             allowed = F.pad(allowed.bool(), (0, labels + 1 - shape[0]) * 2, value=True)
         self.register_buffer("allowed", allowed, persistent=False)
 
-    def named(self, names: Sequence[str]) -> None:
+    def set_labels(self, names: Sequence[str]) -> None:
         """Tells the names of the labels; where they mark spans, they say which may follow which."""
         if self.spans:
             self.allowed = allowed_transitions(names)
 
-    def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
+    def nll(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
         """-ln P(tags) of each row, 0 where it has no token: (B,)."""
         raise NotImplementedError
 
-    def best(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    def decode(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         """The most probable sequence of each row among those allowed, 0 at padding: (B, T)."""
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class TagHead(nn.Module):
         """P(yₜ = k), 0 at padding: (B, T, K)."""
         raise NotImplementedError
 
-    def ruled(self, steps: TransitionScores) -> TransitionScores:
+    def apply_constraints(self, steps: TransitionScores) -> TransitionScores:
         """The same where allowed, and never elsewhere."""
         if self.allowed is None:
             return steps
@@ -73,17 +73,17 @@ class SoftmaxHead(TagHead):
     Each label by itself; `allowed` restricts the best sequence alone.
     """
 
-    def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
+    def nll(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
         mask = full_mask(scores, mask)
         losses = F.cross_entropy(scores[mask], tags[mask], reduction="none")  # (N,)
         return losses.new_zeros(mask.shape).masked_scatter(mask, losses).sum(1)
 
     @torch.no_grad()
-    def best(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+    def decode(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         if self.allowed is None:
             return scores.argmax(-1).masked_fill(~full_mask(scores, mask), 0)
         none = scores.new_zeros(self.labels)
-        return viterbi(scores, mask, self.ruled((torch.diag(none), none, none)))
+        return viterbi(scores, mask, self.apply_constraints((torch.diag(none), none, none)))
 
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         return scores.softmax(-1).masked_fill(~full_mask(scores, mask)[..., None], 0)
@@ -105,14 +105,14 @@ class CRF(TagHead):
             nn.Parameter(torch.zeros(labels)),
         )
 
-    def scored(self) -> TransitionScores:
-        return self.ruled((self.transitions, self.start_transitions, self.end_transitions))
+    def transition_scores(self) -> TransitionScores:
+        return self.apply_constraints((self.transitions, self.start_transitions, self.end_transitions))
 
-    def nats(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
+    def nll(self, scores: Tensor, tags: Tensor, mask: Tensor | None = None) -> Tensor:
         scores, mask, tags, _ = left_align_tags(scores, mask, tags)
         if not scores.shape[1]:
             return scores.new_zeros(len(scores))
-        steps, first, last = scored = self.scored()
+        steps, first, last = scored = self.transition_scores()
         total = fused.log_partition(scores, masks.lengths(mask), scored)
         if total is None:
             total = (forward_scores(scores, mask, steps, first)[-1] + last).logsumexp(1)
@@ -122,8 +122,8 @@ class CRF(TagHead):
         return (total - own - between - first[tags[:, 0]] - last[end]).masked_fill(~mask[:, 0], 0)
 
     @torch.no_grad()
-    def best(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
-        return viterbi(scores, mask, self.scored())
+    def decode(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
+        return viterbi(scores, mask, self.transition_scores())
 
     @torch.no_grad()
     def marginals(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -131,7 +131,7 @@ class CRF(TagHead):
         scores, mask, _, back = left_align_tags(scores, mask)
         if not scores.shape[1]:
             return torch.zeros_like(scores)
-        steps, first, last = scored = self.scored()
+        steps, first, last = scored = self.transition_scores()
         found = fused.marginals(scores, masks.lengths(mask), scored)
         if found is not None:
             return gather_steps(found, back)

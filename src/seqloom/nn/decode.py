@@ -88,7 +88,7 @@ class BlocksProgram(Program):
     def emit_part(self, part: nn.Module, x: int, y: int) -> None:
         """y ← part(x) for a linear map in float32 or int8."""
         if isinstance(part, Int8Linear):
-            bias = part.nothing if part.bias is None else part.bias
+            bias = part.zero_bias if part.bias is None else part.bias
             shape = part.out_features, part.in_features
             self.emit_linear_int8(shape, part.panels, part.scales, bias, x, y)
         else:
@@ -108,7 +108,7 @@ class BlocksProgram(Program):
         row = 4 * (queries + keys + values)
         self.emit_part(part.qkv_proj, x, self.qkv)
         rotary = -1
-        if part.position.turns:
+        if part.position.rotates:
             rotary = self.emit_rotary(heads + groups, key, part.position.layout == "halves", self.qkv, row)
         new_keys, new_values = self.qkv + 4 * queries, self.qkv + 4 * (queries + keys)
         write = self.emit_cache_write(groups, key, value, new_keys, new_values, row)
@@ -142,7 +142,7 @@ def supports_block(block: Block, rows: int) -> bool:
         attentions, norms = [*attentions, cross], [*norms, block.cross_norm]
         linears = [*linears, cross.q_proj, cross.out_proj]
     return (
-        (not attention.position.turns or type(attention.position) is Rotary)
+        (not attention.position.rotates or type(attention.position) is Rotary)
         and all(type(part.score) in (Dot, ScaledDot) and type(part.weights) is Softmax for part in attentions)
         and all(part.shape.key_dim % 8 == 0 and part.shape.value_dim % 8 == 0 for part in attentions)
         and all(type(part) in (LayerNorm, RMSNorm) for part in norms)
@@ -159,16 +159,18 @@ def cos_sin(part: SelfAttention, places: Positions) -> Tensor:
 
 
 def decode_step(
-    blocks: Sequence[Block], x: Tensor, state: Sequence[State], sight: Visibility
+    blocks: Sequence[Block], x: Tensor, state: Sequence[State], visibility: Visibility
 ) -> tuple[Tensor, tuple[State, ...]] | None:
     """What the blocks give for x (B, 1, D), and their states after; None where the program does not cover them."""
     rows, first = len(x), state[0][0]
     seen = (
-        sight.view.single_query(first.length + 1) if rows and first.length and is_f32_inference(x) else None
+        visibility.plan.single_query(first.length + 1)
+        if rows and first.length and is_f32_inference(x)
+        else None
     )
-    if seen is None or not readable_in_place(first.room_keys):
+    if seen is None or not readable_in_place(first.key_buffer):
         return None
-    program = first.plan
+    program = first.program
     if program is None or program.rows != rows or program.first is not blocks[0].attention.qkv_proj:
         if not all(supports_block(block, rows) for block in blocks):
             return None
@@ -177,21 +179,21 @@ def decode_step(
     code, after, tables = program.code.copy(), [], {}
     mask, low, high = seen
     mask = mask if mask is None or mask.stride(-1) == 1 else mask.contiguous()
-    angles = cos_sin(blocks[0].attention, sight.places) if program.offsets[0].rotary >= 0 else None
+    angles = cos_sin(blocks[0].attention, visibility.positions) if program.offsets[0].rotary >= 0 else None
     for (past, memory), offsets in zip(state, program.offsets, strict=True):
         if angles is not None:
             patch_rotary(code, offsets.rotary, angles)
-        new = past.reserved(1, rows, sight.known)
-        patch_cache_write(code, offsets.cache_write, new.room_keys, new.room_values, past.length)
-        layout = attention_layout(new.room_keys, new.room_values, new.table, mask, low, False)
+        new = past.reserve(1, rows, visibility.key_mask)
+        patch_cache_write(code, offsets.cache_write, new.key_buffer, new.value_buffer, past.length)
+        layout = attention_layout(new.key_buffer, new.value_buffer, new.row_table, mask, low, False)
         patch_attention(code, offsets.attention, low, high, layout)
         if offsets.cross_attention >= 0:
             if id(memory.rows) not in tables:
-                tables[id(memory.rows)] = memory.places()
-            table, source = tables[id(memory.rows)], memory.room_keys
-            layout = attention_layout(source, memory.room_values, table, memory.room_visible, 0, True)
+                tables[id(memory.rows)] = memory.row_table()
+            table, source = tables[id(memory.rows)], memory.key_buffer
+            layout = attention_layout(source, memory.value_buffer, table, memory.visible_buffer, 0, True)
             patch_attention(code, offsets.cross_attention, 0, source.shape[2], layout)
         after.append((new, memory))
-    after[0][0].plan = program
+    after[0][0].program = program
     program.run(code)
     return program.x.clone(), tuple(after)

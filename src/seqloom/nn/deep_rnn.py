@@ -75,7 +75,7 @@ class FastForward(Layer):
 class ScalarMix(nn.Module):
     """y = γ Σₗ softmax(a)ₗ hₗ   [I10]
 
-    (Peters et al.) At first the plain mean. `Layer.levels` gives the h of a stack's layers, each (B, T, D).
+    (Peters et al.) At first the plain mean. `Layer.hidden_states` gives the h of a stack's layers, each (B, T, D).
     """
 
     def __init__(self, layers: int):
@@ -129,7 +129,7 @@ class SeparateBiRNN(Layer):
             tuple(layer.start(batch) for layer in way) for way in (self.forward_layers, self.backward_layers)
         )
 
-    def walk(
+    def run_direction(
         self, way: nn.ModuleList, x: Tensor, state: State, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """x and the outputs of each layer of one direction, and its state."""
@@ -140,15 +140,15 @@ class SeparateBiRNN(Layer):
             after.append(now)
         return levels, tuple(after)
 
-    def levels(
+    def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """[h→; h←] of each layer and their mixture with [x; x], (B, T, 2 D) each, and the state."""
         both = zip((self.forward_layers, self.backward_layers), state or self.start(x.shape[0]), strict=True)
-        (ahead, first), (back, second) = (self.walk(way, x, before, mask) for way, before in both)
+        (ahead, first), (back, second) = (self.run_direction(way, x, before, mask) for way, before in both)
         pairs = [cat(pair, -1) for pair in zip(ahead, back, strict=True)]
         return [*pairs[1:], self.mix(pairs)], (first, second)
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        levels, state = self.levels(x, state, mask)
+        levels, state = self.hidden_states(x, state, mask)
         return levels[-1], state

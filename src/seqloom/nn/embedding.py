@@ -17,7 +17,7 @@ class Embedding(nn.Module):
     `vectors` names word vectors that training starts the rows from, matched by word; `frozen` keeps the table as it starts.
     """
 
-    whole = False  # whether a token's vector depends on those before it
+    needs_full_sequence = False  # whether a token's vector depends on those before it
 
     def __init__(
         self, vocabulary: int, dim: int, scale: bool = False, vectors: str | None = None, frozen: bool = False
@@ -48,7 +48,7 @@ class SegmentEmbedding(Embedding):
     The first text and its separator are segment 0, what follows is segment 1. The whole sequence must be at hand, so it is for encoders.
     """
 
-    whole = True
+    needs_full_sequence = True
 
     def __init__(self, vocabulary: int, dim: int, scale: bool = False, segments: int = 2, separator: int = 3):
         super().__init__(vocabulary, dim, scale)

@@ -56,7 +56,7 @@ class Experts(FFN):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         tokens = x.flatten(0, -2) if mask is None else x[mask]  # (N, D)
         gates, chosen = self.route(tokens)
-        y = (self.by_expert if fused_enabled() else self.each)(tokens, gates, chosen)
+        y = (self.grouped_by_expert if fused_enabled() else self.expert_loop)(tokens, gates, chosen)
         return (
             y.view(x.shape)
             if mask is None
@@ -73,10 +73,10 @@ class Experts(FFN):
             collect.add_aux_loss(self.balance * load_balance_loss(scores, chosen))
         gates = best.softmax(-1) if self.top_k > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
         if self.training and self.capacity is not None:
-            gates = gates * self.fits(chosen)
+            gates = gates * self.within_capacity(chosen)
         return gates, chosen
 
-    def fits(self, chosen: Tensor) -> Tensor:
+    def within_capacity(self, chosen: Tensor) -> Tensor:
         """Which choices (N, top_k) stand within the capacity of their expert."""
         count, queue = len(self.experts), chosen.T.flatten()  # all first choices, then all second ones
         room = math.ceil(self.capacity * len(queue) / count)
@@ -85,7 +85,7 @@ class Experts(FFN):
         )  # from 1, in each expert's queue
         return (place <= room).view(self.top_k, -1).T
 
-    def each(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+    def expert_loop(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         """Expert by expert: those that chose it."""
         y = 0
         used = (
@@ -105,7 +105,7 @@ class Experts(FFN):
             )
         return y
 
-    def by_expert(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
+    def grouped_by_expert(self, tokens: Tensor, gates: Tensor, chosen: Tensor) -> Tensor:
         """All choices in the order of their experts, so that each expert reads one slice; then back to their tokens. An expert without
         a token reads an empty slice while training: every parameter has a gradient in every process."""
         gates, chosen = gates.flatten(), chosen.flatten()  # (N · top,)

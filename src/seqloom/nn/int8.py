@@ -54,19 +54,19 @@ class Int8Linear(nn.Module):
         self.register_buffer("scales", F.pad(scales, (0, beyond)))
         self.register_buffer("bias", None if bias is None else F.pad(bias.detach().float(), (0, beyond)))
         self.register_buffer(
-            "nothing", torch.zeros(self.out_features + beyond) if bias is None else None, persistent=False
+            "zero_bias", torch.zeros(self.out_features + beyond) if bias is None else None, persistent=False
         )
 
     @property
     def weight(self) -> Tensor:
         """Ŵ: (D', D)"""
-        return self.rows(torch.arange(self.out_features, device=self.scales.device))
+        return self.dequantize_rows(torch.arange(self.out_features, device=self.scales.device))
 
-    def rows(self, ids: Tensor) -> Tensor:
+    def dequantize_rows(self, ids: Tensor) -> Tensor:
         """Rows of Ŵ: (…) → (…, D)"""
         return self.panels[ids // PANEL, :, ids % PANEL].flatten(-2) * self.scales[ids][..., None]
 
-    def rounded(self, x: Tensor) -> Tensor:
+    def quantize_input(self, x: Tensor) -> Tensor:
         """x̂"""
         most = min(2**15 - 1, (2**31 - 1) // (INT8_MAX * self.in_features))
         top = x.abs().amax(-1, keepdim=True)
@@ -77,12 +77,12 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         columns = self.out_features
-        padded_bias = self.nothing if self.bias is None else self.bias
+        padded_bias = self.zero_bias if self.bias is None else self.bias
         y = linear_int8(x, columns, self.panels, self.scales, padded_bias)
         if y is not None:
             return y
         bias = None if self.bias is None else self.bias[:columns].to(x.dtype)
-        return F.linear(self.rounded(x), self.weight.to(x.dtype), bias)
+        return F.linear(self.quantize_input(x), self.weight.to(x.dtype), bias)
 
 
 class Int8Output(OutputLayer):
@@ -99,14 +99,14 @@ class Int8Output(OutputLayer):
 class Int8Embedding(nn.Module):
     """x = row s of Ê, as Embedding with its table in bytes."""
 
-    whole = False
+    needs_full_sequence = False
 
     def __init__(self, embedding: Embedding, product: Int8Linear):
         super().__init__()
         self.factor, self.product = embedding.factor, product
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.product.rows(ids) * self.factor
+        return self.product.dequantize_rows(ids) * self.factor
 
 
 def quantize(model: nn.Module, kind: str = "int8") -> list[str]:

@@ -22,10 +22,10 @@ class KVCache:
 
     Appending writes into the free room when this cache is the newest of its history, and copies otherwise, so two continuations of one
     state never disturb each other. Under autograd it always copies. Where there is a `table` (B, at least S), position s of row b lies in
-    row table[b, s] of the room. `plan` is what a step of all layers is made of; the first layer's cache carries it (step.py).
+    row table[b, s] of the room. `program` is what a step of all layers is made of; the first layer's cache carries it (step.py).
     """
 
-    plan: Any = None
+    program: Any = None
 
     def __init__(
         self,
@@ -36,47 +36,47 @@ class KVCache:
         filled: list[int],
         table: Tensor | None = None,
     ):
-        self.room_keys, self.room_values = keys, values
-        self.mask, self.length, self.filled, self.table = mask, length, filled, table
+        self.key_buffer, self.value_buffer = keys, values
+        self.mask, self.length, self.used, self.row_table = mask, length, filled, table
 
     @classmethod
-    def of(cls, keys: Tensor, values: Tensor, mask: Tensor | None) -> KVCache:
+    def create(cls, keys: Tensor, values: Tensor, mask: Tensor | None) -> KVCache:
         return cls(keys, values, mask, keys.shape[2], [keys.shape[2]])
 
     @property
     def keys(self) -> Tensor:
-        return self.dense(self.room_keys)
+        return self.gather(self.key_buffer)
 
     @property
     def values(self) -> Tensor:
-        return self.dense(self.room_values)
+        return self.gather(self.value_buffer)
 
-    def dense(self, room: Tensor) -> Tensor:
-        if self.table is None:
+    def gather(self, room: Tensor) -> Tensor:
+        if self.row_table is None:
             return room[:, :, : self.length]
         places = torch.arange(self.length, device=room.device)
-        return room[self.table[:, : self.length].long(), :, places].transpose(
+        return room[self.row_table[:, : self.length].long(), :, places].transpose(
             1, 2
         )  # (B, S, G, K) → (B, G, S, K)
 
     def append(self, k: Tensor, v: Tensor, mask: Tensor | None) -> KVCache:
         """`mask` is that of old and new positions together, (B, S + T); None where all are real."""
         if not self.length:
-            return KVCache.of(k, v, mask)
+            return KVCache.create(k, v, mask)
         if torch.is_grad_enabled():
-            return KVCache.of(torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2), mask)
-        new = self.reserved(k.shape[2], k.shape[0], mask)
+            return KVCache.create(torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2), mask)
+        new = self.reserve(k.shape[2], k.shape[0], mask)
         if k.shape[2]:  # writing even nothing would void a graph that reads the room
-            new.room_keys[: len(k), :, self.length : new.length] = k
-            new.room_values[: len(v), :, self.length : new.length] = v
+            new.key_buffer[: len(k), :, self.length : new.length] = k
+            new.value_buffer[: len(v), :, self.length : new.length] = v
         return new
 
-    def reserved(self, more: int, rows: int, mask: Tensor | None) -> KVCache:
+    def reserve(self, more: int, rows: int, mask: Tensor | None) -> KVCache:
         """The cache after `more` positions that are yet to be written."""
         end = self.length + more
-        rooms, filled, table = (self.room_keys, self.room_values), self.filled, self.table
-        sealed = self.room_keys.is_inference() and not torch.is_inference_mode_enabled()
-        if more and (filled[0] != self.length or end > self.room_keys.shape[2] or sealed):
+        rooms, filled, table = (self.key_buffer, self.value_buffer), self.used, self.row_table
+        sealed = self.key_buffer.is_inference() and not torch.is_inference_mode_enabled()
+        if more and (filled[0] != self.length or end > self.key_buffer.shape[2] or sealed):
             rooms, filled = tuple(grow(room, self.length, end, rows) for room in rooms), [self.length]
             table = None if table is None else extend_table(table, self.length, rooms[0].shape[2])
         filled[0] = max(filled[0], end)
@@ -88,19 +88,19 @@ class KVCache:
         """What the queries (B, H, T, K) see through the view: (B, H, T, K'), and the weights where the view makes them."""
         seen = view.single_query(self.length) if q.shape[2] == 1 else None
         if seen is not None:
-            y = decode_attention(q, self.room_keys, self.room_values, score, seen, self.table, False)
+            y = decode_attention(q, self.key_buffer, self.value_buffer, score, seen, self.row_table, False)
             if y is not None:
                 return y, None
         return view.attend(q, self.keys, self.values, score, weights)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> KVCache:
-        if isinstance(change, RowSelection) and self.length and readable_in_place(self.room_keys):
-            return self.chosen(change)
-        return KVCache.of(change(self.keys), change(self.values), map_state(change, self.mask))
+        if isinstance(change, RowSelection) and self.length and readable_in_place(self.key_buffer):
+            return self.select_rows(change)
+        return KVCache.create(change(self.keys), change(self.values), map_state(change, self.mask))
 
-    def chosen(self, rows: RowSelection) -> KVCache:
+    def select_rows(self, rows: RowSelection) -> KVCache:
         """The given rows: of the positions so far only the table changes, and those to come lie in the rows' own places."""
-        rooms, filled, count = (self.room_keys, self.room_values), self.filled, len(rows.rows)
+        rooms, filled, count = (self.key_buffer, self.value_buffer), self.used, len(rows.rows)
         if count > len(rooms[0]):
             rooms, filled = (
                 tuple(grow(room, self.length, self.length + 1, count) for room in rooms),
@@ -111,15 +111,15 @@ class KVCache:
         def make() -> Tensor:
             before = (
                 rows.rows[:, None].int().expand(-1, length)
-                if self.table is None
-                else self.table[rows.rows, :length]
+                if self.row_table is None
+                else self.row_table[rows.rows, :length]
             )
             return extend_table(before, length, size)
 
-        table = rows.once(self.table, (size, length), make)
-        mask = None if self.mask is None else rows.once(self.mask, "mask", lambda: rows(self.mask))
+        table = rows.cached(self.row_table, (size, length), make)
+        mask = None if self.mask is None else rows.cached(self.mask, "mask", lambda: rows(self.mask))
         new = KVCache(*rooms, mask, length, filled, table)
-        new.plan = self.plan
+        new.program = self.program
         return new
 
 
@@ -141,24 +141,24 @@ class CrossKV:
     at row rows[b] of them, so that the beams of a sentence share its memory."""
 
     def __init__(self, keys: Tensor, values: Tensor, visible: Tensor | None, rows: Tensor | None = None):
-        self.room_keys, self.room_values, self.room_visible, self.rows = keys, values, visible, rows
+        self.key_buffer, self.value_buffer, self.visible_buffer, self.rows = keys, values, visible, rows
 
-    def dense(self, part: Tensor | None) -> Tensor | None:
+    def gather(self, part: Tensor | None) -> Tensor | None:
         return part if part is None or self.rows is None else part.index_select(0, self.rows)
 
     @property
     def keys(self) -> Tensor:
-        return self.dense(self.room_keys)
+        return self.gather(self.key_buffer)
 
     @property
     def values(self) -> Tensor:
-        return self.dense(self.room_values)
+        return self.gather(self.value_buffer)
 
     @property
     def visible(self) -> Tensor | None:
-        return self.dense(self.room_visible)
+        return self.gather(self.visible_buffer)
 
-    def places(self) -> Tensor | None:
+    def row_table(self) -> Tensor | None:
         """The rows as a table (B, 1)."""
         return None if self.rows is None else self.rows.int()[:, None]
 
@@ -166,19 +166,19 @@ class CrossKV:
         self, q: Tensor, score: Score, weights: AttentionWeights, attend: Callable
     ) -> tuple[Tensor, Tensor | None]:
         """What the queries (B, H, T, K) see; `attend` is the general way."""
-        if weights.fused and q.shape[2] == 1:
-            seen = self.room_visible, 0, self.room_keys.shape[2]
-            y = decode_attention(q, self.room_keys, self.room_values, score, seen, self.places(), True)
+        if weights.in_sdpa and q.shape[2] == 1:
+            seen = self.visible_buffer, 0, self.key_buffer.shape[2]
+            y = decode_attention(q, self.key_buffer, self.value_buffer, score, seen, self.row_table(), True)
             if y is not None:
                 return y, None
         return attend(q, self.keys, self.values, score, self.visible, weights=weights)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> CrossKV:
-        if isinstance(change, RowSelection) and readable_in_place(self.room_keys):
+        if isinstance(change, RowSelection) and readable_in_place(self.key_buffer):
             rows = (
                 change.rows
                 if self.rows is None
-                else change.once(self.rows, "rows", lambda: self.rows[change.rows])
+                else change.cached(self.rows, "rows", lambda: self.rows[change.rows])
             )
-            return CrossKV(self.room_keys, self.room_values, self.room_visible, rows)
+            return CrossKV(self.key_buffer, self.value_buffer, self.visible_buffer, rows)
         return CrossKV(change(self.keys), change(self.values), map_state(change, self.visible))

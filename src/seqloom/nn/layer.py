@@ -41,7 +41,7 @@ class Layer(nn.Module):
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         raise NotImplementedError
 
-    def levels(
+    def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """The outputs of each of its layers, `depth` of them, y the last, and the state. One layer has one."""

@@ -23,7 +23,7 @@ class LoRA(nn.Module):
         super().__init__()
         require(rank > 0, f"an adapter needs a rank of at least 1, not {rank}")
         self.base, self.scale = base, alpha / rank
-        self.learns = [parameter.requires_grad for parameter in base.parameters()]
+        self.trainable = [parameter.requires_grad for parameter in base.parameters()]
         base.requires_grad_(False)
         self.lora_a = nn.Parameter(
             torch.randn(rank, base.in_features).to(base.weight) / base.in_features**0.5
@@ -50,10 +50,10 @@ class LoRA(nn.Module):
         return self.base(x) + F.linear(F.linear(x, self.lora_a), self.lora_b) * self.scale
 
     @torch.no_grad()
-    def folded(self) -> nn.Linear:
+    def merged(self) -> nn.Linear:
         """The linear layer that this is equal to; it learns again what it learnt before."""
         self.base.weight.copy_(self.weight)
-        for parameter, learns in zip(self.base.parameters(), self.learns, strict=True):
+        for parameter, learns in zip(self.base.parameters(), self.trainable, strict=True):
             parameter.requires_grad_(learns)
         return self.base
 
@@ -82,7 +82,7 @@ def merge_lora(model: nn.Module) -> list[str]:
     found, done = list(iter_linears(model, LoRA)), {}
     for name, parent, adapter in found:
         if id(adapter) not in done:
-            done[id(adapter)] = adapter.folded()
+            done[id(adapter)] = adapter.merged()
         setattr(parent, name.rpartition(".")[2], done[id(adapter)])
     return [name for name, _, _ in found]
 

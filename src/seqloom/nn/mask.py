@@ -5,9 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqloom.nn import mask as masks
-from seqloom.nn.cells import LSTMState as LSTMState
-
 
 def lengths(mask: Tensor) -> Tensor:
     """How many real tokens each row has: (B, T) → (B,)."""
@@ -72,7 +69,7 @@ class MaskedSoftmax(torch.autograd.Function):
 
 def left_align(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """x and its mask with each row's real tokens first, and the order that turns the outputs back where one is needed."""
-    if mask is None or masks.right_padded(mask):
+    if mask is None or right_padded(mask):
         return x, mask, None
     order = real_first_order(x, mask, False)
     return gather_steps(x, order), mask.gather(1, order), order.argsort(1)

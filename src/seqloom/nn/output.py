@@ -23,7 +23,7 @@ def to_float32(logits: Tensor) -> Tensor:
 
 
 class OutputLayer(nn.Module):
-    """What a model says about the next word: `forward` gives logits of every word, `nats` -ln P of given ones."""
+    """What a model says about the next word: `forward` gives logits of every word, `nll` -ln P of given ones."""
 
     vocabulary: int
 
@@ -31,14 +31,14 @@ class OutputLayer(nn.Module):
         """(…, D) → (…, V)"""
         raise NotImplementedError
 
-    def nats(self, h: Tensor, targets: Tensor) -> Tensor:
+    def nll(self, h: Tensor, targets: Tensor) -> Tensor:
         """-ln P(w) for each target w: (…, D), (…) → (…)."""
         return cross_entropy(to_float32(self(h)), targets)[0]
 
-    def losses(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    def smoothed_nll(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w, and the part without ε."""
         if not smoothing:
-            nats = self.nats(h, targets)
+            nats = self.nll(h, targets)
             return nats, nats
         return cross_entropy(to_float32(self(h)), targets, smoothing)
 
@@ -112,43 +112,43 @@ class AdaptiveSoftmax(OutputLayer):
         require(tied is None or tied.table.shape[1] == size, "a tied output needs the embedding's size")
         require(shrink >= 1, f"rare words are given a smaller size, so shrink is at least 1, not {shrink}")
         self.vocabulary, self.cutoffs = vocabulary, cutoffs
-        self.spans = [
+        self.cluster_sizes = [
             b - a for a, b in zip((0, *cutoffs), (*cutoffs, vocabulary), strict=True)
         ]  # ids that are frequent, in group 1, 2, …
         self.groups = nn.Parameter(torch.randn(len(cutoffs), size) * 0.02)
         self.table, self.common, self.tails = None if tied is None else tied.table, None, None
         if tied is None:
-            self.common = nn.Parameter(torch.randn(self.spans[0], size) * 0.02)
+            self.common = nn.Parameter(torch.randn(self.cluster_sizes[0], size) * 0.02)
             widths = [max(1, int(size // shrink ** (number + 1))) for number in range(len(cutoffs))]
             self.tails = nn.ModuleList(
                 nn.Sequential(nn.Linear(size, width, bias=False), nn.Linear(width, span, bias=False))
-                for width, span in zip(widths, self.spans[1:], strict=True)
+                for width, span in zip(widths, self.cluster_sizes[1:], strict=True)
             )
 
-    def head(self, h: Tensor) -> tuple[Tensor, list[Callable[[Tensor], Tensor]]]:
+    def cluster_logits(self, h: Tensor) -> tuple[Tensor, list[Callable[[Tensor], Tensor]]]:
         """The logits (…, c + G) of the frequent words and the groups, and what makes the logits of each group's words."""
         if self.table is None:
             common, rare = self.common, list(self.tails)
         else:
-            common, *rows = self.table.split(self.spans)
+            common, *rows = self.table.split(self.cluster_sizes)
             rare = [partial(F.linear, weight=weight) for weight in rows]
         return to_float32(torch.cat([F.linear(h, common), F.linear(h, self.groups)], -1)), rare
 
     def forward(self, h: Tensor) -> Tensor:
-        head, rare = self.head(h)
-        head, *chosen = head.log_softmax(-1).split([self.spans[0], *[1] * len(rare)], -1)
+        head, rare = self.cluster_logits(h)
+        head, *chosen = head.log_softmax(-1).split([self.cluster_sizes[0], *[1] * len(rare)], -1)
         tails = [
             chance + to_float32(logits(h)).log_softmax(-1)
             for chance, logits in zip(chosen, rare, strict=True)
         ]
         return torch.cat([head, *tails], -1)  # (…, V)
 
-    def nats(self, h: Tensor, targets: Tensor) -> Tensor:
+    def nll(self, h: Tensor, targets: Tensor) -> Tensor:
         shape, h, targets = targets.shape, h.reshape(-1, h.shape[-1]), targets.reshape(-1)
-        head, rare = self.head(h)
+        head, rare = self.cluster_logits(h)
         cuts = torch.tensor(self.cutoffs, device=targets.device)
         group = torch.bucketize(targets, cuts, right=True)  # 0 for the frequent
-        place = torch.where(group > 0, self.spans[0] + group - 1, targets)
+        place = torch.where(group > 0, self.cluster_sizes[0] + group - 1, targets)
         losses = cross_entropy(head, place)[0]
         for number, logits in enumerate(rare):
             rows = (group == number + 1).nonzero()[:, 0]
@@ -157,9 +157,9 @@ class AdaptiveSoftmax(OutputLayer):
                 losses = losses.index_add(0, rows, cross_entropy(to_float32(logits(h[rows])), own)[0])
         return losses.view(shape)
 
-    def losses(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    def smoothed_nll(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         require(
             not smoothing,
             "an adaptive output computes a few words at a time, so it has no label smoothing: say objective.smoothing=0",
         )
-        return super().losses(h, targets)
+        return super().smoothed_nll(h, targets)

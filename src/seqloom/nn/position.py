@@ -24,11 +24,11 @@ Positions = slice | Tensor
 Layout = Literal["interleaved", "halves"]
 
 
-def last_position(places: Positions) -> int:
+def last_position(positions: Positions) -> int:
     """One more than the last position."""
-    if isinstance(places, slice):
-        return places.stop
-    return int(places.max()) + 1 if places.numel() else 0
+    if isinstance(positions, slice):
+        return positions.stop
+    return int(positions.max()) + 1 if positions.numel() else 0
 
 
 def positions_after(
@@ -37,12 +37,12 @@ def positions_after(
     """The position of each token after `seen` real ones (B,): (T,) where all rows agree at their real tokens, else (B, T)."""
     level = seen is None or not batch or bool((seen == seen[0]).all())
     if level and (mask is None or masks.right_padded(mask)):
-        places = torch.arange(length, device=device)
+        positions = torch.arange(length, device=device)
         if mask is not None and mask.numel():
-            places = places.clamp(
+            positions = positions.clamp(
                 max=masks.lengths(mask).max() - 1
             )  # padding alone never reaches a new position
-        return (places + (0 if seen is None or not batch else seen[0])).clamp(min=0)
+        return (positions + (0 if seen is None or not batch else seen[0])).clamp(min=0)
     here = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
     return (here.cumsum(1) - 1 + (0 if seen is None else seen[:, None])).clamp(min=0)
 
@@ -51,20 +51,20 @@ class Position(nn.Module):
     """No position at all [H1]: sentences of the same words look alike."""
 
     context: int | None = None
-    turns = False  # whether `rotate` does anything
+    rotates = False  # whether `rotate` does anything
 
     def __init__(self, dim: int, heads: int = 1):
         super().__init__()
         self.dim = dim  # the width of what `embed` gives
 
-    def check(self, key: int) -> None:
+    def check_head_dim(self, key: int) -> None:
         """Refuses keys of a size that it cannot work with."""
 
-    def embed(self, x: Tensor, places: Positions) -> Tensor:
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """x is (B, T, D)."""
         return x
 
-    def rotate(self, x: Tensor, places: Positions) -> Tensor:
+    def rotate(self, x: Tensor, positions: Positions) -> Tensor:
         """x is (B, T, H, K): queries and keys alike."""
         return x
 
@@ -89,15 +89,15 @@ class Sinusoidal(Position):
         super().__init__(dim, heads)
         require(dim % 2 == 0, f"sinusoidal positions need an even size, not {dim}")
         require(base > 0, f"the base of sinusoidal positions must be above 0, not {base}")
-        self.base, self.layout, self.first, self.kept = base, layout, first, Memo()
+        self.base, self.layout, self.first, self.memo = base, layout, first, Memo()
 
     @property
     def frequency(self) -> Tensor:
         """ωₖ: (D/2,)."""
         return self.base ** (-(torch.arange(0, self.dim, 2, dtype=torch.float64) + 2 * self.first) / self.dim)
 
-    def waves(self, places: Tensor) -> Tensor:
-        angle = places[..., None] * self.frequency  # (…, T, D/2)
+    def sinusoids(self, positions: Tensor) -> Tensor:
+        angle = positions[..., None] * self.frequency  # (…, T, D/2)
         sine, cosine = angle.sin(), angle.cos()
         return (
             torch.cat([sine, cosine], -1)
@@ -105,17 +105,17 @@ class Sinusoidal(Position):
             else torch.stack([sine, cosine], -1).flatten(-2)
         )  # (…, T, D)
 
-    def encoding(self, places: Positions, like: Tensor | None = None) -> Tensor:
-        """The vectors of the places, in the type of `like`: (…, T, D)."""
+    def encoding(self, positions: Positions, like: Tensor | None = None) -> Tensor:
+        """The vectors of the positions, in the type of `like`: (…, T, D)."""
         like = torch.empty(0) if like is None else like
-        length = next_power_of_two(last_position(places))
-        table = self.kept(
-            (length, like.dtype, like.device), lambda: self.waves(torch.arange(length)).to(like)
+        length = next_power_of_two(last_position(positions))
+        table = self.memo(
+            (length, like.dtype, like.device), lambda: self.sinusoids(torch.arange(length)).to(like)
         )
-        return table[places]
+        return table[positions]
 
-    def embed(self, x: Tensor, places: Positions) -> Tensor:
-        return x + self.encoding(places, x)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + self.encoding(positions, x)
 
 
 class Learned(Position):
@@ -127,18 +127,20 @@ class Learned(Position):
         self.table = nn.Parameter(torch.randn(length, dim) * 0.02)
         self.context = length
 
-    def encoding(self, places: Positions, like: Tensor | None = None) -> Tensor:
-        if (longest := last_position(places)) > self.context:
+    def encoding(self, positions: Positions, like: Tensor | None = None) -> Tensor:
+        if (longest := last_position(positions)) > self.context:
             raise ValueError(
                 f"a sequence of {longest} positions is longer than the {self.context} learned ones: "
                 f"shorten it, or train with a larger position.length, or with Sinusoidal, Rotary or ALiBi"
             )
         return (
-            self.table[places] if isinstance(places, slice) else nn.functional.embedding(places, self.table)
+            self.table[positions]
+            if isinstance(positions, slice)
+            else nn.functional.embedding(positions, self.table)
         )
 
-    def embed(self, x: Tensor, places: Positions) -> Tensor:
-        return x + self.encoding(places)
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
+        return x + self.encoding(positions)
 
 
 class Concatenated(Position):
@@ -153,9 +155,9 @@ class Concatenated(Position):
         )
         self.context = self.inner.context
 
-    def embed(self, x: Tensor, places: Positions) -> Tensor:
+    def embed(self, x: Tensor, positions: Positions) -> Tensor:
         return torch.cat(
-            [x, self.inner.encoding(places, x).expand(*x.shape[:2], -1)], -1
+            [x, self.inner.encoding(positions, x).expand(*x.shape[:2], -1)], -1
         )  # (B, T, D + width)
 
 
@@ -166,7 +168,7 @@ class Rotary(Position):
     `scaling` changes the angles for texts beyond the trained length.
     """
 
-    turns = True
+    rotates = True
 
     def __init__(
         self,
@@ -179,34 +181,38 @@ class Rotary(Position):
     ):
         super().__init__(dim, heads)
         require(base > 0, f"the base of rotary positions must be above 0, not {base}")
-        self.base, self.layout, self.theta, self.kept = base, layout, theta, Memo()
+        self.base, self.layout, self.theta, self.memo = base, layout, theta, Memo()
         self.scaling = None if scaling is None else scaling()
 
-    def check(self, key: int) -> None:
+    def check_head_dim(self, key: int) -> None:
         require(
             key % 2 == 0,
             f"rotary positions need an even head size, not {key}, since they turn pairs: choose other heads, or another key",
         )
 
-    def angles(self, places: Tensor, size: int) -> Tensor:
+    def angles(self, positions: Tensor, size: int) -> Tensor:
         """t θᵢ: (…, T, K/2)."""
-        theta = self.base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=places.device) / size)
+        theta = self.base ** (-torch.arange(0, size, 2, dtype=torch.float64, device=positions.device) / size)
         theta = theta if self.theta is None else torch.full_like(theta, self.theta)
-        return places[..., None] * (theta if self.scaling is None else self.scaling(theta))
+        return positions[..., None] * (theta if self.scaling is None else self.scaling(theta))
 
-    def rotate(self, x: Tensor, places: Positions) -> Tensor:
-        size, length, halves = x.shape[-1], next_power_of_two(last_position(places)), self.layout == "halves"
+    def rotate(self, x: Tensor, positions: Positions) -> Tensor:
+        size, length, halves = (
+            x.shape[-1],
+            next_power_of_two(last_position(positions)),
+            self.layout == "halves",
+        )
 
         def table() -> RotaryTable:
             return rotary_table(self.angles(torch.arange(length, device=x.device), size), x.dtype, halves)
 
         def rows() -> RotaryTable:
-            return tuple(part[places] for part in self.kept((length, size, x.dtype, x.device), table))
+            return tuple(part[positions] for part in self.memo((length, size, x.dtype, x.device), table))
 
         y = rotary(x, rows)
         if y is not None:
             return y
-        angle = self.angles(torch.arange(length, device=x.device)[places], size).unsqueeze(
+        angle = self.angles(torch.arange(length, device=x.device)[positions], size).unsqueeze(
             -2
         )  # (T, 1, K/2) or (B, T, 1, K/2)
         cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)

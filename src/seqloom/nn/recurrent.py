@@ -14,7 +14,6 @@ from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.recurrence import RecurrentDropout, recurrence
 from seqloom.nn import mask as masks
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.cells import LSTMState as LSTMState
 from seqloom.nn.dropout import Dropout
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import real_first_order
@@ -37,14 +36,16 @@ class UnrolledCell(nn.Module):
         self.drop = Dropout(variational)
 
     def forward(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
-        y, _, state = self.run(x, state, mask, looking=False)
+        y, _, state = self.run(x, state, mask, return_gates=False)
         return y, state
 
-    def look(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, Gates, State]:
+    def forward_with_gates(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, Gates, State]:
         """The outputs, the values of every gate (B, T, D), and the state, by the plain loop; at padding a gate's value means nothing."""
-        return self.run(x, state, mask, looking=True)
+        return self.run(x, state, mask, return_gates=True)
 
-    def run(self, x: Tensor, state: State, mask: Tensor | None, looking: bool) -> tuple[Tensor, Gates, State]:
+    def run(
+        self, x: Tensor, state: State, mask: Tensor | None, return_gates: bool
+    ) -> tuple[Tensor, Gates, State]:
         if x.shape[1] == 0:
             return x.new_zeros(x.shape[0], 0, self.cell.dim), {}, state
         order = None
@@ -52,17 +53,17 @@ class UnrolledCell(nn.Module):
             order = real_first_order(x, mask, self.backward)
             x = x.gather(1, order[..., None].expand_as(x))
             mask = None if mask is None else mask.gather(1, order)
-        noise, gates = self.noise(x, state), {}
+        noise, gates = self.sample_dropout(x, state), {}
         fused = None
-        if not looking:
-            if fused_enabled() and x.shape[1] > 1 and self.cell.sweep and not noise:
-                fused = self.cell.sweep(x, state, mask)
+        if not return_gates:
+            if fused_enabled() and x.shape[1] > 1 and self.cell.fused_unroll and not noise:
+                fused = self.cell.fused_unroll(x, state, mask)
             else:
                 fused = recurrence(self.cell, x, state, mask, noise)
         if fused is not None:
             y, state = fused
         else:
-            y, gates, state = self.unroll(x, state, mask, noise, looking)
+            y, gates, state = self.unroll(x, state, mask, noise, return_gates)
         if order is not None:
             back = order.argsort(1)[..., None]
             y, gates = (
@@ -71,7 +72,7 @@ class UnrolledCell(nn.Module):
             )
         return y, gates, state
 
-    def noise(self, x: Tensor, state: State) -> RecurrentDropout:
+    def sample_dropout(self, x: Tensor, state: State) -> RecurrentDropout:
         if not self.training:
             return RecurrentDropout(zoneout=self.zoneout)
         zone: Tensor | float = 0.0
@@ -82,12 +83,12 @@ class UnrolledCell(nn.Module):
         return RecurrentDropout(self.drop(torch.ones_like(state[0])) if self.drop.rate else None, zone)
 
     def unroll(
-        self, x: Tensor, state: State, mask: Tensor | None, noise: RecurrentDropout, looking: bool
+        self, x: Tensor, state: State, mask: Tensor | None, noise: RecurrentDropout, return_gates: bool
     ) -> tuple[Tensor, Gates, State]:
         """The plain loop: at padding the state stays and the output is 0."""
         outputs, values = [], []
-        for t, share in enumerate(self.cell.inputs(x).unbind(1)):
-            if looking or noise.h_mask is not None:
+        for t, share in enumerate(self.cell.project_input(x).unbind(1)):
+            if return_gates or noise.h_mask is not None:
                 values.append(
                     self.cell.gates(
                         share, state, state[0] if noise.h_mask is None else state[0] * noise.h_mask
@@ -103,7 +104,9 @@ class UnrolledCell(nn.Module):
             outputs.append(after[0] if mask is None else after[0] * mask[:, t, None])
             state = after if mask is None else where_real(mask[:, t], after, state)
         gates = (
-            {name: torch.stack([value[name] for value in values], 1) for name in values[0]} if looking else {}
+            {name: torch.stack([value[name] for value in values], 1) for name in values[0]}
+            if return_gates
+            else {}
         )
         return torch.stack(outputs, 1), gates, state
 
@@ -153,32 +156,37 @@ class RNN(Layer):
         return tuple(tuple(way.cell.start(batch) for way in layer) for layer in self.layers)
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        y, _, state = self.run(x, state, mask, looking=False)
+        y, _, state = self.run(x, state, mask, return_gates=False)
         return y, state
 
-    def look(
+    def forward_with_gates(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[Tensor, list[list[Gates]], State]:
         """The outputs, the gates of each layer and direction by name, each (B, T, D), and the state [D18]."""
-        return self.run(x, state, mask, looking=True)
+        return self.run(x, state, mask, return_gates=True)
 
-    def levels(
+    def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         found: list[Tensor] = []
-        _, _, state = self.run(x, state, mask, looking=False, levels=found)
+        _, _, state = self.run(x, state, mask, return_gates=False, levels=found)
         return found, state
 
     def run(
-        self, x: Tensor, state: State, mask: Tensor | None, looking: bool, levels: list[Tensor] | None = None
+        self,
+        x: Tensor,
+        state: State,
+        mask: Tensor | None,
+        return_gates: bool,
+        levels: list[Tensor] | None = None,
     ) -> tuple[Tensor, list[list[Gates]], State]:
-        """`levels` takes what each layer gives, where it is wanted."""
+        """`hidden_states` takes what each layer gives, where it is wanted."""
         state, gates, after = state or self.start(x.shape[0]), [], []
         for number, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
             read = self.dropout(x) if number else x
             if self.training and self.variational.rate:
                 read = read * self.variational(torch.ones_like(read[:, :1]))
-            results = [way.run(read, s, mask, looking) for way, s in zip(layer, before, strict=True)]
+            results = [way.run(read, s, mask, return_gates) for way, s in zip(layer, before, strict=True)]
             y = torch.cat([y for y, _, _ in results], -1) if len(results) > 1 else results[0][0]
             x = x + y if self.residual and x.shape == y.shape else y
             if levels is not None:

@@ -160,10 +160,10 @@ class AttentiveRNN(Layer):
     def forward(
         self, x: Tensor, state: AttentiveState, mask: Tensor | None = None
     ) -> tuple[Tensor, AttentiveState]:
-        y, _, state = self.look(x, state, mask)
+        y, _, state = self.forward_with_weights(x, state, mask)
         return y, state
 
-    def look(
+    def forward_with_weights(
         self, x: Tensor, state: AttentiveState, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, AttentiveState]:
         """The outputs, the weights (B, 1, T, S) where the plain form is on [F14], and the state."""
@@ -191,11 +191,11 @@ class AttentiveRNN(Layer):
                 h, c, after = fused
                 return h, c, None, (after,)
         outputs, contexts, weights = [], [], []
-        for t, share in enumerate(first.inputs(x).unbind(1)):
+        for t, share in enumerate(first.project_input(x).unbind(1)):
             c, weight = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
             after = [first.step(share + self.context_proj(c[:, 0]), states[0])]
             for cell, before in zip(others, states[1:], strict=True):
-                after.append(cell.step(cell.inputs(self.dropout(after[-1][0])), before))
+                after.append(cell.step(cell.project_input(self.dropout(after[-1][0])), before))
             states = tuple(after) if mask is None else where_real(mask[:, t], tuple(after), states)
             outputs.append(after[-1][0])
             contexts.append(c[:, 0])
@@ -224,7 +224,7 @@ def attention_projections(attention: GlobalAttention, context: Tensor) -> Attent
     """The weights of the attention that the fused loop reads."""
     score = attention.score
     # the score's own matrix and the query projection in one
-    query = score.query(attention.query.weight.T).T
+    query = score.project_query(attention.query.weight.T).T
     vector = score.vector if isinstance(score, Additive) else context.new_empty(0)
     return AttentionProjections(query, context, vector, score.scale or 0.0)
 

@@ -11,7 +11,7 @@ from seqloom.nn import mask as masks
 
 
 class Score(nn.Module):
-    """s = score(q, k):  (B, H, T, K), (B, H, S, K) → (B, H, T, S). `scale` is set where s = scale · query(q)·k, which fused attention knows."""
+    """s = score(q, k):  (B, H, T, K), (B, H, S, K) → (B, H, T, S). `scale` is set where s = scale · project_query(q)·k, which fused attention knows."""
 
     scale: float | None = None
 
@@ -19,7 +19,7 @@ class Score(nn.Module):
         super().__init__()
         self.dim = dim
 
-    def query(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         return q
 
 
@@ -52,7 +52,7 @@ class Bilinear(Score):
         super().__init__(dim)
         self.weight = nn.Parameter(torch.empty(dim, dim).uniform_(-1, 1) / math.sqrt(dim))
 
-    def query(self, q: Tensor) -> Tensor:
+    def project_query(self, q: Tensor) -> Tensor:
         return q @ self.weight
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
@@ -72,9 +72,9 @@ class Additive(Score):
 
 class AttentionWeights(nn.Module):
     """α = weights(s) over the visible keys:  (B, H, T, S) → (B, H, T, S), 0 where a key is not visible. The scores may be used up.
-    `fused` where torch knows it."""
+    `in_sdpa` where torch knows it."""
 
-    fused = False
+    in_sdpa = False
 
     def __init__(self) -> None:
         super().__init__()  # no sizes: configs read this signature
@@ -86,7 +86,7 @@ class AttentionWeights(nn.Module):
 class Softmax(AttentionWeights):
     """αⱼ = exp(sⱼ) / Σ exp(s)   [F9, D-9]: a distribution; all zeros where nothing is visible"""
 
-    fused = True
+    in_sdpa = True
 
     def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
         return masks.masked_softmax(scores, visible)

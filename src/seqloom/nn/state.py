@@ -39,21 +39,21 @@ def state_tensors(state: State) -> Iterator[Tensor]:
 
 class RowSelection:
     """The change that picks batch rows. A node that maps itself may look at `rows` and do so without touching its tensors; what several
-    layers would make alike is made `once`."""
+    layers would make alike is made `cached`."""
 
     def __init__(self, rows: Tensor):
         self.rows = rows
-        self.made: dict[Hashable, tuple[Any, Any]] = {}
+        self.memo: dict[Hashable, tuple[Any, Any]] = {}
 
     def __call__(self, tensor: Tensor) -> Tensor:
         return tensor.index_select(0, self.rows)
 
-    def once(self, owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
+    def cached(self, owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
         """What is made of the `owner`, one object shared by layers, under the key."""
         place = (id(owner), key)
-        if place not in self.made:
-            self.made[place] = owner, make()  # the owner is held so that its id stays its own
-        return self.made[place][1]
+        if place not in self.memo:
+            self.memo[place] = owner, make()  # the owner is held so that its id stays its own
+        return self.memo[place][1]
 
 
 def select(state: State, rows: Tensor) -> State:

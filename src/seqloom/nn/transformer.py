@@ -43,11 +43,11 @@ class Block(Layer):
         return self.attention.start(batch), self.cross.start(batch, memory) if self.cross else None
 
     def forward(
-        self, x: Tensor, state: State = None, mask: Tensor | None = None, sight: Visibility | None = None
+        self, x: Tensor, state: State = None, mask: Tensor | None = None, visibility: Visibility | None = None
     ) -> tuple[Tensor, State]:
         cache, looking = state or self.start(x.shape[0])
         pre = self.order == "pre"
-        y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask, sight)
+        y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask, visibility)
         x = self.add(x, y, self.attention_norm)
         if self.cross:
             y, looking = self.cross(self.cross_norm(x) if pre else x, looking, mask)
@@ -133,7 +133,7 @@ class Transformer(Layer):
         """`visible` (…, T, S) hides more than causality and padding do, in all layers."""
         return self.run(x, state, mask, visible)
 
-    def levels(
+    def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
         """The last is y, with its norm."""
@@ -149,23 +149,23 @@ class Transformer(Layer):
         visible: Tensor | None,
         levels: list[Tensor] | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
-        """`levels` takes what each block gives, where it is wanted."""
+        """`hidden_states` takes what each block gives, where it is wanted."""
         state = state or self.start(x.shape[0])
-        sight = self.blocks[0].attention.sight(
+        visibility = self.blocks[0].attention.visibility(
             x, state[0][0], mask, visible
         )  # the same for all: they share positions and options
-        x = self.position.embed(x, sight.places)
+        x = self.position.embed(x, visibility.positions)
         x = self.dropout(x if self.input_norm is None else self.input_norm(x))
         if (
             x.shape[1] == 1
             and mask is None
             and levels is None
-            and (done := decode.decode_step(self.blocks, x, state, sight))
+            and (done := decode.decode_step(self.blocks, x, state, visibility))
         ):
             return done[0] if self.norm is None else self.norm(done[0]), done[1]
         after = []
         for block, before in zip(self.blocks, state, strict=True):
-            x, now = block(x, before, mask, sight)
+            x, now = block(x, before, mask, visibility)
             after.append(now)
             if levels is not None:
                 levels.append(x)

@@ -18,11 +18,11 @@ CHUNK = 256  # queries: the kernel's own step, below which nothing is saved
 
 
 class Visibility(NamedTuple):
-    """Which keys are real (B, S), None where all are; the queries' places; how attention is computed."""
+    """Which keys are real (B, S), None where all are; the queries' positions; how attention is computed."""
 
-    known: Tensor | None
-    places: Positions
-    view: DenseAttention | SDPAttention | BandedAttention
+    key_mask: Tensor | None
+    positions: Positions
+    plan: DenseAttention | SDPAttention | BandedAttention
 
 
 class VisibilityRule(NamedTuple):
@@ -31,9 +31,9 @@ class VisibilityRule(NamedTuple):
     position: Position
     causal: bool
     window: int | None
-    kept: Memo
+    memo: Memo
 
-    def sight(
+    def build(
         self,
         x: Tensor,
         past: int,
@@ -45,42 +45,44 @@ class VisibilityRule(NamedTuple):
         """For x (B, T, D) after `past` positions with the mask `before`; `visible` (…, T, S) hides more."""
         batch, length, _ = x.shape
         total = past + length
-        known = masks.concat_masks(
+        key_mask = masks.concat_masks(
             before, past, masks.none_if_full(mask), batch, length, x.device
         )  # (B, S) or None
-        tail = known is not None and masks.right_padded(known)  # padding stands after every real query
+        tail = key_mask is not None and masks.right_padded(key_mask)  # padding stands after every real query
         context = self.position.context
-        level = known is None or (tail and (context is None or total <= context))
-        places: Positions = slice(past, total) if level else masks.positions(known)[:, past:]
+        level = key_mask is None or (tail and (context is None or total <= context))
+        positions: Positions = slice(past, total) if level else masks.positions(key_mask)[:, past:]
         order = self.causal and length > 1
-        if fused and visible is None and length and (known is None or (tail and self.causal)):
-            return Visibility(known, places, self.regular(x, past, total, order))
-        if known is not None:
+        if fused and visible is None and length and (key_mask is None or (tail and self.causal)):
+            return Visibility(key_mask, positions, self.shift_invariant_plan(x, past, total, order))
+        if key_mask is not None:
             visible = (
-                known[:, None, None] if visible is None else visible & known[:, None, None]
+                key_mask[:, None, None] if visible is None else visible & key_mask[:, None, None]
             )  # (B, 1, 1, S)
         if order:
             later = masks.causal(length, total, x.device)
             visible = later if visible is None else visible & later
-        queries = torch.arange(past, total, device=x.device) if level else places
-        keys = torch.arange(total, device=x.device) if level else masks.positions(known)
+        queries = torch.arange(past, total, device=x.device) if level else positions
+        keys = torch.arange(total, device=x.device) if level else masks.positions(key_mask)
         if self.window is not None:
-            near = self.near(queries, keys)
+            near = self.in_window(queries, keys)
             visible = near if visible is None else visible & near
         bias = self.position.bias(queries, keys)
         bias = None if bias is None else bias.to(x.dtype)
         return Visibility(
-            known,
-            places,
+            key_mask,
+            positions,
             SDPAttention.create(visible, bias, False) if fused else DenseAttention(visible, bias),
         )
 
-    def near(self, queries: Tensor, keys: Tensor) -> Tensor:
+    def in_window(self, queries: Tensor, keys: Tensor) -> Tensor:
         """(T, S) or (B, 1, T, S)"""
         near = (queries[..., :, None] - keys[..., None, :]).abs() < self.window
         return near if near.dim() == 2 else near[:, None]
 
-    def regular(self, x: Tensor, past: int, total: int, order: bool) -> SDPAttention | BandedAttention:
+    def shift_invariant_plan(
+        self, x: Tensor, past: int, total: int, order: bool
+    ) -> SDPAttention | BandedAttention:
         """Where padding does not matter, all depends on t - j alone."""
         length = total - past
         biased = type(self.position).bias is not Position.bias
@@ -94,9 +96,11 @@ class VisibilityRule(NamedTuple):
         if length == 1 and self.causal and not biased:
             return BandedAttention(None, left, chunk, past, reach)
         key = (chunk, left, right, x.dtype, x.device)
-        return BandedAttention(self.kept(key, lambda: self.table(*key)), left, chunk, past, reach)
+        return BandedAttention(self.memo(key, lambda: self.bias_table(*key)), left, chunk, past, reach)
 
-    def table(self, chunk: int, left: int, right: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    def bias_table(
+        self, chunk: int, left: int, right: int, dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
         """The bias of the queries left … left + chunk over the keys 0 … left + right, -inf at what they do not see: (1, H or 1, chunk, …)."""
         queries, keys = (
             torch.arange(left, left + chunk, device=device),
@@ -107,5 +111,5 @@ class VisibilityRule(NamedTuple):
         if self.causal:
             bias = bias.masked_fill(keys > queries[:, None], float("-inf"))
         if self.window is not None:
-            bias = bias.masked_fill(~self.near(queries, keys), float("-inf"))
+            bias = bias.masked_fill(~self.in_window(queries, keys), float("-inf"))
         return bias.to(dtype)

@@ -53,7 +53,7 @@ def tagging(model: WordScorer, batch: TaggedBatch, state: State = None) -> Resul
     """-ln P(y₁ … y_W | x), by the model's head   [T1]"""
     with collecting_aux_losses(model) as losses:
         scores = model.scores(batch.ids, batch.input_mask, batch.word_starts, batch.char_ids, batch.word_ids)
-    nats = model.head.nats(scores.float(), batch.targets, batch.mask).sum()
+    nats = model.head.nll(scores.float(), batch.targets, batch.mask).sum()
     return *add_aux_losses(nats, {"nats": float(nats.detach())}, losses, batch), None
 
 

@@ -56,7 +56,7 @@ def token_loss(
     if not mask.all():
         h = h[mask]
         targets = targets[mask]
-    loss, nats = model.output.losses(h, targets, smoothing if model.training else 0.0)
+    loss, nats = model.output.smoothed_nll(h, targets, smoothing if model.training else 0.0)
     return loss.sum(), {"nats": float(nats.detach().sum())}
 
 

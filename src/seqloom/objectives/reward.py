@@ -52,7 +52,7 @@ def mixed_reward(
     texts, scores = sample_texts(model, batch, rows, temperature)
     ids, targets, mask = pad_decoder_batch(texts, batch.ids)
     h, _ = model.features(ids, select(start, rows), mask)
-    log_probs = -model.output.nats(h, targets)  # (B · samples, T)
+    log_probs = -model.output.nll(h, targets)  # (B · samples, T)
     text_log_probs = (log_probs * mask).sum(1).view(-1, samples)
     rewards = torch.tensor(scores, device=ids.device).view(-1, samples)
     baselines = (rewards.sum(1, keepdim=True) - rewards) / (samples - 1)
