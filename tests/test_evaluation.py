@@ -228,7 +228,9 @@ def test_windows_that_do_not_fit_are_refused(
     gpt: seqloom.Run, translator: seqloom.Run, text: Path, parallel: list[Path]
 ) -> None:
     for window, stride in ((17, 4), (8, 9), (8, -1), (8, 0), (0, 0)):
-        with pytest.raises(ValueError, match="give a stride from 1 to the window and a window of at most 16 tokens"):
+        with pytest.raises(
+            ValueError, match="give a stride from 1 to the window and a window of at most 16 tokens"
+        ):
             evaluate(gpt, [str(text)], window=window, stride=stride)
     with pytest.raises(ValueError, match="for language models"):
         evaluate(translator, [str(path) for path in parallel], stride=4)
