@@ -35,7 +35,7 @@ from seqloom.kernels.word2vec_args import BLOCK, WIDTH, Matrices, TrainingData, 
 from seqloom.vectors.backend import useful_threads
 from seqloom.vectors.subwords import Subwords
 from seqloom.vectors.vocabulary import Corpus, Source, VocabOptions, Vocabulary, encode
-from seqloom.vectors.word2vec_trainers import LINE, DeterministicTrainer, Hogwild, Trainer, aligned_zeros
+from seqloom.vectors.word2vec_trainers import LINE, DeterministicTrainer, EpochTrainer, Hogwild, aligned_zeros
 
 
 class Word2VecOptions(NamedTuple):
@@ -125,7 +125,7 @@ def train(
     weights = init_matrices(len(vocabulary), subwords.buckets if subwords else 0, options.dim, seed)
     mode = Word2VecMode(options.method == "cbow", options.mean_context, options.window, options.negative)
     threads = useful_threads("word2vec", threads)
-    trainer: Trainer = (DeterministicTrainer if reproducible else Hogwild)(data, weights, mode, threads)
+    trainer: EpochTrainer = (DeterministicTrainer if reproducible else Hogwild)(data, weights, mode, threads)
     losses, targets, speed = _run_epochs(trainer, weights, options, int(corpus.starts[-1]), seed, progress)
     inputs, outputs = (
         flat.reshape(-1, weights.stride)[:, : options.dim] for flat in (weights.inputs, weights.outputs)
@@ -191,7 +191,7 @@ def _encode(
 
 
 def _run_epochs(
-    trainer: Trainer,
+    trainer: EpochTrainer,
     weights: Matrices,
     options: Word2VecOptions,
     corpus_words: int,

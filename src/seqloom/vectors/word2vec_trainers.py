@@ -50,7 +50,7 @@ def split_long_sentences(starts: np.ndarray, max_words: int) -> np.ndarray:
     return np.unique(np.concatenate([starts, *inner]))
 
 
-class Trainer(Protocol):
+class EpochTrainer(Protocol):
     """Runs epochs over the corpus."""
 
     def epoch(self, index: int, lr: LearningRate, seed: int) -> Iterator[ChunkResult]:
