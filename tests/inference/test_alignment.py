@@ -70,7 +70,7 @@ def scripted(
         "corpus": SimpleNamespace(func=SimpleNamespace(adds_eos=True)),
         "model": SimpleNamespace(keywords={}),
     }
-    recipe = SimpleNamespace(parts=parts)
+    recipe = SimpleNamespace(parts=parts, reader_class=SimpleNamespace(adds_eos=True))
     return Run(folder, recipe, tokenizer, Scripted(tokenizer.get_vocab_size(), word, order))
 
 

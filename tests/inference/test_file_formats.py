@@ -74,7 +74,7 @@ def test_each_task_knows_its_own_files_whatever_they_are_called(
     path = put(tmp_path / "x.txt", text)
     assert type(detect_format(trained[name], path)).__name__ == f"{form}File"
     assert type(detect_format(trained[name], path, "JSONLines")).__name__ == "JSONLinesFile"
-    with pytest.raises(ValueError, match="'xml' is no form of a file; choose from CoNLLU, Columns"):
+    with pytest.raises(ValueError, match="'xml' is not a file format; choose from CoNLLU, Columns"):
         detect_format(trained[name], path, "xml")
 
 

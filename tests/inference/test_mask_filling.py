@@ -168,7 +168,7 @@ def test_the_command_line_fills_and_says_what_is_wrong(
     wrong = command("fill", str(gpt.folder), "the [MASK]")
     assert (
         wrong.returncode == 2
-        and "no masked language model" in wrong.stderr
+        and "not a masked language model" in wrong.stderr
         and len(wrong.stderr.splitlines()) == 1
     )
 

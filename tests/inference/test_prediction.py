@@ -94,7 +94,7 @@ def test_the_numbers_of_some_batches_are_those_of_their_records(name, trained, c
 def test_a_measurement_that_fails_does_not_cost_the_run(corpora, tmp_path):
     valid = put(tmp_path / "valid.tsv", "λόγος\tking\n")
     options = [*OPTIONS["classifier"], "train.steps=2", "train.eval_every=2"]
-    with pytest.raises(ValueError, match="not one token of these records is known"):
+    with pytest.raises(ValueError, match="every token of these records is unknown"):
         seqloom.fit(
             "classifier",
             *options,
@@ -263,7 +263,7 @@ WRONG = {
     "label": ("classifier", "x.tsv", "the dog\tking\na cat\tqueen\n", "x.tsv:2: the label 'queen' is not in the training data (king, none)"),
     "cells": ("classifier", "x.tsv", "the dog\tking\na cat\n", "x.tsv:2: 1 cells, but the first row has 2"),
     "empty": ("classifier", "x.tsv", "the dog\tking\n \tnone\n", "x.tsv:2: an empty text"),
-    "unknown": ("classifier", "x.tsv", "λόγος\tking\n", "not one token of these records is known to the run"),
+    "unknown": ("classifier", "x.tsv", "λόγος\tking\n", "every token of these records is unknown to the run"),
     "tags": ("tagger", "x.conllu", "1\tthe\t_\tZZZ\t_\t_\t_\t_\t_\t_\n\n", "x.conllu:1: the label 'ZZZ' is not in"),
     "row": ("tagger", "x.conllu", "1\tthe\t_\n\n", "x.conllu:1: the sentence that starts here is not CoNLL-U"),
     "number": ("similarity", "x.tsv", "a dog\ta cat\tmuch\n", "x.tsv:1: 'much' is not a number"),
@@ -282,16 +282,16 @@ def test_a_wrong_file_is_one_line(case, trained, tmp_path, capsys):
     "name, file, text, sentence",
     [
         ("classifier", "x.tsv", "the dog\n\na\tb\n", "x.tsv:3: 2 cells, but the first row has 1"),
-        ("classifier", "x.txt", "\n\n", "x.txt: no record in it"),
+        ("classifier", "x.txt", "\n\n", "x.txt: the file has no records"),
         ("classifier", "x.jsonl", '{"txt": "a"}\n', "x.jsonl:1: not a JSON object with text"),
-        ("classifier", "x.txt", "λόγος\n", "not one token of these records is known"),
+        ("classifier", "x.txt", "λόγος\n", "every token of these records is unknown"),
         (
             "classifier",
             "x.conllu",
             "1\tthe\t_\t_\t_\t_\t_\t_\t_\t_\n",
-            "the run reads text, and such a file has words",
+            "the run reads text, but such a file has words",
         ),
-        ("nli", "x.txt", "one text\n", "the run reads text and text, and such a file has text"),
+        ("nli", "x.txt", "one text\n", "the run reads text and text, but such a file has text"),
         ("nli", "x.tsv", "one text\n", "x.tsv:1: 1 cells, but 2 are read"),
         ("tagger", "x.jsonl", '{"words": []}\n', "x.jsonl:1: a sentence without words"),
         ("tagger", "x.jsonl", '{"words": 5}\n', "x.jsonl:1: a int instead of words"),
@@ -326,7 +326,7 @@ def test_half_a_character_is_refused_before_training(tmp_path):
 def test_a_run_that_writes_gives_no_labels_and_the_other_way_round(trained, text, tmp_path, capsys):
     options = ["model.dim=8", "model.stack.dim=8", "train.steps=2", "train.eval_every=2"]
     run = seqloom.fit("lstm-lm", *options, data=[str(text)], out=tmp_path / "lm", quiet=True)
-    assert "has no labels to give" in fails(capsys, "predict", str(run.folder), str(text))
+    assert "predicts no labels" in fails(capsys, "predict", str(run.folder), str(text))
     options = [
         "model.dim=8",
         "model.stack.layers=1",
@@ -337,7 +337,7 @@ def test_a_run_that_writes_gives_no_labels_and_the_other_way_round(trained, text
         "tokenizer.size=300",
     ]
     run = seqloom.fit("bert-small", *options, data=[str(text)], out=tmp_path / "masked", quiet=True)
-    assert "fill gaps with it: seqloom fill" in fails(capsys, "predict", str(run.folder), str(text))
+    assert "use: seqloom fill" in fails(capsys, "predict", str(run.folder), str(text))
     assert "seqloom predict" in fails(capsys, "generate", str(trained["tagger"].folder), "the dog")
 
 
@@ -347,7 +347,7 @@ def test_a_record_of_unknown_words_is_answered_like_any_other(trained, tmp_path,
     monkeypatch.setattr(prediction, "MAX_RECORDS", 1)
     for text in ("λόγος\nthe king\n", "the king\nλόγος\n", "λόγος\nλόγος\nthe king\nλόγος\n"):
         assert len(list(fill_file(run, put(tmp_path / "x.txt", text)))) == text.count("\n") + 1
-    with pytest.raises(ValueError, match="not one token of these records is known"):
+    with pytest.raises(ValueError, match="every token of these records is unknown"):
         list(fill_file(run, put(tmp_path / "x.txt", "λόγος\nλόγος\n")))
     assert seqloom.predict(run, ["λόγος"])[0].probability == pytest.approx(
         seqloom.predict(run, ["λόγος", "the king"])[0].probability

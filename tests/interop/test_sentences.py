@@ -160,13 +160,13 @@ def test_a_long_text_is_truncated_before_its_end_token(tiny):
             np.testing.assert_allclose(
                 seqloom.embed(run, [words], normalise=False, length=length)[0], wanted, atol=1e-5
             )
-    with pytest.raises(ValueError, match="no room for text"):
+    with pytest.raises(ValueError, match="leaves none for the text"):
         seqloom.embed(run, ["a"], length=2)
 
 
 def test_a_translator_has_no_text_vector(tmp_path):
     make("marian", tmp_path / "theirs")
-    with pytest.raises(ValueError, match="gives no vector"):
+    with pytest.raises(ValueError, match="cannot embed a text"):
         seqloom.embed(import_checkpoint(tmp_path / "theirs", tmp_path / "run"), ["a"])
 
 

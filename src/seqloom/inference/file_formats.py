@@ -1,7 +1,8 @@
-"""Files in, the same files with answers out: CoNLL-U, columns, tables, JSON Lines, SQuAD, plain lines. Read and written record by record.
+"""Files with predictions: CoNLL-U, columns, tables, JSON Lines, SQuAD and plain lines, read and written record by record.
 
-A form gives for each record what it stood as and what a model reads of it, and writes the former with an answer. What stands between records comes
-as it is. Which form a file has is said by its ending, and by the corpus that the run was trained on where that reads it or the ending says nothing.
+A format yields for each record its source text and the model's input, and writes the source with a prediction. What is
+between records is copied. The format of a file follows from its suffix, or from the run's training corpus if that can read
+the file or the suffix is ambiguous.
 """
 
 from __future__ import annotations
@@ -15,301 +16,272 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seqloom.inference.file_format import FileFormat, FileRecord, Prediction, cells_of
 from seqloom.inference.prediction import predict_stream
+from seqloom.inference.tagging import Tags
 from seqloom.run import Run
 from seqloom.text import annotated, corpus
 from seqloom.text.fields import KINDS
-from seqloom.text.lines import byte_order_mark, lines_with_ends, split_line_end
-
-Answer = Any
-"""What a task answers: a NamedTuple whose first fields are what a file is filled with."""
-
-
-class FileRecord(NamedTuple):
-    """A record of a file: where and how it stands, and what a model reads of it. Text that is no record is read by none."""
-
-    place: str
-    raw: Any
-    record: tuple | None = None
-
-
-class FileFormat:
-    """How records of one kind of file are read, and written again with their answers."""
-
-    def __init__(self, run: Run, path: str | Path):
-        self.run, self.path, self.part = run, path, run.recipe.parts["corpus"]
-        self.reads = [name for name in run.recipe.kinds() if KINDS[name].is_input]
-        self.options = self.part.keywords if self.made(self.part.func) else {}
-
-    kind: type | None = None  # the corpus that reads such files in training
-
-    def made(self, reader: type) -> bool:
-        """Whether the run's own corpus reads this form, so that its options hold here."""
-        return reader is self.kind
-
-    def need(self, *wanted: str) -> None:
-        if tuple(self.reads) != wanted:
-            raise ValueError(
-                f"{self.path}: the run reads {' and '.join(self.reads)}, and such a file has {' and '.join(wanted)}; give a file like "
-                "those it was trained on, or JSON Lines"
-            )
-
-    def entries(self) -> Iterator[FileRecord]:
-        raise NotImplementedError
-
-    def head(self) -> str:
-        """What stands before the first line: a byte-order mark, or nothing."""
-        return byte_order_mark(self.path)
-
-    def fits(self) -> bool:
-        """Whether the first record of the file is in this form."""
-        try:
-            return any(entry.record is not None for entry in self.entries())
-        except ValueError:
-            return False
-
-    def write(self, raw: Any, answer: Answer) -> str:
-        raise NotImplementedError
-
-    def json(self, entry: FileRecord, answer: Answer) -> str:
-        """The record and its answer as one line of JSON."""
-        names = {1: ["text"], 2: ["first", "second"]}[len(self.reads)]
-        read = {} if self.reads == ["words"] else dict(zip(names, entry.record, strict=True))
-        return json.dumps({**read, **answer.json()}, ensure_ascii=False) + "\n"
+from seqloom.text.lines import lines_with_ends, split_line_end
 
 
 class CoNLLUFile(FileFormat):
-    """Each sentence as it stood, the run's column filled."""
+    """Each sentence as it is, with the run's column filled in."""
 
-    kind = annotated.CoNLLU
+    reader = annotated.CoNLLU
 
-    def entries(self) -> Iterator[FileRecord]:
-        self.need("words")
-        for number, own in annotated.line_groups(lines_with_ends(self.path)):
-            words = (
-                annotated.words_of(self.path, number, [split_line_end(row)[0] for row in own])
-                if own[0].strip()
-                else []
-            )
-            yield (
-                FileRecord(f"{self.path}:{number}", own, ([cells[1] for cells in words],))
-                if words
-                else FileRecord("", "".join(own))
-            )
+    def records(self) -> Iterator[FileRecord]:
+        self.require_fields("words")
+        for line_number, rows in annotated.line_groups(lines_with_ends(self.path)):
+            words = []
+            if rows[0].strip():
+                lines = [split_line_end(row)[0] for row in rows]
+                words = annotated.words_of(self.path, line_number, lines)
+            if words:
+                yield FileRecord(f"{self.path}:{line_number}", rows, ([cells[1] for cells in words],))
+            else:
+                yield FileRecord("", "".join(rows))
 
-    def write(self, raw: list[str], answer: Answer) -> str:
-        column, tags, out = annotated.FIELDS.index(self.options.get("column", "upos")), iter(answer.tags), []
-        for row in raw:
+    def write(self, source: list[str], prediction: Tags) -> str:
+        column = annotated.FIELDS.index(self.options.get("column", "upos"))
+        tags = iter(prediction.tags)
+        written = []
+        for row in source:
             text, end = split_line_end(row)
             cells = text.split("\t")
             if not row.startswith("#") and annotated.id_type(cells[0]) == "word":
                 cells[column] = next(tags)
-            out.append("\t".join(cells) + end)
-        return "".join(out)
+            written.append("\t".join(cells) + end)
+        return "".join(written)
 
 
 class ColumnsFile(FileFormat):
-    """Each line as it stood, and its tag after it, behind a tab where the line has tabs. -DOCSTART- and comments stay."""
+    """Each line as it is with its tag after it, separated by a tab if the line has tabs. -DOCSTART- and comments stay."""
 
-    kind = annotated.Columns
+    reader = annotated.Columns
 
-    def entries(self) -> Iterator[FileRecord]:
-        self.need("words")
-        column, first = self.options.get("word", 0), annotated.file_shape(self.path)
-        for number, own in annotated.line_groups(lines_with_ends(self.path)):
-            raw = [
-                (row, annotated.row_cells(split_line_end(row)[0], first) if row.strip() else [])
-                for row in own
+    def records(self) -> Iterator[FileRecord]:
+        self.require_fields("words")
+        column = self.options.get("word", 0)
+        shape = annotated.file_shape(self.path)
+        for line_number, rows in annotated.line_groups(lines_with_ends(self.path)):
+            source = [
+                (row, annotated.row_cells(split_line_end(row)[0], shape) if row.strip() else [])
+                for row in rows
             ]
-            words = [cells for _, cells in raw if cells]
+            words = [cells for _, cells in source if cells]
             if any(not -len(cells) <= column < len(cells) or not cells[column] for cells in words):
                 raise ValueError(
-                    f"{self.path}:{number}: the sentence from here has a line without column {column}; repair it"
+                    f"{self.path}:{line_number}: the sentence that starts here has a line without column {column}; "
+                    "repair it"
                 )
-            yield (
-                FileRecord(f"{self.path}:{number}", raw, ([cells[column] for cells in words],))
-                if words
-                else FileRecord("", "".join(own))
-            )
+            if words:
+                yield FileRecord(f"{self.path}:{line_number}", source, ([cells[column] for cells in words],))
+            else:
+                yield FileRecord("", "".join(rows))
 
-    def fits(self) -> bool:
-        """Rows of the first sentence have equally many cells; where it is one row of several, its tag is one that was learnt."""
-        first = annotated.file_shape(self.path)
-        for _, own in annotated.sentences(split_line_end(row)[0] for row in lines_with_ends(self.path)):
-            if words := [cells for row in own if (cells := annotated.row_cells(row, first))]:
-                width, tag = len(words[0]), self.options.get("tag", -1)
-                return all(len(cells) == width for cells in words) and (
-                    len(words) > 1 or width == 1 or words[0][tag % width] in self.run.labels
-                )
+    def matches(self) -> bool:
+        """Whether the rows of the first sentence have equally many cells; of a sentence of one row with several cells, the
+        tag must be a label of the run."""
+        shape = annotated.file_shape(self.path)
+        lines = (split_line_end(row)[0] for row in lines_with_ends(self.path))
+        for _, rows in annotated.sentences(lines):
+            words = [cells for row in rows if (cells := annotated.row_cells(row, shape))]
+            if words:
+                width = len(words[0])
+                tag = words[0][self.options.get("tag", -1) % width]
+                is_labelled = len(words) > 1 or width == 1 or tag in self.run.labels
+                return all(len(cells) == width for cells in words) and is_labelled
         return False
 
-    def write(self, raw: list[tuple[str, list[str]]], answer: Answer) -> str:
-        tags, out = iter(answer.tags), []
-        for row, word in raw:
+    def write(self, source: list[tuple[str, list[str]]], prediction: Tags) -> str:
+        tags = iter(prediction.tags)
+        written = []
+        for row, cells in source:
             text, end = split_line_end(row)
-            out.append(("\t" if "\t" in text else " ").join([text, next(tags)]) + end if word else row)
-        return "".join(out)
+            separator = "\t" if "\t" in text else " "
+            written.append(separator.join([text, next(tags)]) + end if cells else row)
+        return "".join(written)
+
+
+class TableRow(NamedTuple):
+    """A row of a table with its first line number; blank lines have no cells."""
+
+    line_number: int
+    text: str
+    cells: list[str] | None
 
 
 class TableFile(FileFormat):
-    """Each row with its answer and the probability in cells after it. The texts stand where they stood in training, or alone in the row."""
+    """Each row with its prediction and the probability in cells after it. Texts are in the columns of training, or are the
+    only cells of the row."""
 
-    kind = corpus.Table
+    reader = corpus.Table
 
     def __init__(self, run: Run, path: str | Path):
         super().__init__(run, path)
-        self.separator = self.options.get("separator") or (
-            "," if str(path).removesuffix(".gz").endswith(".csv") else "\t"
-        )
-        columns = self.options.get("columns") or tuple(range(len(run.recipe.kinds())))
-        self.columns = [
-            column for column, name in zip(columns, run.recipe.kinds(), strict=False) if KINDS[name].is_input
-        ]
+        is_csv = str(path).removesuffix(".gz").endswith(".csv")
+        self.separator = self.options.get("separator") or ("," if is_csv else "\t")
+        kinds = run.recipe.kinds()
+        columns = self.options.get("columns") or tuple(range(len(kinds)))
+        self.columns = [column for column, name in zip(columns, kinds, strict=False) if KINDS[name].is_input]
 
-    def cells(self) -> Iterator[tuple[int, str, list[str] | None]]:
-        """(line, text, cells) of each row, and blank lines without cells."""
-        file, found = lines_with_ends(self.path), corpus.table_rows(self.path, self.separator)
-        for (number, cells), (after, _) in pairwise(chain([(1, None)], found, [(None, None)])):
-            own = list(islice(file, None if after is None else after - number))
-            size = (
-                0
-                if cells is None
-                else max(place for place, row in enumerate(own, 1) if place == 1 or row.strip())
-            )
+    def rows(self) -> Iterator[TableRow]:
+        """Each row and each blank line. A quoted row may have several lines; blank lines follow the row before them."""
+        lines = lines_with_ends(self.path)
+        starts: list[tuple[int, list[str] | None]] = [(1, None)]
+        end: list[tuple[int | None, list[str] | None]] = [(None, None)]
+        parsed = corpus.table_rows(self.path, self.separator)
+        for (line_number, cells), (next_line, _) in pairwise(chain(starts, parsed, end)):
+            if line_number is None:
+                return
+            block = list(islice(lines, None if next_line is None else next_line - line_number))
+            size = 0
+            if cells is not None:
+                size = max(index for index, line in enumerate(block, 1) if index == 1 or line.strip())
             if size:
-                yield number, "".join(own[:size]), cells
-            yield from ((number, row, None) for row in own[size:])
+                yield TableRow(line_number, "".join(block[:size]), cells)
+            for line in block[size:]:
+                yield TableRow(line_number, line, None)
 
-    def entries(self) -> Iterator[FileRecord]:
-        skip, columns = self.options.get("header", False), None
-        for number, text, cells in self.cells():
+    def records(self) -> Iterator[FileRecord]:
+        is_header = self.options.get("header", False)
+        columns: list[int] = []
+        width = 0
+        for line_number, text, cells in self.rows():
             if cells is None:
                 yield FileRecord("", text)
                 continue
-            if columns is None:
-                columns = (
-                    self.columns
-                    if all(-len(cells) <= c < len(cells) for c in self.columns)
-                    else list(range(len(self.columns)))
-                )
+            if not width:
                 width = len(cells)
-            if len(cells) != width or len(cells) < len(self.reads):
-                wanted = (
-                    f"the first row has {width}" if len(cells) != width else f"{len(self.reads)} are read"
+                in_training_columns = all(-width <= column < width for column in self.columns)
+                columns = self.columns if in_training_columns else list(range(len(self.columns)))
+            if len(cells) != width or len(cells) < len(self.input_fields):
+                expected = f"{len(self.input_fields)} are read"
+                if len(cells) != width:
+                    expected = f"the first row has {width}"
+                raise ValueError(
+                    f"{self.path}:{line_number}: {len(cells)} cells, but {expected}; repair the row"
                 )
-                raise ValueError(f"{self.path}:{number}: {len(cells)} cells, but {wanted}; repair the row")
-            if skip:
-                names = (
-                    ["answer"]
-                    if {"number", "tags"} & set(self.run.recipe.kinds())
-                    else ["answer", "probability"]
-                )
-                skip = False
-                yield FileRecord("", self.longer(text, names))
+            if is_header:
+                is_header = False
+                has_probability = not {"number", "tags"} & set(self.run.recipe.kinds())
+                names = ["answer", "probability"] if has_probability else ["answer"]
+                yield FileRecord("", self.append_cells(text, names))
                 continue
-            yield FileRecord(f"{self.path}:{number}", text, tuple(cells[column] for column in columns))
+            record = tuple(cells[column] for column in columns)
+            yield FileRecord(f"{self.path}:{line_number}", text, record)
 
-    def fits(self) -> bool:
-        """The first row has several cells, and those that are read."""
+    def matches(self) -> bool:
+        """Whether the first row has several cells, and those that the run reads."""
         try:
-            width = next((len(cells) for _, _, cells in self.cells() if cells), 0)
+            width = next((len(cells) for _, _, cells in self.rows() if cells), 0)
         except ValueError:
             return False
-        return width > max(1, *self.columns) or width >= len(self.reads) > 1
+        return width > max(1, *self.columns) or width >= len(self.input_fields) > 1
 
-    def longer(self, row: str, cells: Sequence[str]) -> str:
+    def append_cells(self, row: str, cells: Sequence[str]) -> str:
         """The row with more cells."""
-        (text, end), more = split_line_end(row), io.StringIO()
+        text, end = split_line_end(row)
         if self.separator == "\t":
             return "\t".join([text, *cells]) + end
-        csv.writer(more, delimiter=self.separator, lineterminator=end).writerow(cells)
-        return text + self.separator + more.getvalue()
+        appended = io.StringIO()
+        csv.writer(appended, delimiter=self.separator, lineterminator=end).writerow(cells)
+        return text + self.separator + appended.getvalue()
 
-    def write(self, raw: str, answer: Answer) -> str:
-        return self.longer(raw, cells_of(answer))
+    def write(self, source: str, prediction: Prediction) -> str:
+        return self.append_cells(source, cells_of(prediction))
 
 
 class JSONLinesFile(FileFormat):
-    """Each object as it stood with the answer's fields after its own. Texts stand in the fields of training, else in `text`, `words`, or `first`
-    and `second`. A name that the object has is `predicted_` and the name."""
+    """Each object as it is, with the prediction's fields after its own.
 
-    kind = corpus.JSONLines
+    Texts are in the fields of training, else in `text`, `words`, or `first` and `second`. A name that the object already has
+    gets the prefix `predicted_`.
+    """
+
+    reader = corpus.JSONLines
 
     def __init__(self, run: Run, path: str | Path):
         super().__init__(run, path)
-        usual = {("text",): ("text",), ("words",): ("words",), ("text", "passage"): ("question", "context")}
+        defaults = {("text",): ["text"], ("words",): ["words"], ("text", "passage"): ["question", "context"]}
         trained = zip(self.options.get("fields", ()), run.recipe.kinds(), strict=False)
-        self.fields = [name for name, kind in trained if KINDS[kind].is_input] or list(
-            usual.get(tuple(self.reads), ("first", "second"))
-        )
+        self.fields = [name for name, kind in trained if KINDS[kind].is_input]
+        if not self.fields:
+            self.fields = defaults.get(tuple(self.input_fields), ["first", "second"])
 
-    def entries(self) -> Iterator[FileRecord]:
-        for number, row in enumerate(lines_with_ends(self.path), 1):
+    def records(self) -> Iterator[FileRecord]:
+        for line_number, row in enumerate(lines_with_ends(self.path), 1):
             if not row.strip():
                 yield FileRecord("", row)
                 continue
-            place = f"{self.path}:{number}"
+            location = f"{self.path}:{line_number}"
             try:
-                found = json.loads(row)
-                yield FileRecord(place, (row, set(found)), tuple(found[name] for name in self.fields))
+                values = json.loads(row)
+                record = tuple(values[name] for name in self.fields)
+                names = set(values)
             except (ValueError, RecursionError, KeyError, TypeError):
                 raise ValueError(
-                    f"{place}: not a JSON object with {', '.join(self.fields)}; write one per line"
+                    f"{location}: not a JSON object with {', '.join(self.fields)}; write one per line"
                 ) from None
+            yield FileRecord(location, (row, names), record)
 
-    def write(self, raw: tuple[str, set[str]], answer: Answer) -> str:
-        row, taken = raw
-        added = {}
-        for name, value in answer.json().items():
-            if name in self.fields:  # what was read
+    def write(self, source: tuple[str, set[str]], prediction: Prediction) -> str:
+        row, names = source
+        added: dict[str, Any] = {}
+        for name, value in prediction.json().items():
+            if name in self.fields:  # an input
                 continue
-            while name in taken:
+            while name in names:
                 name = f"predicted_{name}"
             added[name] = value
         text, _, end = row.rpartition("}")
         return f"{text.rstrip()}, {json.dumps(added, ensure_ascii=False)[1:]}{end}"
 
-    def json(self, entry: FileRecord, answer: Answer) -> str:
-        return split_line_end(self.write(entry.raw, answer))[0] + "\n"
+    def json(self, record: FileRecord, prediction: Prediction) -> str:
+        return split_line_end(self.write(record.source, prediction))[0] + "\n"
 
 
 class SQuADFile(FileFormat):
     """One JSON object for each question, with its id."""
 
-    kind = annotated.SQuAD
+    reader = annotated.SQuAD
 
-    def entries(self) -> Iterator[FileRecord]:
-        self.need("text", "passage")
-        for place, name, question, passage, _ in annotated.questions(self.path):
-            yield FileRecord(place, {"id": name, "question": question}, (question, passage))
+    def records(self) -> Iterator[FileRecord]:
+        self.require_fields("text", "passage")
+        for location, name, question, passage, _ in annotated.questions(self.path):
+            yield FileRecord(location, {"id": name, "question": question}, (question, passage))
 
-    def head(self) -> str:
+    def prefix(self) -> str:
         return ""
 
-    def write(self, raw: dict[str, Any], answer: Answer) -> str:
-        return json.dumps({**raw, **answer.json()}, ensure_ascii=False) + "\n"
+    def write(self, source: dict[str, Any], prediction: Prediction) -> str:
+        return json.dumps({**source, **prediction.json()}, ensure_ascii=False) + "\n"
 
-    def json(self, entry: FileRecord, answer: Answer) -> str:
-        return self.write(entry.raw, answer)
+    def json(self, record: FileRecord, prediction: Prediction) -> str:
+        return self.write(record.source, prediction)
 
 
 class LinesFile(FileFormat):
-    """Each line is a text, or a sentence whose words stand between spaces: the line, a tab, and its answer."""
+    """Each line is a text, or a sentence of words between spaces: the line, a tab, and its prediction."""
 
-    def entries(self) -> Iterator[FileRecord]:
-        if len(self.reads) != 1:
-            self.need("text")
-        for number, row in enumerate(lines_with_ends(self.path), 1):
+    def records(self) -> Iterator[FileRecord]:
+        if len(self.input_fields) != 1:
+            self.require_fields("text")
+        for line_number, row in enumerate(lines_with_ends(self.path), 1):
             text, _ = split_line_end(row)
-            record = (text.split() if self.reads == ["words"] else text,)
-            yield FileRecord(f"{self.path}:{number}", row, record) if text.strip() else FileRecord("", row)
+            if text.strip():
+                record = (text.split() if self.input_fields == ["words"] else text,)
+                yield FileRecord(f"{self.path}:{line_number}", row, record)
+            else:
+                yield FileRecord("", row)
 
-    def write(self, raw: str, answer: Answer) -> str:
-        text, end = split_line_end(raw)
-        return "\t".join([text, *cells_of(answer)]) + end
+    def write(self, source: str, prediction: Prediction) -> str:
+        text, end = split_line_end(source)
+        return "\t".join([text, *cells_of(prediction)]) + end
 
 
-FORMATS: dict[str, type[FileFormat]] = {  # the names that the command line uses
+FORMATS: dict[str, type[FileFormat]] = {  # by the names that the command line uses
     "CoNLLU": CoNLLUFile,
     "Columns": ColumnsFile,
     "Table": TableFile,
@@ -324,63 +296,55 @@ BY_SUFFIX: dict[str, type[FileFormat]] = {
     ".csv": TableFile,
     ".jsonl": JSONLinesFile,
 }
-BY_SUFFIX_FALLBACK: dict[str, type[FileFormat]] = {
+BY_SUFFIX_FALLBACK: dict[str, type[FileFormat]] = {  # unless the file matches the format of training
     ".tsv": TableFile,
     ".json": SQuADFile,
-}  # what an ending means unless the file reads like those of training
+}
 
 
-def detect_format(run: Run, path: str | Path, form: str | None = None) -> FileFormat:
-    """The form of that name, or of the file's ending; where that tells too little, the run's own if the first record of the file is in it."""
-    if form is not None:
-        if form not in FORMATS:
-            raise ValueError(f"{form!r} is no form of a file; choose from {', '.join(FORMATS)}")
-        return FORMATS[form](run, path)
-    ending = Path(str(path).removesuffix(".gz")).suffix
-    if ending in BY_SUFFIX:
-        return BY_SUFFIX[ending](run, path)
-    trained = next(
-        (kind(run, path) for kind in FORMATS.values() if kind.kind is run.recipe.parts["corpus"].func), None
-    )
-    if trained is not None and (str(path) == "-" or trained.fits()):
-        return trained
-    return BY_SUFFIX_FALLBACK.get(ending, LinesFile)(run, path)
+def detect_format(run: Run, path: str | Path, name: str | None = None) -> FileFormat:
+    """The format with this name, or that of the file's suffix; if the suffix is ambiguous, the format of training if the
+    first record of the file is in it."""
+    if name is not None:
+        if name not in FORMATS:
+            raise ValueError(f"{name!r} is not a file format; choose from {', '.join(FORMATS)}")
+        return FORMATS[name](run, path)
+    suffix = Path(str(path).removesuffix(".gz")).suffix
+    if suffix in BY_SUFFIX:
+        return BY_SUFFIX[suffix](run, path)
+    training_formats = (cls(run, path) for cls in FORMATS.values() if cls.reader is run.recipe.reader_class)
+    training_format = next(training_formats, None)
+    if training_format is not None and (str(path) == "-" or training_format.matches()):
+        return training_format
+    return BY_SUFFIX_FALLBACK.get(suffix, LinesFile)(run, path)
 
 
 def fill_file(run: Run, path: str | Path, as_json: bool = False, form: str | None = None) -> Iterator[str]:
-    """The text of a file with its answers, piece by piece. `form` is one of FORMS, where the file's ending and the run do not tell."""
-    source, waiting = detect_format(run, path, form), deque[FileRecord]()
+    """The text of a file with its predictions, piece by piece. `form` is one of FORMATS, or None to detect the format."""
+    source = detect_format(run, path, form)
+    waiting = deque[FileRecord]()
 
-    def asked() -> Iterator[tuple[str, tuple]]:
-        for entry in source.entries():
-            waiting.append(entry)
-            if entry.record is not None:
-                yield entry.place, entry.record
+    def model_inputs() -> Iterator[tuple[str, tuple[Any, ...]]]:
+        for record in source.records():
+            waiting.append(record)
+            if record.record is not None:
+                yield record.location, record.record
 
-    def kept() -> Iterator[str]:
+    def passthrough() -> Iterator[str]:
         """The text up to the next record."""
         while waiting and waiting[0].record is None:
-            text = waiting.popleft().raw
+            text = waiting.popleft().source
             if not as_json:
                 yield text
 
-    begun = False
-    for answer in predict_stream(run, asked()):
-        if not begun and not as_json:
-            yield source.head()
-        begun = True
-        yield from kept()
-        entry = waiting.popleft()
-        yield source.json(entry, answer) if as_json else source.write(entry.raw, answer)
-    if not begun:
-        raise ValueError(f"{path}: no record in it; give a file with text")
-    yield from kept()
-
-
-def cells_of(answer: Answer) -> list[str]:
-    """An answer as cells."""
-    facts = answer.json()
-    if "tags" in facts:
-        return [" ".join(facts["tags"])]
-    cells = [value for name, value in facts.items() if name not in ("probabilities", "start", "end")]
-    return [f"{value:.4f}" if isinstance(value, float) else str(value) for value in cells]
+    has_records = False
+    for prediction in predict_stream(run, model_inputs()):
+        if not has_records and not as_json:
+            yield source.prefix()
+        has_records = True
+        yield from passthrough()
+        record = waiting.popleft()
+        yield source.json(record, prediction) if as_json else source.write(record.source, prediction)
+    if not has_records:
+        raise ValueError(f"{path}: the file has no records; give a file with text")
+    yield from passthrough()

@@ -1,12 +1,12 @@
-"""Labelled tasks in use: what a run says about records, in the order of the file, and what its answers are worth.
+"""Predictions of labelled tasks: one for each record, in the order of the file, and their metrics.
 
-A task is the module that belongs to a kind of model. It offers `answers(run, source)`, one for each record, and `measure(run, source, facts)`;
-and `begin(model, store, labels)` where a new model needs to know something of the data.
+A task is the module for a class of model. It has `predictions(run, source)`, one for each record, and
+`measure(run, source, conditions, max_groups)`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from itertools import chain, islice, pairwise
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -28,87 +28,85 @@ TASKS: dict[type[nn.Module], ModuleType] = {
     Regressor: regression,
     ExtractiveQA: question_answering,
 }
-CHUNK, MAX_RECORDS = 1 << 19, 2048  # characters and records that are in memory at a time
+CHUNK = 1 << 19  # characters in memory at a time
+MAX_RECORDS = 2048  # records in memory at a time
 
 
 class LabelMetrics(NamedTuple):
-    """What answers are worth; what was taken for what, where there are labels."""
+    """The metrics of predictions, and their confusion matrix if there are labels."""
 
     numbers: list[Number]
     confusion: Confusion | None
 
 
 def task_of(model: nn.Module) -> ModuleType | None:
-    """The task of a model; None for one that writes text."""
-    return next((task for kind, task in TASKS.items() if isinstance(model, kind)), None)
+    """The task of a model; None for a model that generates text."""
+    return next((task for cls, task in TASKS.items() if isinstance(model, cls)), None)
 
 
 def require_task(run: Run) -> ModuleType:
+    """The task of a run's model; raises for a model without labels."""
     task = task_of(run.model)
     if task is None:
-        use = (
-            "fill gaps with it: seqloom fill"
-            if isinstance(run.model, MaskedLM)
-            else "write with it: seqloom generate"
-        )
+        verb = "fill" if isinstance(run.model, MaskedLM) else "generate"
         raise ValueError(
-            f"{run.folder}: a {type(run.model).__name__} has no labels to give; {use} {run.folder}"
+            f"{run.folder}: a {type(run.model).__name__} predicts no labels; use: seqloom {verb} {run.folder}"
         )
     return task
 
 
-def measure(run: Run, store: Store, facts: dict[str, object], most: int | None = None) -> LabelMetrics:
-    """Every number of a run on a store, from at most `most` batches."""
+def measure(
+    run: Run, store: Store, conditions: dict[str, object], max_groups: int | None = None
+) -> LabelMetrics:
+    """All metrics of a run on a store, from at most `max_groups` batches."""
     if not has_known_token(run, store):
         raise unknown_text_error(run)
-    return LabelMetrics(*require_task(run).measure(run, run.recipe.data(store), facts, most))
+    return LabelMetrics(*require_task(run).measure(run, run.recipe.data(store), conditions, max_groups))
 
 
-def predict_stream(run: Run, records: Iterable[tuple[str, Sequence]], judged: bool = True) -> Iterator[Any]:
-    """What the run says about each record, as they come: (its place for errors, what a model reads of it). A few are in memory at a time.
-    Where they are `judged`, one of them must have a token that is known."""
-    task, source, some = require_task(run), iter(records), not judged
-    layout = RecordSchema(run.recipe.kinds(), [run.tokenizer], run.adds_eos, run.labels, with_targets=False)
-    for chunk, following in pairwise(chain(iter(lambda: list(next_chunk(source)), []), [[]])):
-        places, values = zip(*chunk, strict=True)
-        store = in_memory_store(values, layout, places)
-        some = some or has_known_token(run, store)
-        if not some and not following:
+def predict_stream(
+    run: Run, records: Iterable[tuple[str, Sequence[Any]]], check_vocabulary: bool = True
+) -> Iterator[Any]:
+    """The prediction for each record (its location for errors, its input fields) as they arrive; a part of them is in memory
+    at a time. With `check_vocabulary`, raises if no record has a token that the tokenizer knows."""
+    task = require_task(run)
+    stream = iter(records)
+    has_known = not check_vocabulary
+    schema = RecordSchema(run.recipe.kinds(), [run.tokenizer], run.adds_eos, run.labels, with_targets=False)
+    chunks = iter(lambda: list(next_chunk(stream)), [])
+    for chunk, following in pairwise(chain(chunks, [[]])):
+        locations, values = zip(*chunk, strict=True)
+        store = in_memory_store(values, schema, locations)
+        has_known = has_known or has_known_token(run, store)
+        if not has_known and not following:
             raise unknown_text_error(run)
         yield from task.predictions(run, run.recipe.data(store))
 
 
-def predict(run: Run, records: Sequence) -> list[Any]:
-    """What the run says about each record: a text, a pair of texts, a sentence as a list of words, or (question, passage)."""
-    single = sum(1 for name in run.recipe.kinds() if name in ("text", "words", "passage")) == 1
-    return list(
-        predict_stream(
-            run,
-            (
-                (f"record {number}", (record,) if single else record)
-                for number, record in enumerate(records, 1)
-            ),
-            judged=False,
-        )
+def predict(run: Run, records: Sequence[Any]) -> list[Any]:
+    """The prediction for each record: a text, a pair of texts, a sentence as a list of words, or (question, passage)."""
+    inputs = [name for name in run.recipe.kinds() if name in ("text", "words", "passage")]
+    located = (
+        (f"record {index}", (record,) if len(inputs) == 1 else record)
+        for index, record in enumerate(records, 1)
     )
+    return list(predict_stream(run, located, check_vocabulary=False))
 
 
-def next_chunk(records: Iterator[tuple[str, Sequence]]) -> Iterator[tuple[str, Sequence]]:
-    """The next few records."""
+def next_chunk(records: Iterator[tuple[str, Sequence[Any]]]) -> Iterator[tuple[str, Sequence[Any]]]:
+    """The next records, up to the limits of memory."""
     size = 0
-    for place, record in islice(records, MAX_RECORDS):
-        yield place, record
-        size += sum(
-            len(value) * (6 if isinstance(value, list) else 1)
-            for value in record
-            if hasattr(value, "__len__")
-        )
+    for location, record in islice(records, MAX_RECORDS):
+        yield location, record
+        for value in record:
+            if isinstance(value, Sized):
+                size += len(value) * (6 if isinstance(value, list) else 1)
         if size > CHUNK:
             return
 
 
 def has_known_token(run: Run, store: Store) -> bool:
-    """Whether the tokenizer knows something of the records, or words are also read by their letters."""
+    """Whether the tokenizer knows a token of the records, or the model also reads words by their characters."""
     if run.model.reads_characters or run.specials.unk is None:
         return True
     fields = [field for name in ("text", "passage", "pieces") for field in store.columns(name)]
@@ -119,5 +117,5 @@ def has_known_token(run: Run, store: Store) -> bool:
 
 def unknown_text_error(run: Run) -> ValueError:
     return ValueError(
-        f"{run.folder}: not one token of these records is known to the run; give text like that which it was trained on"
+        f"{run.folder}: every token of these records is unknown to the run's tokenizer; give text like the training data"
     )

@@ -1,7 +1,8 @@
-"""Answers that stand in a passage  [T10].
+"""Extractive question answering: the answer is a span of a passage  [T10].
 
-A passage that does not fit with its question is read in parts that overlap by half; the most probable span of all parts is the answer. No answer is
-said only by a run that has learnt that there may be none, where every part says so.
+A passage that does not fit beside its question is read in windows that overlap by half; the most probable span of all
+windows is the answer. "No answer" is predicted only by a run whose training data has questions without an answer, and only
+if every window predicts it.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import torch
 from seqloom.batches import Questions
 from seqloom.batches.buckets import rows, sizes
 from seqloom.inference.in_order import predict_in_order
+from seqloom.inference.task_model import model_of
 from seqloom.measure import Number
 from seqloom.measure.question_answering import AnswerMetrics
+from seqloom.models import ExtractiveQA
 from seqloom.run import Run
 from seqloom.text.fields import NONE
 
-LONGEST = 30  # tokens of an answer
+MAX_ANSWER_TOKENS = 30
 
 
 class Span(NamedTuple):
-    """The answer as it stands in the passage, from and to which character, and its probability; an empty text for no answer."""
+    """The answer as written in the passage, its first character and the one after its last, and its probability; the text is
+    empty for no answer."""
 
     text: str
     start: int
@@ -41,84 +45,102 @@ class Span(NamedTuple):
 
 
 class TokenSpan(NamedTuple):
-    """Tokens of a passage, the last included, and ln P; None is no answer. `none` is ln P of no answer in the same part."""
+    """The first and the last token of an answer, None for no answer, ln P of it, and ln P of no answer in the same window."""
 
     first: int | None
     last: int | None
     log_p: float
-    none: float
+    no_answer_log_p: float
+
+    def shifted(self, start: int) -> TokenSpan:
+        """The same span in a passage whose token `start` is the first of the window."""
+        if self.first is None or self.last is None:
+            return self
+        return self._replace(first=self.first + start, last=self.last + start)
 
 
-def window_starts(length: int, room: int) -> list[int]:
-    """Where parts of `room` tokens begin: every half of it, the last flush right."""
-    return [*range(0, max(length - room, 0), max(room // 2, 1)), max(length - room, 0)]
+def window_starts(length: int, capacity: int) -> list[int]:
+    """The first tokens of windows of `capacity` tokens: every half window, the last one at the end of the passage."""
+    last_start = max(length - capacity, 0)
+    return [*range(0, last_start, max(capacity // 2, 1)), last_start]
 
 
-def predict_spans(run: Run, source: Questions, most: int | None = None) -> Iterator[tuple[int, TokenSpan]]:
+def predict_spans(
+    run: Run, source: Questions, max_groups: int | None = None
+) -> Iterator[tuple[int, TokenSpan]]:
     """The best span of each record."""
+    model = model_of(run, ExtractiveQA)
+    allow_no_answer = NONE in run.labels
 
-    def look(group: np.ndarray) -> list[TokenSpan]:
-        begins = [
-            window_starts(int(n), int(r))
-            for n, r in zip(sizes(source.passages, group), source.passage_capacity(group), strict=True)
-        ]
-        whose = np.repeat(np.arange(len(group)), [len(row) for row in begins])
-        starts = np.concatenate(begins)
-        found: list[list[TokenSpan]] = [[] for _ in group]
-        for some in np.array_split(np.arange(len(starts)), -(-len(starts) // len(group))):
-            batch = source.collate_windows(
-                group[whose[some]], starts[some], np.zeros((len(some), 2), np.int64)
-            )
-            scores, _ = run.model.scores(*batch.inputs)
-            for place, span in zip(some, best_spans(scores.double()), strict=True):
-                found[whose[place]].append(
-                    span._replace(first=span.first + int(starts[place]), last=span.last + int(starts[place]))
-                )
-        return [best_of_windows(spans, NONE in run.labels) for spans in found]
+    def predict_group(group: np.ndarray) -> list[TokenSpan]:
+        passages = zip(sizes(source.passages, group), source.passage_capacity(group), strict=True)
+        starts_of = [window_starts(int(length), int(capacity)) for length, capacity in passages]
+        record_of = np.repeat(np.arange(len(group)), [len(starts) for starts in starts_of])
+        starts = np.concatenate(starts_of)
+        spans: list[list[TokenSpan]] = [[] for _ in group]
+        num_batches = -(-len(starts) // len(group))
+        for windows in np.array_split(np.arange(len(starts)), num_batches):
+            answers = np.zeros((len(windows), 2), np.int64)
+            batch = source.collate_windows(group[record_of[windows]], starts[windows], answers)
+            scores, _ = model.scores(*batch.inputs)
+            for window, span in zip(windows, best_spans(scores.double()), strict=True):
+                spans[record_of[window]].append(span.shifted(int(starts[window])))
+        return [best_of_windows(record_spans, allow_no_answer) for record_spans in spans]
 
-    return predict_in_order(run.model, source, look, most)
+    return predict_in_order(model, source, predict_group, max_groups)
 
 
-def best_of_windows(spans: list[TokenSpan], may_lack: bool) -> TokenSpan:
-    """The most probable span of all parts; no answer where there may be none and each part says so, as probable as the part that doubts it most."""
-    if may_lack and all(span.none > span.log_p for span in spans):
-        none = min(span.none for span in spans)
-        return TokenSpan(None, None, none, none)
+def best_of_windows(spans: list[TokenSpan], allow_no_answer: bool) -> TokenSpan:
+    """The most probable span of all windows.
+
+    It is no answer if that is allowed and the most probable in each window; its probability is the lowest of all windows.
+    """
+    if allow_no_answer and all(span.no_answer_log_p > span.log_p for span in spans):
+        log_p = min(span.no_answer_log_p for span in spans)
+        return TokenSpan(None, None, log_p, log_p)
     return max(spans, key=lambda span: span.log_p)
 
 
 def best_spans(scores: torch.Tensor) -> list[TokenSpan]:
     """The most probable span of each row: (B, 2, 1 + S)."""
     log_p = scores.log_softmax(-1)
-    both = log_p[:, 0, 1:, None] + log_p[:, 1, None, 1:]  # (B, S, S)
-    size = both.shape[-1]
-    inside = torch.ones(size, size, dtype=torch.bool).triu().tril(LONGEST - 1)
-    top, where = both.masked_fill(~inside, float("-inf")).flatten(1).max(1)
-    none = log_p[:, 0, 0] + log_p[:, 1, 0]
-    found = zip(where.tolist(), top.tolist(), none.tolist(), strict=True)
-    return [TokenSpan(place // size, place % size, value, empty) for place, value, empty in found]
+    span_log_p = log_p[:, 0, 1:, None] + log_p[:, 1, None, 1:]  # (B, S, S)
+    size = span_log_p.shape[-1]
+    allowed = torch.ones(size, size, dtype=torch.bool).triu().tril(MAX_ANSWER_TOKENS - 1)
+    best, indices = span_log_p.masked_fill(~allowed, float("-inf")).flatten(1).max(1)
+    no_answer = log_p[:, 0, 0] + log_p[:, 1, 0]
+    columns = zip(indices.tolist(), best.tolist(), no_answer.tolist(), strict=True)
+    return [
+        TokenSpan(index // size, index % size, value, no_answer_value)
+        for index, value, no_answer_value in columns
+    ]
 
 
 def predictions(run: Run, source: Questions) -> Iterator[Span]:
-    for number, span in predict_spans(run, source):
-        yield to_prediction(source, number, span)
+    """The answer to each question, in order."""
+    for record, span in predict_spans(run, source):
+        yield to_prediction(source, record, span)
 
 
 def to_prediction(source: Questions, record: int, span: TokenSpan) -> Span:
-    if span.first is None:
-        return Span("", 0, 0, float(np.exp(span.log_p)))
+    """The span as text and characters of the record's passage."""
+    probability = float(np.exp(span.log_p))
+    if span.first is None or span.last is None:
+        return Span("", 0, 0, probability)
     edges = rows(source.edges, [record])[0].reshape(-1, 2)
     text = rows(source.store.columns("source")[0], [record])[0].tobytes().decode()
-    start, end = int(edges[span.first, 0]), int(edges[span.last, 1])
-    return Span(text[start:end], start, end, float(np.exp(span.log_p)))
+    start = int(edges[span.first, 0])
+    end = int(edges[span.last, 1])
+    return Span(text[start:end], start, end, probability)
 
 
 def measure(
-    run: Run, source: Questions, facts: dict[str, object], most: int | None = None
+    run: Run, source: Questions, conditions: dict[str, object], max_groups: int | None = None
 ) -> tuple[list[Number], None]:
-    """Exact match and F1 against every right answer."""
-    counted, right = AnswerMetrics(), source.store.columns("answers")[0]
-    for number, span in predict_spans(run, source, most):
-        texts = rows(right, [number])[0].tobytes().decode().split("\0")[:-1]
-        counted.add(to_prediction(source, number, span).text, texts)
-    return counted.metrics(facts), None
+    """Exact match and F1 against every correct answer."""
+    metrics = AnswerMetrics()
+    (answers,) = source.store.columns("answers")
+    for record, span in predict_spans(run, source, max_groups):
+        gold = rows(answers, [record])[0].tobytes().decode().split("\0")[:-1]
+        metrics.add(to_prediction(source, record, span).text, gold)
+    return metrics.metrics(conditions), None

@@ -10,13 +10,15 @@ import numpy as np
 from seqloom.batches import Labelled
 from seqloom.batches.buckets import rows
 from seqloom.inference.in_order import predict_in_order
+from seqloom.inference.task_model import model_of
 from seqloom.measure import Number
 from seqloom.measure.regression import correlations
+from seqloom.models import Regressor
 from seqloom.run import Run
 
 
 class Value(NamedTuple):
-    """The number that is said."""
+    """The predicted number."""
 
     number: float
 
@@ -24,24 +26,25 @@ class Value(NamedTuple):
         return {"number": round(self.number, 6)}
 
 
-def predict_numbers(run: Run, source: Labelled, most: int | None = None) -> Iterator[tuple[int, float]]:
-    return predict_in_order(
-        run.model,
-        source,
-        lambda group: run.model.scores(*source.collate(group, full=True).inputs).tolist(),
-        most,
-    )
+def predict_numbers(run: Run, source: Labelled, max_groups: int | None = None) -> Iterator[tuple[int, float]]:
+    """The number of each record."""
+    model = model_of(run, Regressor)
+
+    def predict_group(group: np.ndarray) -> list[float]:
+        return model.scores(*source.collate(group, full=True).inputs).tolist()
+
+    return predict_in_order(model, source, predict_group, max_groups)
 
 
 def predictions(run: Run, source: Labelled) -> Iterator[Value]:
+    """The number of each record, in order."""
     return (Value(number) for _, number in predict_numbers(run, source))
 
 
 def measure(
-    run: Run, source: Labelled, facts: dict[str, object], most: int | None = None
+    run: Run, source: Labelled, conditions: dict[str, object], max_groups: int | None = None
 ) -> tuple[list[Number], None]:
     """Spearman, Pearson and the root of the mean squared error."""
-    records, said = zip(*predict_numbers(run, source, most), strict=True)
-    return correlations(
-        np.array(said, np.float64), np.concatenate(rows(source.target_columns[0], records)), facts
-    ), None
+    records, predicted = zip(*predict_numbers(run, source, max_groups), strict=True)
+    gold = np.concatenate(rows(source.target_columns[0], records))
+    return correlations(np.array(predicted, np.float64), gold, conditions), None

@@ -10,9 +10,11 @@ import numpy as np
 from seqloom.batches import Tagged
 from seqloom.batches.buckets import rows
 from seqloom.inference.in_order import predict_in_order
+from seqloom.inference.task_model import model_of
 from seqloom.measure import Number, make_signature
-from seqloom.measure import spans as chunks
 from seqloom.measure.classification import Calibration, Confusion, classification_metrics
+from seqloom.measure.spans import SpanCounts, has_span_tags
+from seqloom.models import Tagger
 from seqloom.run import Run
 
 
@@ -32,57 +34,70 @@ class Tags(NamedTuple):
 
 
 class TaggedWords(NamedTuple):
-    said: np.ndarray  # places of labels
-    probability: np.ndarray
+    """The predicted tags of one sentence."""
+
+    tag_ids: np.ndarray  # indices of labels
+    probabilities: np.ndarray
 
 
-def predict_tags(run: Run, source: Tagged, most: int | None = None) -> Iterator[tuple[int, TaggedWords]]:
-    """The best path of each sentence, and the probability of each tag by itself."""
+def predict_tags(
+    run: Run, source: Tagged, max_groups: int | None = None
+) -> Iterator[tuple[int, TaggedWords]]:
+    """The best tag sequence of each sentence, and the marginal probability of each tag."""
+    model = model_of(run, Tagger)
 
-    def look(group: np.ndarray) -> list[TaggedWords]:
+    def predict_group(group: np.ndarray) -> list[TaggedWords]:
         batch = source.collate(group, full=True)
-        scores = run.model.scores(
+        scores = model.scores(
             batch.ids, batch.input_mask, batch.word_starts, batch.char_ids, batch.word_ids
         ).float()
-        best = run.model.head.decode(scores, batch.mask)
-        chance = run.model.head.marginals(scores, batch.mask).gather(2, best[..., None])[..., 0]
+        tag_ids = model.head.decode(scores, batch.mask)
+        marginals = model.head.marginals(scores, batch.mask)
+        probabilities = marginals.gather(2, tag_ids[..., None])[..., 0]
         counts = batch.mask.sum(1).tolist()
         return [
-            TaggedWords(row[:n].numpy(), p[:n].numpy())
-            for row, p, n in zip(best, chance, counts, strict=True)
+            TaggedWords(sentence_ids[:count].numpy(), sentence_probabilities[:count].numpy())
+            for sentence_ids, sentence_probabilities, count in zip(
+                tag_ids, probabilities, counts, strict=True
+            )
         ]
 
-    return predict_in_order(run.model, source, look, most)
+    return predict_in_order(model, source, predict_group, max_groups)
 
 
 def predictions(run: Run, source: Tagged) -> Iterator[Tags]:
-    for number, one in predict_tags(run, source):
-        words = rows(source.letters, [number])[0].tobytes().decode().split("\0")[:-1]
-        yield Tags(words, [run.labels[place] for place in one.said], one.probability.tolist())
+    """The tags of each sentence, in order."""
+    for record, tagged in predict_tags(run, source):
+        words = rows(source.letters, [record])[0].tobytes().decode().split("\0")[:-1]
+        tags = [run.labels[tag] for tag in tagged.tag_ids]
+        yield Tags(words, tags, tagged.probabilities.tolist())
 
 
 def measure(
-    run: Run, source: Tagged, facts: dict[str, object], most: int | None = None
+    run: Run, source: Tagged, conditions: dict[str, object], max_groups: int | None = None
 ) -> tuple[list[Number], Confusion]:
-    """Accuracy, F1, calibration; accuracy on unknown words; F1 of spans where tags mark spans."""
-    confusion, calibration, spans = Confusion(run.labels), Calibration(), chunks.SpanCounts()
-    marks, unknown, hits = chunks.has_span_tags(run.labels), 0, 0
-    for number, one in predict_tags(run, source, most):
-        right = rows(source.tags[0], [number])[0]
-        first = rows(source.pieces, [number])[0][rows(source.word_starts, [number])[0]]
-        confusion.add(right, one.said)
-        calibration.add(one.probability, right == one.said)
-        new = first == (-1 if run.specials.unk is None else run.specials.unk)
-        unknown, hits = unknown + int(new.sum()), hits + int((new & (right == one.said)).sum())
-        if marks:
-            spans.add([run.labels[place] for place in right], [run.labels[place] for place in one.said])
-    numbers = classification_metrics(confusion, calibration, "words", facts)
-    if unknown:
-        numbers.append(
-            Number(
-                "unknown words",
-                100 * hits / unknown,
-                make_signature("accuracy-unknown", {"words": unknown, **facts}),
-            )
-        )
-    return numbers + (spans.metrics(facts) if marks else []), confusion
+    """Accuracy, F1, calibration; accuracy on unknown words; F1 of spans if tags mark spans."""
+    confusion = Confusion(run.labels)
+    calibration = Calibration()
+    spans = SpanCounts()
+    marks_spans = has_span_tags(run.labels)
+    unk_id = -1 if run.specials.unk is None else run.specials.unk
+    num_unknown = 0
+    num_unknown_correct = 0
+    for record, (predicted, probabilities) in predict_tags(run, source, max_groups):
+        gold = rows(source.tags[0], [record])[0]
+        first_pieces = rows(source.pieces, [record])[0][rows(source.word_starts, [record])[0]]
+        confusion.add(gold, predicted)
+        calibration.add(probabilities, gold == predicted)
+        is_unknown = first_pieces == unk_id
+        num_unknown += int(is_unknown.sum())
+        num_unknown_correct += int((is_unknown & (gold == predicted)).sum())
+        if marks_spans:
+            spans.add([run.labels[tag] for tag in gold], [run.labels[tag] for tag in predicted])
+    numbers = classification_metrics(confusion, calibration, "words", conditions)
+    if num_unknown:
+        accuracy_signature = make_signature("accuracy-unknown", {"words": num_unknown, **conditions})
+        numbers.append(Number("unknown words", 100 * num_unknown_correct / num_unknown, accuracy_signature))
+    if marks_spans:
+        numbers += spans.metrics(conditions)
+    return numbers, confusion

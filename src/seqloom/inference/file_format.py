@@ -1,0 +1,87 @@
+"""The base class of file formats: how records are read from a file, and written with their predictions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from seqloom.run import Run
+from seqloom.text.fields import KINDS
+from seqloom.text.lines import byte_order_mark
+
+
+class Prediction(Protocol):
+    """The prediction of a task: a NamedTuple whose first fields are written into a file."""
+
+    def json(self) -> dict[str, Any]: ...
+
+
+class FileRecord(NamedTuple):
+    """A record of a file: its location for errors, its source as the format keeps it, and the model's input; None for text
+    that is not a record."""
+
+    location: str
+    source: Any
+    record: tuple[Any, ...] | None = None
+
+
+class FileFormat:
+    """Reads the records of one file format, and writes them with their predictions."""
+
+    reader: type | None = None  # the corpus that reads such files in training
+
+    def __init__(self, run: Run, path: str | Path):
+        self.run = run
+        self.path = path
+        self.part = run.recipe.parts["corpus"]
+        self.input_fields = [name for name in run.recipe.kinds() if KINDS[name].is_input]
+        self.options = self.part.keywords if self.is_training_format else {}
+
+    @property
+    def is_training_format(self) -> bool:
+        """Whether the run's corpus reads this format, so that its options hold here."""
+        return self.run.recipe.reader_class is self.reader
+
+    def require_fields(self, *expected: str) -> None:
+        """Raises if the run reads other fields than such a file has."""
+        if tuple(self.input_fields) != expected:
+            raise ValueError(
+                f"{self.path}: the run reads {' and '.join(self.input_fields)}, but such a file has "
+                f"{' and '.join(expected)}; give a file like the training data, or JSON Lines"
+            )
+
+    def records(self) -> Iterator[FileRecord]:
+        raise NotImplementedError
+
+    def prefix(self) -> str:
+        """The text before the first line: a byte-order mark, or nothing."""
+        return byte_order_mark(self.path)
+
+    def matches(self) -> bool:
+        """Whether the first record of the file is in this format."""
+        try:
+            return any(record.record is not None for record in self.records())
+        except ValueError:
+            return False
+
+    def write(self, source: Any, prediction: Any) -> str:
+        raise NotImplementedError
+
+    def json(self, record: FileRecord, prediction: Prediction) -> str:
+        """The record and its prediction as one line of JSON."""
+        names = {1: ["text"], 2: ["first", "second"]}[len(self.input_fields)]
+        inputs: dict[str, Any] = {}
+        if self.input_fields != ["words"]:
+            inputs = dict(zip(names, record.record or (), strict=True))
+        return json.dumps({**inputs, **prediction.json()}, ensure_ascii=False) + "\n"
+
+
+def cells_of(prediction: Prediction) -> list[str]:
+    """A prediction as cells of a table."""
+    fields = prediction.json()
+    if "tags" in fields:
+        return [" ".join(fields["tags"])]
+    values = [value for name, value in fields.items() if name not in ("probabilities", "start", "end")]
+    return [f"{value:.4f}" if isinstance(value, float) else str(value) for value in values]
