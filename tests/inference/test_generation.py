@@ -283,7 +283,7 @@ def test_the_command_line_has_it_all(
         "not quantised"
     ] == ["stack.position.table"]
     out = said("evaluate", run, str(text), "--quantize", "int8")
-    assert "fp32" in out and "int8 (" in out and "in single precision still: stack.position.table" in out
+    assert "fp32" in out and "int8 (" in out and "not quantised: stack.position.table" in out
     source = text.parent / "few.txt"
     source.write_text("the king\nthe old dog\na cat sees\n", "utf-8")
     plain = said("translate", str(translator.folder), str(source), "--workers", "2")

@@ -1,4 +1,4 @@
-"""The command line: verbs to functions. torch is imported only inside them, so that --help answers at once."""
+"""The command line: each verb is a function. torch is imported only inside the functions, so that --help is fast."""
 
 from seqloom.cli import (  # each module adds its verbs to the app
     classify,

@@ -1,4 +1,4 @@
-"""Compare systems under one budget."""
+"""The verb compare: trains systems under one budget and compares their scores."""
 
 from __future__ import annotations
 
@@ -71,33 +71,46 @@ def compare(
     from seqloom.studies.published import TABLE2
     from seqloom.studies.report import lines, render, report
 
-    chosen = [
-        one for system in systems or ("table2",) for one in (TABLE2 if system == "table2" else [system])
+    names = [
+        name for system in systems or ("table2",) for name in (TABLE2 if system == "table2" else [system])
     ]
-    budgets = {"minutes": minutes, "tokens": tokens, "flops": flops, "steps": steps}
-    given = [(kind, float(value)) for kind, value in budgets.items() if value is not None]
-    if len(given) > 1:
-        raise ValueError(
-            f"several budgets ({', '.join(kind for kind, _ in given)}): a fair comparison has one"
-        )
-    sides = [data, valid, test]
-    if any(sides) and not all(side and len(side) == 2 for side in sides):
+    options = {"minutes": minutes, "tokens": tokens, "flops": flops, "steps": steps}
+    budgets = [(unit, float(value)) for unit, value in options.items() if value is not None]
+    if len(budgets) > 1:
+        units = ", ".join(unit for unit, _ in budgets)
+        raise ValueError(f"several budgets ({units}): a fair comparison has one")
+    splits = [split or [] for split in (data, valid, test)]
+    if any(splits) and not all(len(split) == 2 for split in splits):
         raise ValueError(
             "give --data, --valid and --test each a source and a target file, or none of them for the built-in world"
         )
-    if not any(sides):
-        sides = write_world(out)
-    study = Study(out / "runs", tuple(chosen), *(tuple(str(Path(p).resolve()) for p in side) for side in sides), (given or [("minutes", 10.0)])[0],
-                  seeds, beam, penalty, parameters, ensembles)  # fmt: skip
+    if not any(splits):
+        splits = write_world(out)
+    train_paths, valid_paths, test_paths = (
+        tuple(str(Path(path).resolve()) for path in split) for split in splits
+    )
+    study = Study(
+        out / "runs",
+        tuple(names),
+        train_paths,
+        valid_paths,
+        test_paths,
+        budgets[0] if budgets else ("minutes", 10.0),
+        seeds,
+        beam,
+        penalty,
+        parameters,
+        ensembles,
+    )
     prepare(study)
-    failed = run_all(study, say, threads)
-    found = rows(study, say)
-    place = out / "compare.html"
-    if found:
-        files.write_atomic(place, render(study, found, failed))
+    failed = run_all(study, log, threads)
+    results = rows(study, log)
+    page = out / "compare.html"
+    if results:
+        files.write_atomic(page, render(study, results, failed))
     print_result(
-        {**report(found), "failed": failed, "page": str(place)},
-        [*lines(found), *failed, f"page: {place}"],
+        {**report(results), "failed": failed, "page": str(page)},
+        [*lines(results), *failed, f"page: {page}"],
         json,
     )
     if failed:
@@ -105,15 +118,17 @@ def compare(
 
 
 def write_world(out: Path) -> list[list[str]]:
+    """Writes the built-in world's text, unless it is there; the source and target file of train, valid and test."""
     from seqloom import world
 
     text = out / "world"
     if not text.exists():
         world.write(text, train=20_000, valid=500, test=500)
     return [
-        [str(text / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid", "test")
+        [str(text / f"{split}.{language}") for language in ("en", "fr")]
+        for split in ("train", "valid", "test")
     ]
 
 
-def say(sentence: str) -> None:
-    print(sentence, file=sys.stderr, flush=True)
+def log(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

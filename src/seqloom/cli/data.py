@@ -1,4 +1,4 @@
-"""Look at a config, a model's equations, data and the built-in world before and beside training."""
+"""Verbs: show what data files contain, show or write the built-in world."""
 
 from __future__ import annotations
 
@@ -31,8 +31,11 @@ def data(
     from seqloom.text import corpus
 
     if not files:
-        raise ValueError("no files: say which to read, as in: seqloom data FILE")
-    records, characters, words, first = 0, 0, 0, []
+        raise ValueError("no files: give one or more, as in: seqloom data FILE")
+    records = 0
+    characters = 0
+    words = 0
+    first: list[list[str]] = []
     for record in getattr(corpus, form)(list(files)):
         records += 1
         characters += sum(map(len, record))
@@ -77,15 +80,15 @@ def world(
     json
         Print as JSON.
     """
-    from seqloom import world as little
+    from seqloom import world as built_in_world
 
     if out is not None:
-        little.write(out, train, valid, test, seed)
+        built_in_world.write(out, train, valid, test, seed)
         print_result(
             {"folder": str(out)}, [f"written to {out}: train, valid and test, each .en and .fr"], json
         )
         return
-    for scene in little.scenes(show_first, seed):
+    for scene in built_in_world.scenes(show_first, seed):
         lines = [
             scene.english,
             scene.french,

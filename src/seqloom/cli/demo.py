@@ -1,4 +1,4 @@
-"""The demonstration: a translator of the built-in world, from nothing to BLEU in a few minutes."""
+"""The verb demo: trains a translator on the built-in world and measures it, in a few minutes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def run_demo(folder: Path, threads: int | None = None) -> tuple[dict[str, Any], list[str]]:
-    """Write the world's text, train on it, measure on sentences never seen, translate ten; the report and its lines."""
+    """Writes the world's text, trains on it, measures on held-out sentences and translates ten; the report and its lines."""
     from seqloom import world
     from seqloom.run import Config
     from seqloom.train.fit import train
@@ -20,12 +20,15 @@ def run_demo(folder: Path, threads: int | None = None) -> tuple[dict[str, Any], 
     text = folder / "world"
     if not text.exists():
         world.write(text, train=60_000, valid=500, test=1000)
-    sides = [[str(text / f"{side}.{tongue}") for tongue in ("en", "fr")] for side in ("train", "valid")]
-    run = train(Config.load("world", (), *sides), folder / "run", threads)
+    data, valid = (
+        [str(text / f"{split}.{language}") for language in ("en", "fr")] for split in ("train", "valid")
+    )
+    run = train(Config.load("world", (), data, valid), folder / "run", threads)
     return report(run, text)
 
 
 def report(run: Run, text: Path) -> tuple[dict[str, Any], list[str]]:
+    """The scores of the run on the test text and its translations of the showcase; the report and its lines."""
     from seqloom import world
     from seqloom.evaluation import evaluate
     from seqloom.inference.generation import generate
@@ -36,20 +39,17 @@ def report(run: Run, text: Path) -> tuple[dict[str, Any], list[str]]:
     english = (text / "test.en").read_text("utf-8").splitlines()
     french = (text / "test.fr").read_text("utf-8").splitlines()
     floor = -sum(world.translation_log_probability(e, f) for e, f in zip(english, french, strict=True))
-    tokens = int(
-        next(part for part in numbers["nats per token"].signature.split("|") if part.startswith("tokens:"))[
-            7:
-        ]
-    )
-    shown = [found[0].text for found in generate(run, list(world.SHOWCASE))]
-    pairs = list(zip(world.SHOWCASE, shown, strict=True))
+    signature = numbers["nats per token"].signature.split("|")
+    tokens = int(next(part for part in signature if part.startswith("tokens:")).removeprefix("tokens:"))
+    translations = [completions[0].text for completions in generate(run, list(world.SHOWCASE))]
+    pairs = list(zip(world.SHOWCASE, translations, strict=True))
     actual = run.results()["actual"]["seconds"]
     lines = [
         *(f"{e}\n    {f}" for e, f in pairs),
         "",
         f"BLEU {numbers['BLEU'].value:.1f}, chrF {numbers['chrF'].value:.1f} on {len(english)} held-out sentences",
-        f"loss {numbers['nats per token'].value:.4f} nats per token; the floor that no model can beat is {floor / tokens:.4f}",
-        f"trained in {actual:.0f} s; the run lies in {run.folder}",
+        f"loss {numbers['nats per token'].value:.4f} nats per token; the lowest possible loss is {floor / tokens:.4f}",
+        f"trained in {actual:.0f} s; run: {run.folder}",
         f'try: seqloom generate {run.folder} "{world.SHOWCASE[0]}"',
     ]
     return {

@@ -1,4 +1,4 @@
-"""Look at a config, a model's equations, data and the built-in world before and beside training."""
+"""The verb explain: the equations of a model, or how two models differ."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def explain(
     import json as jsons
 
     from seqloom.equations import diff, render
-    from seqloom.equations import explain as take_apart
+    from seqloom.equations import explain as explain_config
     from seqloom.files import write_atomic
 
-    asked: list[tuple[str, list[str]]] = [(what, [])]
-    for word in more:
-        if OVERRIDE.fullmatch(word):
-            asked[-1][1].append(word)
+    configs: list[tuple[str, list[str]]] = [(what, [])]
+    for argument in more:
+        if OVERRIDE.fullmatch(argument):
+            configs[-1][1].append(argument)
         else:
-            asked.append((word, []))
-    if len(asked) > 2:
-        raise ValueError(f"{asked[2][0]}: explain takes one config, or two to compare; leave the others out")
-    taken = [take_apart(name, changes, vocabulary, length) for name, changes in asked]
-    found = diff(*taken) if len(taken) > 1 else taken[0]
-    written = jsons.dumps(found.json(), ensure_ascii=False) + "\n" if json else render(found, format)
+            configs.append((argument, []))
+    if len(configs) > 2:
+        raise ValueError(f"{configs[2][0]}: explain takes one config, or two to compare: drop the others")
+    explanations = [explain_config(name, changes, vocabulary, length) for name, changes in configs]
+    result = diff(*explanations) if len(explanations) > 1 else explanations[0]
+    written = jsons.dumps(result.json(), ensure_ascii=False) + "\n" if json else render(result, format)
     if out is not None:
         write_atomic(out, written)
         return

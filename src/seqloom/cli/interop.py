@@ -1,12 +1,10 @@
-"""Import a checkpoint, export a run, embed sentences."""
+"""Verbs: import a checkpoint, export a run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from seqloom.cli.app import app, open_run, print_result
-
-SAMPLE = 256  # lines whose vectors are also made in full precision, to tell what bytes cost
 
 
 @app.command(name="import")
@@ -30,13 +28,12 @@ def import_checkpoint(
     from seqloom.interop import import_checkpoint as read
 
     run = read(source, out, tokenizer)
-    found = run.results()
-    kind, count = found["imported"]["kind"], found["parameters"]
-    print_result(
-        {"run": str(out), **found},
-        [f"{kind}: {count:,} parameters, {run.tokenizer.get_vocab_size():,} tokens", f"run: {out}"],
-        json,
+    results = run.results()
+    summary = (
+        f"{results['imported']['kind']}: {results['parameters']:,} parameters, "
+        f"{run.tokenizer.get_vocab_size():,} tokens"
     )
+    print_result({"run": str(out), **results}, [summary, f"run: {out}"], json)
 
 
 @app.command
@@ -57,6 +54,6 @@ def export(run: Path, folder: Path, /, *, to: str = "huggingface", json: bool = 
     from seqloom.interop import export_checkpoint
 
     if to != "huggingface":
-        raise ValueError(f"--to {to}: the only layout that can be written is huggingface")
+        raise ValueError(f"--to {to}: the only layout is huggingface")
     kind = export_checkpoint(open_run(run, None), folder)
     print_result({"run": str(run), "folder": str(folder), "kind": kind}, [f"{kind}: {folder}"], json)

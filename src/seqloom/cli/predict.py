@@ -1,4 +1,4 @@
-"""Answers for whole files: tags, labels, numbers, spans."""
+"""Verbs: predict tags, labels, numbers or answers for a file; embed its lines."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from seqloom.cli.app import Count, Kind, Threads, app, open_run
-from seqloom.cli.interop import SAMPLE
+
+SAMPLE = 256  # lines that are also embedded in float32, to report the error of int8
 
 
 @app.command
@@ -88,30 +89,32 @@ def embed(
     """
     import numpy as np
 
-    from seqloom.inference.embeddings import embed as vectors
+    from seqloom.inference.embeddings import embed as embed_texts
     from seqloom.text.corpus import Lines
 
     loaded = open_run(run, threads)
     texts = [line for (line,) in Lines([file])]
     if out is not None and out.suffix != ".npy":
-        raise ValueError(f"{out}: vectors are written as .npy; choose such a name")
+        raise ValueError(f"{out}: vectors are written as .npy; choose a name with that suffix")
+    exact = np.zeros((0, 0), np.float32)
     if quantize:
-        from seqloom.inference.generation import quantize as put
+        from seqloom.inference.generation import quantize as quantize_run
 
-        exact = vectors(loaded, texts[:SAMPLE], length=length)
-        put(loaded, quantize)
-    found = vectors(loaded, texts, length=length)
-    if quantize and len(exact):
-        near = (exact * found[:SAMPLE]).sum(1)
+        exact = embed_texts(loaded, texts[:SAMPLE], length=length)
+        quantize_run(loaded, quantize)
+    vectors = embed_texts(loaded, texts, length=length)
+    if len(exact):
+        cosines = (exact * vectors[:SAMPLE]).sum(1)
         print(
-            f"{quantize}: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over {len(near)} lines",
+            f"{quantize}: cosine to full precision {cosines.mean():.5f}, lowest {cosines.min():.5f}, "
+            f"over {len(cosines)} lines",
             file=sys.stderr,
         )
     if out is not None:
-        np.save(out, found)
-        print(f"{len(found)} vectors of {found.shape[1]}: {out}", file=sys.stderr)
+        np.save(out, vectors)
+        print(f"{len(vectors)} vectors of {vectors.shape[1]}: {out}", file=sys.stderr)
         return
-    for text, vector in zip(texts, found, strict=True):
+    for text, vector in zip(texts, vectors, strict=True):
         numbers = [round(float(value), 6) for value in vector]
         print(
             jsons.dumps({"text": text, "vector": numbers}, ensure_ascii=False)

@@ -1,10 +1,10 @@
-"""Train, evaluate, generate."""
+"""Verbs: train a model, evaluate a run, check a config."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -18,6 +18,9 @@ from seqloom.cli.app import (
     print_result,
     recipe,
 )
+
+if TYPE_CHECKING:
+    from seqloom.measure import Number
 
 
 @app.command
@@ -62,11 +65,11 @@ def train(
     """
     from seqloom.run import is_run
     from seqloom.train import budget
-    from seqloom.train.fit import train as start
+    from seqloom.train.fit import train as train_config
 
-    asked = recipe(what, overrides, data, valid, seed, base)
+    config = recipe(what, overrides, data, valid, seed, base)
     folder = out or (Path(what) if is_run(what) else Path("runs") / Path(what).stem)
-    finished = start(asked, folder, threads)
+    finished = train_config(config, folder, threads)
     if int(os.environ.get("RANK", 0)):
         return
     results = finished.results()
@@ -134,37 +137,38 @@ def evaluate(
 
     loaded = open_run(run, threads)
     if not data:
-        raise ValueError("no data: say which text to measure on, as in: seqloom evaluate RUN FILE")
+        raise ValueError("no data: give the text to measure on, as in: seqloom evaluate RUN FILE")
     numbers = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
     if pseudo:
         from seqloom.inference.mask_filling import pseudo_perplexity
 
         numbers.append(pseudo_perplexity(loaded, list(data)))
     lines = [f"{number.name:17} {number.value:10.4f}   {number.signature}" for number in numbers]
-    report = {"run": str(run), "numbers": [number.json() for number in numbers]}
+    report: dict[str, Any] = {"run": str(run), "numbers": [number.json() for number in numbers]}
     if quantize:
-        from seqloom.inference.generation import quantize as put
+        from seqloom.inference.generation import quantize as quantize_run
 
-        stays = put(loaded, quantize)
-        again = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
-        report |= {quantize: [number.json() for number in again], "not quantised": stays}
-        lines += [
-            "",
-            *(format_change(number, other, quantize) for number, other in zip(numbers, again, strict=False)),
-        ]
-        lines += [f"in single precision still: {', '.join(stays)}"] if stays else []
+        not_quantised = quantize_run(loaded, quantize)
+        quantised = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
+        report[quantize] = [number.json() for number in quantised]
+        report["not quantised"] = not_quantised
+        pairs = zip(numbers, quantised, strict=False)
+        lines += ["", *(format_change(number, other, quantize) for number, other in pairs)]
+        if not_quantised:
+            lines.append(f"not quantised: {', '.join(not_quantised)}")
     if confusion:
         from seqloom.evaluation import confusion_matrix
 
-        found = confusion_matrix(loaded, list(data))
-        lines, report["confusion"] = [*lines, "", *found.lines()], found.json()
+        matrix = confusion_matrix(loaded, list(data))
+        report["confusion"] = matrix.json()
+        lines += ["", *matrix.lines()]
     print_result(report, lines, json)
 
 
-def format_change(number: Any, other: Any, kind: str) -> str:
-    """A number in single precision, and what it is with quantised weights."""
-    change = f" ({100 * (other.value / number.value - 1):+.2f} %)" if number.value else ""
-    return f"{number.name:17} {number.value:10.4f} fp32, {other.value:.4f} {kind}{change}"
+def format_change(number: Number, quantised: Number, dtype: str) -> str:
+    """A number in float32 and with quantised weights."""
+    change = f" ({100 * (quantised.value / number.value - 1):+.2f} %)" if number.value else ""
+    return f"{number.name:17} {number.value:10.4f} fp32, {quantised.value:.4f} {dtype}{change}"
 
 
 @app.command
@@ -194,14 +198,11 @@ def check(
     json
         Print the report as JSON.
     """
-    from seqloom.train.preflight import check_recipe as look
+    from seqloom.train.preflight import check_recipe
 
-    report = look(recipe(what, overrides, data, valid, seed))
-    print_result(
-        report,
-        [
-            f"{name:24}{value:,}" if isinstance(value, int) else f"{name:24}{value}"
-            for name, value in report.items()
-        ],
-        json,
-    )
+    report = check_recipe(recipe(what, overrides, data, valid, seed))
+    lines = [
+        f"{name:24}{value:,}" if isinstance(value, int) else f"{name:24}{value}"
+        for name, value in report.items()
+    ]
+    print_result(report, lines, json)
