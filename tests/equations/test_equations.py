@@ -128,7 +128,7 @@ def test_options_letters_and_equation():
     assert attention.letters == {"H": 4} and part(found, "ScaledDot").letters == {"K": 32}
     assert part(found, "ScaledDot").equation[0].startswith("s(q, k) = q · k / √K")
     assert part(found, "LayerNorm").options == {"dim": 128, "affine": False}
-    assert part(found, "SelfAttention").weights["project.weight"] == [384, 128]
+    assert part(found, "SelfAttention").weights["qkv_proj.weight"] == [384, 128]
 
 
 def test_a_watched_constructor_leaves_no_watcher():
@@ -172,7 +172,7 @@ def test_only_what_differs_is_shown():
     found = diff(explain("gpt", (), V, T), explain("gpt", ["model.stack.bias=true", "train.steps=5"], V, T))
     rows = {(group.place, row.what): (row.first, row.second) for group in found.parts for row in group.rows}
     assert rows["stack", "bias"] == (False, True)
-    assert rows["stack.blocks.0–3.attention", "weight last.bias"] == (None, [128])
+    assert rows["stack.blocks.0–3.attention", "weight out_proj.bias"] == (None, [128])
     assert {place for place, _ in rows} == {"stack", "stack.blocks.0–3.attention"}
     assert [(row.what, row.first, row.second) for row in found.config] == [("train.steps", 2000, 5)]
     assert [(row.what, row.second - row.first) for row in found.totals] == [

@@ -1,4 +1,4 @@
-"""The mathematics of a model, read from the docstrings that stand above the lines which compute it, with sizes and costs counted."""
+"""A model as equations: read from the docstrings of its parts, with sizes and costs counted."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from seqloom.equations.parts import Explanation, PartSummary, explain
 __all__ = ["Difference", "Explanation", "PartSummary", "diff", "explain", "render"]
 
 
-def render(found: Explanation | Difference, form: Literal["text", "markdown", "html"] = "text") -> str:
-    """An explanation or a comparison as a text to print or to write to a file."""
-    one = isinstance(found, Explanation)
-    if form == "html":
-        return html.explanation(found) if one else html.comparison(found)
-    if form == "markdown":
-        return "\n".join(text.markdown(found) if one else text.markdown_differences(found)) + "\n"
-    return "\n".join(text.text(found) if one else text.text_differences(found)) + "\n"
+def render(result: Explanation | Difference, form: Literal["text", "markdown", "html"] = "text") -> str:
+    """An explanation or a difference as text, Markdown or an HTML page."""
+    if isinstance(result, Explanation):
+        if form == "html":
+            return html.explanation(result)
+        lines = text.markdown(result) if form == "markdown" else text.text(result)
+    else:
+        if form == "html":
+            return html.comparison(result)
+        lines = text.markdown_differences(result) if form == "markdown" else text.text_differences(result)
+    return "\n".join(lines) + "\n"

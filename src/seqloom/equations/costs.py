@@ -1,6 +1,7 @@
-"""What each part of a model costs: the options it was made with, its own parameters, the FLOPs that it computes itself.
+"""The arguments, parameters and FLOPs of each part of a model, without those of the parts inside it.
 
-Counted, not guessed. Left out: work by coordinate (tanh, ⊙, softmax, sums), as usual where FLOPs are compared; memory traffic.
+FLOPs are counted by running the model. Left out: elementwise work (tanh, ⊙, softmax, sums), as usual in comparisons of
+FLOPs, and memory traffic.
 """
 
 from __future__ import annotations
@@ -16,44 +17,52 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqloom.fused.dispatch import plain
+from seqloom.models import Model, Seq2Seq
+from seqloom.nn.dropout import Dropout
 from seqloom.train.flops import flop_counter
 
 ConstructorArgs = dict[int, dict[str, Any]]
+"""id of a part → argument of its constructor → value"""
 
 
 @contextmanager
-def record_constructor_args(said: ConstructorArgs) -> Iterator[None]:
-    """Inside, notes what each part's constructor is called with: id of the part → argument → value. Parts keep no copy of their options,
-    and need none for this."""
+def record_constructor_args(args: ConstructorArgs) -> Iterator[None]:
+    """Records the arguments of the constructor of every module that is built inside this context.
 
-    def note(frame: FrameType, event: str, _: object) -> None:
+    Parts need no copy of their options for this: a profile function, which Python sets for the current thread only,
+    reads them from the frames of the calls.
+    """
+
+    def record(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code.co_name == "__init__":
-            given = dict(frame.f_locals)
-            made = given.pop("self", None)
-            if isinstance(made, nn.Module) and getattr(type(made).__init__, "__code__", None) is frame.f_code:
-                said[id(made)] = {name: value for name, value in given.items() if name != "__class__"}
+            values = dict(frame.f_locals)
+            module = values.pop("self", None)
+            if not isinstance(module, nn.Module):
+                return
+            if getattr(type(module).__init__, "__code__", None) is frame.f_code:
+                args[id(module)] = {name: value for name, value in values.items() if name != "__class__"}
 
-    before = sys.getprofile()
-    sys.setprofile(note)
+    previous = sys.getprofile()
+    sys.setprofile(record)
     try:
         yield
     finally:
-        sys.setprofile(before)
+        sys.setprofile(previous)
 
 
 def explained_parts(model: nn.Module) -> dict[str, nn.Module]:
-    """Place → part, for each that says an equation of its own; torch's modules are the matrices of the part around them."""
-    return {
-        place: part
-        for place, part in model.named_modules()
-        if not type(part).__module__.startswith("torch.")
-        and not isinstance(part, nn.Linear)
-        and getattr(part, "rate", None) != 0.0
-    }
+    """Place → part, for every part with an equation. torch's modules are matrices of the part around them."""
+    return {place: part for place, part in model.named_modules() if has_equation(part)}
+
+
+def has_equation(part: nn.Module) -> bool:
+    if isinstance(part, Dropout) and part.rate == 0:
+        return False
+    return not type(part).__module__.startswith("torch.") and not isinstance(part, nn.Linear)
 
 
 def owner_of(place: str, parts: dict[str, nn.Module]) -> str:
-    """The innermost listed place that `place` is or lies in."""
+    """The place of the innermost of `parts` that is at `place` or contains it."""
     while place not in parts:
         place = place.rpartition(".")[0]
     return place
@@ -62,43 +71,44 @@ def owner_of(place: str, parts: dict[str, nn.Module]) -> str:
 def weights(
     model: nn.Module, parts: dict[str, nn.Module]
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, dict[str, Tensor]]]:
-    """Place → name → parameter. Each parameter is held once, by the first part that has it; with the others it is shared."""
-    held: dict[str, dict[str, Tensor]] = {place: {} for place in parts}
+    """(own, shared), each place → name → parameter. A parameter is own of the first part that has it, shared for others."""
+    own: dict[str, dict[str, Tensor]] = {place: {} for place in parts}
     shared: dict[str, dict[str, Tensor]] = {place: {} for place in parts}
     counted: set[int] = set()
     for name, part in model.named_modules():
         place = owner_of(name, parts)
-        for own, parameter in part.named_parameters(recurse=False):
-            side = shared if id(parameter) in counted else held
-            side[place][f"{name}.{own}".removeprefix(".").removeprefix(f"{place}.")] = parameter
+        for parameter_name, parameter in part.named_parameters(recurse=False):
+            full_name = f"{name}.{parameter_name}".removeprefix(".")
+            side = shared if id(parameter) in counted else own
+            side[place][full_name.removeprefix(f"{place}.")] = parameter
             counted.add(id(parameter))
-    return held, shared
+    return own, shared
 
 
 class FlopsByPart(TorchDispatchMode):
-    """Adds up the FLOPs of every product under the part whose method asks for it, be it `forward`, `step` or `start`."""
+    """Adds the FLOPs of every matrix product to the part whose method calls it, be it `forward`, `step` or `start`."""
 
     def __init__(self, parts: dict[str, nn.Module]):
         super().__init__()
         self.places = {id(part): place for place, part in parts.items()}
         self.flops = dict.fromkeys(parts, 0)
-        self.known = flop_counter().flop_registry
+        self.formulas = flop_counter().flop_registry
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         packet = func._overloadpacket
-        if packet not in self.known:
+        if packet not in self.formulas:
             with self:
                 result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
         result = func(*args, **(kwargs or {}))
-        if packet in self.known:
-            self.flops[self.asking()] += self.known[packet](*args, **(kwargs or {}), out_val=result)
+        if packet in self.formulas:
+            self.flops[self.current_part()] += self.formulas[packet](*args, **(kwargs or {}), out_val=result)
         return result
 
-    def asking(self) -> str:
+    def current_part(self) -> str:
         """The place of the innermost part on the call stack."""
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if (place := self.places.get(id(frame.f_locals.get("self")))) is not None:
                 return place
@@ -106,10 +116,11 @@ class FlopsByPart(TorchDispatchMode):
         return ""
 
 
-def flops(model: nn.Module, parts: dict[str, nn.Module], vocabulary: int, length: int) -> dict[str, int]:
-    """Place → FLOPs of one forward pass over `length` tokens (and, for a translator, a source as long), in plain form."""
+def flops(model: Model, parts: dict[str, nn.Module], vocabulary: int, length: int) -> dict[str, int]:
+    """Place → FLOPs of one forward pass over `length` tokens in plain form; a translator reads a source as long."""
     ids = torch.arange(length, device=next(model.parameters()).device).remainder(vocabulary)[None]
     model.eval()
-    with torch.no_grad(), plain(), FlopsByPart(parts) as counted:
-        model(ids, model.start(ids) if model.task == "translation" else None)
-    return counted.flops
+    with torch.no_grad(), plain(), FlopsByPart(parts) as counter:
+        state = model.start(ids) if isinstance(model, Seq2Seq) else None
+        model(ids, state)
+    return counter.flops

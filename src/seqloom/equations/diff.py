@@ -1,19 +1,19 @@
-"""Two models side by side: only what differs."""
+"""The differences between two models."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from seqloom.equations.parts import Explanation, PartSummary, value
+from seqloom.equations.parts import Explanation, PartSummary, format_value
 
-MISSING = object()
-COUNTS = ("vocabulary", "length", "parameters", "flops")
+MISSING = object()  # in place of a value that one side does not have
 
 
 @dataclass
 class DiffRow:
-    """One thing that differs; None where a side has no such thing."""
+    """One value that differs; None for a side that does not have it."""
 
     what: str
     first: Any
@@ -22,7 +22,7 @@ class DiffRow:
 
 @dataclass
 class PartDifference:
-    """What differs at one place."""
+    """The differences at one place."""
 
     place: str
     rows: list[DiffRow]
@@ -30,6 +30,8 @@ class PartDifference:
 
 @dataclass
 class Difference:
+    """All differences between two explained models."""
+
     first: str
     second: str
     totals: list[DiffRow]
@@ -44,20 +46,18 @@ class Difference:
 
 
 def diff(first: Explanation, second: Explanation) -> Difference:
-    """What two explained models differ in: sizes and costs, parts, and the rest of their configs but the files."""
-    totals = rows(
-        {name: getattr(first, name) for name in COUNTS}, {name: getattr(second, name) for name in COUNTS}
-    )
+    """The differences between two models: sizes and costs, parts, and the rest of their configs except the files."""
+    totals = rows(counts(first), counts(second))
     parts: list[PartDifference] = []
-    said: list[DiffRow] = []  # equations, each pair of them once
-    for one, other in pairs(first.parts, second.parts):
-        view = fields if one and other and one.name == other.name else summary
-        found = [
-            row for row in rows(*(view(part) if part else {} for part in (one, other))) if row not in said
-        ]
-        said += [row for row in found if row.what == "equation"]
-        if found:
-            parts.append(PartDifference((one or other).places[0], found))
+    shown_equations: list[DiffRow] = []  # each pair of equations is shown once
+    for left, right in pairs(first.parts, second.parts):
+        describe = fields if left and right and left.name == right.name else summary
+        sides = [describe(part) if part else {} for part in (left, right)]
+        changed = [row for row in rows(*sides) if row not in shown_equations]
+        shown_equations += [row for row in changed if row.what == "equation"]
+        part = left or right
+        if changed and part:
+            parts.append(PartDifference(part.places[0], changed))
     outside = [
         {key: value for key, value in side.config.items() if key not in ("model", "files")}
         for side in (first, second)
@@ -65,28 +65,43 @@ def diff(first: Explanation, second: Explanation) -> Difference:
     return Difference(first.source, second.source, totals, parts, rows(*map(leaves, outside)))
 
 
+def counts(explanation: Explanation) -> dict[str, Any]:
+    """The sizes and costs of the model."""
+    return {
+        "vocabulary": explanation.vocabulary,
+        "length": explanation.length,
+        "parameters": explanation.parameters,
+        "flops": explanation.flops,
+    }
+
+
 def pairs(
     first: list[PartSummary], second: list[PartSummary]
 ) -> list[tuple[PartSummary | None, PartSummary | None]]:
-    """Which part answers to which: the same kind at the same place, then the same kind, then the same place; the others stand alone."""
-    left, right, mate = list(first), list(second), {}
-    alike = (
+    """Which part of one model corresponds to which of the other.
+
+    Pairs parts of the same type at the same place, then of the same type, then at the same place; the rest is unpaired.
+    """
+    unpaired_left = list(first)
+    unpaired_right = list(second)
+    partner: dict[int, PartSummary] = {}
+    criteria: tuple[Callable[[PartSummary, PartSummary], bool], ...] = (
         lambda a, b: a.name == b.name and a.places[0] == b.places[0],
         lambda a, b: a.name == b.name,
         lambda a, b: a.places[0] == b.places[0],
     )
-    for fits in alike:
-        for one in list(left):
-            other = next((part for part in right if fits(one, part)), None)
-            if other is not None:
-                mate[id(one)] = other
-                left.remove(one)
-                right.remove(other)
-    return [*((one, mate.get(id(one))) for one in first), *((None, other) for other in right)]
+    for corresponds in criteria:
+        for left in list(unpaired_left):
+            right = next((part for part in unpaired_right if corresponds(left, part)), None)
+            if right is not None:
+                partner[id(left)] = right
+                unpaired_left.remove(left)
+                unpaired_right.remove(right)
+    return [*((left, partner.get(id(left))) for left in first), *((None, right) for right in unpaired_right)]
 
 
 def fields(part: PartSummary) -> dict[str, Any]:
-    """A part as what can differ from another of its kind."""
+    """Everything in which a part can differ from another of the same type."""
     weights = {f"weight {name}": shape for name, shape in {**part.weights, **part.shared}.items()}
     costs = {"times": part.times, "parameters": part.parameters, "flops": part.flops}
     return {
@@ -101,30 +116,30 @@ def fields(part: PartSummary) -> dict[str, Any]:
 
 
 def summary(part: PartSummary) -> dict[str, Any]:
-    """A part as what tells it from one of another kind, or from none."""
-    weights = [f"{name} {value(shape)}" for name, shape in {**part.weights, **part.shared}.items()]
-    told = {
+    """A part in short, to show it beside one of another type, or beside none."""
+    weights = [f"{name} {format_value(shape)}" for name, shape in {**part.weights, **part.shared}.items()]
+    values = {
         "part": part.title(),
         "equation": part.equation,
         "weights": weights,
         "parameters": part.parameters,
         "flops": part.flops,
     }
-    return {name: one for name, one in told.items() if one}
+    return {name: value for name, value in values.items() if value}
 
 
 def leaves(tree: Any, place: str = "") -> dict[str, Any]:
-    """Dotted place → value."""
+    """Dotted place → value, for every value of a config."""
     if not isinstance(tree, dict):
         return {place: tree}
-    return {
-        name: value
-        for key, inner in tree.items()
-        for name, value in leaves(inner, f"{place}.{key}".removeprefix(".")).items()
-    }
+    result: dict[str, Any] = {}
+    for key, value in tree.items():
+        result |= leaves(value, f"{place}.{key}".removeprefix("."))
+    return result
 
 
 def rows(first: dict[str, Any], second: dict[str, Any]) -> list[DiffRow]:
+    """A row for each name whose values differ."""
     names = [*first, *(name for name in second if name not in first)]
     return [
         DiffRow(name, first.get(name), second.get(name))

@@ -1,4 +1,4 @@
-"""Explanations and comparisons as one HTML file: MathML, both colour schemes, nothing fetched from anywhere."""
+"""Explanations and differences as one self-contained HTML file: MathML, light and dark colours."""
 
 from __future__ import annotations
 
@@ -43,98 +43,103 @@ footer { margin-top: 2.5rem; border-top: 1px solid var(--line); padding-top: .8r
 """
 
 
-def explanation(found: Explanation) -> str:
+def explanation(result: Explanation) -> str:
+    """The page of an explanation."""
     body = [
-        f"<h1>{escape(found.source)}</h1>",
-        f'<p class="lead">{escape(text.sizes(found))}</p>',
+        f"<h1>{escape(result.source)}</h1>",
+        f'<p class="lead">{escape(text.sizes(result))}</p>',
         "<h2>Which part has most</h2>",
+        f"<p>{escape(text.largest_part(result))}</p>",
+        ranking(result),
+        "<h2>Equations</h2>",
+        *(article(part, result) for part in result.parts),
+        f"<footer>{escape(text.NOTE)}</footer>",
     ]
-    body += [f"<p>{escape(text.largest_part(found))}</p>", ranking(found), "<h2>Equations</h2>"]
-    body += [article(part, found) for part in found.parts]
-    return document(found.source, [*body, f"<footer>{escape(text.NOTE)}</footer>"])
+    return document(result.source, body)
 
 
-def comparison(found: Difference) -> str:
-    body = [f"<h1>{escape(found.first)} and {escape(found.second)}</h1>"]
-    if not found:
+def comparison(difference: Difference) -> str:
+    """The page of a difference."""
+    body = [f"<h1>{escape(difference.first)} and {escape(difference.second)}</h1>"]
+    if not difference:
         body.append("<p>No difference.</p>")
-    for group in text.sections(found):
-        rows = "".join(
-            f"<tr><td>{escape(row.what)}</td>{side(row, 0)}{side(row, 1)}</tr>" for row in group.rows
-        )
-        names = f"<tr><th></th><th>{escape(found.first)}</th><th>{escape(found.second)}</th></tr>"
-        body += [
-            f"<h2>{escape(group.place)}</h2>",
-            f'<div class="wide"><table class="two">{names}{rows}</table></div>',
-        ]
-    return document(f"{found.first} and {found.second}", body)
+    names = f"<tr><th></th><th>{escape(difference.first)}</th><th>{escape(difference.second)}</th></tr>"
+    for group in text.sections(difference):
+        rows = "".join(f"<tr><td>{escape(row.what)}</td>{sides(row)}</tr>" for row in group.rows)
+        body.append(f"<h2>{escape(group.place)}</h2>")
+        body.append(f'<div class="wide"><table class="two">{names}{rows}</table></div>')
+    return document(f"{difference.first} and {difference.second}", body)
 
 
-def side(row: DiffRow, number: int) -> str:
-    one = (row.first, row.second)[number]
-    if row.what == "equation" and one:
-        return f"<td>{equation(one)}</td>"
-    return f"<td>{'<br>'.join(escape(line) for line in text.sides(row)[number].splitlines())}</td>"
+def sides(row: DiffRow) -> str:
+    """The two cells of a row."""
+    cells = []
+    for value, value_text in zip((row.first, row.second), text.sides(row), strict=True):
+        if row.what == "equation" and value:
+            cells.append(equation(value))
+        else:
+            cells.append("<br>".join(escape(line) for line in value_text.splitlines()))
+    return "".join(f"<td>{cell}</td>" for cell in cells)
 
 
-def ranking(found: Explanation) -> str:
-    """The table of parts with a bar for each share."""
-    first, *rows, last = text.table(found)
-    heads = (
-        "".join(f"<th{' class=number' if n else ''}>{escape(cell)}</th>" for n, cell in enumerate(first))
-        + "<th></th>"
-    )
-    lines = [f"<tr>{heads}</tr>"]
-    for cells, (_, _, parameters, flops) in zip(rows, found.ranking(), strict=True):
-        bars = bar(parameters / max(found.parameters, 1)) + bar(flops / max(found.flops, 1), " work")
-        lines.append(f'<tr>{numbers(cells)}<td class="bars">{bars}</td></tr>')
-    return f'<div class="wide"><table>{"".join(lines)}<tr class="sum">{numbers(last)}<td></td></tr></table></div>'
+def ranking(result: Explanation) -> str:
+    """The table of parts, with bars for parameters and FLOPs."""
+    head, *rows, total = text.table(result)
+    lines = [f"<tr>{cells(head, 'th')}<th></th></tr>"]
+    for row, (_, _, parameters, flops) in zip(rows, result.ranking(), strict=True):
+        bars = bar(parameters / max(result.parameters, 1)) + bar(flops / max(result.flops, 1), " work")
+        lines.append(f'<tr>{cells(row)}<td class="bars">{bars}</td></tr>')
+    lines.append(f'<tr class="sum">{cells(total)}<td></td></tr>')
+    return f'<div class="wide"><table>{"".join(lines)}</table></div>'
 
 
-def numbers(cells: list[str]) -> str:
-    return "".join(f"<td{' class=number' if n else ''}>{escape(cell)}</td>" for n, cell in enumerate(cells))
+def cells(row: list[str], tag: str = "td") -> str:
+    """The cells of a row; all but the first are numbers."""
+    first, *numbers = map(escape, row)
+    return f"<{tag}>{first}</{tag}>" + "".join(f"<{tag} class=number>{cell}</{tag}>" for cell in numbers)
 
 
-def bar(share: float, kind: str = "") -> str:
-    return f'<span class="bar{kind}" style="width: {100 * share:.1f}%"></span>'
+def bar(fraction: float, modifier: str = "") -> str:
+    return f'<span class="bar{modifier}" style="width: {100 * fraction:.1f}%"></span>'
 
 
-def article(part: PartSummary, whole: Explanation) -> str:
+def article(part: PartSummary, result: Explanation) -> str:
+    """One part: title, places, equation, notes, and its letters, weights and costs."""
     name, _, options = part.title().partition(" (")
-    lines = [f"<h3>{escape(name)}{f' <small>{escape(options[:-1])}</small>' if options else ''}</h3>"]
-    lines.append(f'<p class="places">{escape(", ".join(part.places))}</p>')
-    if not text.shown_before(part, whole):
-        lines += [equation(part.equation), *(f'<p class="note">{words(note)}</p>' for note in part.notes)]
-    lines.append(
-        f'<ul class="facts">{"".join(f"<li>{escape(fact)}</li>" for fact in text.facts(part, whole))}</ul>'
-    )
+    small = f" <small>{escape(options[:-1])}</small>" if options else ""
+    lines = [f"<h3>{escape(name)}{small}</h3>", f'<p class="places">{escape(", ".join(part.places))}</p>']
+    if not text.shown_before(part, result):
+        lines.append(equation(part.equation))
+        lines += [f'<p class="note">{words(note)}</p>' for note in part.notes]
+    items = "".join(f"<li>{escape(fact)}</li>" for fact in text.facts(part, result))
+    lines.append(f'<ul class="facts">{items}</ul>')
     return f'<article style="--depth: {part.depth}">{"".join(lines)}</article>'
 
 
 def equation(lines: list[str]) -> str:
-    """The lines of a docstring, mathematics set as such and the words between it as words; a line that begins with words goes on."""
-    names, rows = notation.equation_names(lines), []
+    """The lines of a docstring with their formulas in MathML. A line that begins with words continues the one before."""
+    names = notation.equation_names(lines)
+    rows: list[str] = []
     for line in lines:
         pieces = notation.pieces(line, names)
         if not rows or pieces[0].kind == "math":
             rows.append("")
-        rows[-1] += "".join(map(piece, pieces))
+        rows[-1] += "".join(map(render_piece, pieces))
     return "".join(f'<p class="equation">{row}</p>' for row in rows)
 
 
-def piece(one: notation.Piece) -> str:
-    """With a space before it, unless it begins with the point or comma that ends what came before."""
-    space = "" if one.text[0] in ".,;:" else " "
-    if one.kind == "math":
-        return space + math(one.text)
-    return (
-        f'{space}<span class="{"reference" if one.kind == "reference" else "words"}">{words(one.text)}</span>'
-    )
+def render_piece(piece: notation.Piece) -> str:
+    """A piece with a space before it, unless it begins with punctuation."""
+    space = "" if piece.text[0] in ".,;:" else " "
+    if piece.kind == "math":
+        return space + math(piece.text)
+    style = "reference" if piece.kind == "reference" else "words"
+    return f'{space}<span class="{style}">{words(piece.text)}</span>'
 
 
-def words(text: str) -> str:
-    """Prose, with what stands in backquotes as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+def words(prose: str) -> str:
+    """Prose as HTML, with text in backquotes as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(prose))
 
 
 def document(title: str, body: list[str]) -> str:

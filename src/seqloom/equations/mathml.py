@@ -1,6 +1,7 @@
-"""The notation of docstrings as MathML: indices, roots, fractions, sums, brackets. It never fails: what it cannot read stays as text.
+"""The notation of docstrings as MathML: indices, roots, fractions, sums, brackets.
 
-Left out: matrices, cases and anything that the docstrings do not use.
+It never fails: a formula that it cannot parse becomes plain text. Left out: matrices, cases and anything else that the
+docstrings do not use.
 """
 
 from __future__ import annotations
@@ -19,10 +20,15 @@ SIGNS = {"-": "−", "*": "·", "~": "∼", "Σ": "∑", "Π": "∏"}
 CLOSE = {"(": ")", "[": "]", "{": "}"}
 
 
+SPACE = '<mspace width="0.22em"/>'
+
+
 class Node(NamedTuple):
+    """An element of a row."""
+
     xml: str
-    sign: str | None = None  # the operator it is, where it is one
-    inside: str | None = None  # what it holds, where it is a pair of round brackets
+    sign: str | None = None  # the operator, if it is one; "" for a space
+    inside: str | None = None  # the content, if it is a pair of round brackets
 
 
 def math(text: str, block: bool = False) -> str:
@@ -36,23 +42,30 @@ def math(text: str, block: bool = False) -> str:
 
 
 class FormulaParser:
-    """Walks the tokens of a formula once, from left to right."""
+    """Reads the tokens of a formula once, from left to right.
 
-    def __init__(self, text: str, single: bool = False):
-        found = [(match.lastgroup or "sign", match.group()) for match in TOKEN.finditer(text.strip())]
-        apart = [
-            [("letter", one) for one in text] if single and kind == "word" else [(kind, text)]
-            for kind, text in found
-        ]
-        self.tokens = [token for tokens in apart for token in tokens]  # as indices, tj is t and j
-        self.at = 0
+    `split_words` is for indices, where a word is several letters: tj is t and j.
+    """
 
-    def peek(self, ahead: int = 0) -> tuple[str, str]:
-        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else ("end", "")
+    def __init__(self, text: str, split_words: bool = False):
+        self.tokens: list[tuple[str, str]] = []  # (kind, text)
+        for match in TOKEN.finditer(text.strip()):
+            kind = match.lastgroup or "sign"
+            if split_words and kind == "word":
+                self.tokens += [("letter", letter) for letter in match.group()]
+            else:
+                self.tokens.append((kind, match.group()))
+        self.index = 0
+
+    def peek(self, offset: int = 0) -> tuple[str, str]:
+        """The kind and the text of the next token, or of one `offset` further."""
+        index = self.index + offset
+        return self.tokens[index] if index < len(self.tokens) else ("end", "")
 
     def take(self) -> tuple[str, str]:
-        self.at += 1
-        return self.tokens[self.at - 1]
+        """Reads the next token."""
+        self.index += 1
+        return self.tokens[self.index - 1]
 
     def formula(self) -> str:
         return self.row("")
@@ -64,21 +77,21 @@ class FormulaParser:
             kind, text = self.peek()
             if kind == "space":
                 self.take()
-                if nodes and nodes[-1].sign is None and self.starts():
-                    nodes.append(Node('<mspace width="0.22em"/>', ""))
+                if nodes and nodes[-1].sign is None and self.factor_follows():
+                    nodes.append(Node(SPACE, ""))
             elif text == "/" and nodes and nodes[-1].sign in (None, ""):
                 self.fraction(nodes, close)
             else:
                 nodes.append(self.primary())
         return "".join(node.xml for node in nodes)
 
-    def starts(self) -> bool:
-        """Whether what comes next is a factor, not an operator."""
+    def factor_follows(self) -> bool:
+        """Whether the next token begins a factor, not an operator."""
         kind, text = self.peek()
         return kind in ("number", "word", "letter") or text in ("(", "[", "√", "Σ", "Π", "∂", "∞")
 
     def fraction(self, nodes: list[Node], close: str) -> None:
-        """`a / b` takes the products on both sides, `a/b` what touches it."""
+        """`a / b` divides the products on both sides, `a/b` only the factors that touch the slash."""
         wide = nodes[-1].sign == "" or self.peek(-1)[0] == "space"
         self.take()
         while self.peek()[0] == "space":
@@ -87,18 +100,19 @@ class FormulaParser:
         while nodes and (nodes[-1].sign in (None, "·") or (wide and nodes[-1].sign == "")):
             above.insert(0, nodes.pop())
         below: list[Node] = [] if self.peek()[1] in ("", close) else [self.primary()]
-        while self.starts() or (wide and self.peek()[0] == "space" and self.next_starts()):
+        while self.factor_follows() or (wide and self.peek()[0] == "space" and self.factor_follows_space()):
             if self.peek()[0] == "space":
                 self.take()
-                below.append(Node('<mspace width="0.22em"/>', ""))
+                below.append(Node(SPACE, ""))
             below.append(self.primary())
         nodes.append(Node(f"<mfrac>{bare(above)}{bare(below)}</mfrac>"))
 
-    def next_starts(self) -> bool:
-        self.at += 1
-        found = self.starts()
-        self.at -= 1
-        return found
+    def factor_follows_space(self) -> bool:
+        """Whether the token after the next begins a factor."""
+        self.index += 1
+        result = self.factor_follows()
+        self.index -= 1
+        return result
 
     def primary(self) -> Node:
         """One factor with its indices and its argument, or one operator."""
@@ -112,11 +126,9 @@ class FormulaParser:
         if text == "√":
             while self.peek()[0] == "space":
                 self.take()
-            return (
-                Node(f"<msqrt>{bare([self.primary()])}</msqrt>")
-                if self.peek()[0] != "end"
-                else Node("<mo>√</mo>", "√")
-            )
+            if self.peek()[0] == "end":
+                return Node("<mo>√</mo>", "√")
+            return Node(f"<msqrt>{bare([self.primary()])}</msqrt>")
         if text in ("Σ", "Π"):
             return self.scripts(f'<mo movablelimits="false" largeop="false">{SIGNS[text]}</mo>', under=True)
         if text in CLOSE:
@@ -125,14 +137,16 @@ class FormulaParser:
         return Node(f'<mo stretchy="false">{escape(sign)}</mo>', sign)
 
     def bracket(self, left: str) -> Node:
+        """A pair of brackets with its content; the left one is already read."""
         inner = self.row(CLOSE[left])
-        if self.peek()[0] == "end":  # no partner: a sign like any other
-            return Node(f'<mo stretchy="false">{left}</mo>{inner}')
+        opening = f'<mo stretchy="false">{left}</mo>'
+        if self.peek()[0] == "end":  # without a partner the bracket is an ordinary sign
+            return Node(f"{opening}{inner}")
         self.take()
-        made = self.scripts(
-            f'<mrow><mo stretchy="false">{left}</mo>{inner}<mo stretchy="false">{CLOSE[left]}</mo></mrow>'
-        )
-        return made._replace(inside=inner) if left == "(" and made.xml.startswith("<mrow>") else made
+        closing = f'<mo stretchy="false">{CLOSE[left]}</mo>'
+        node = self.scripts(f"<mrow>{opening}{inner}{closing}</mrow>")
+        has_scripts = not node.xml.startswith("<mrow>")
+        return node if left != "(" or has_scripts else node._replace(inside=inner)
 
     def call(self, name: Node) -> Node:
         """`f(x)` and `p[2k]`: a bracket that touches its name belongs to it."""
@@ -147,13 +161,13 @@ class FormulaParser:
             kind, text = self.peek()
             if kind == "below" and not below:
                 self.take()
-                below = FormulaParser(unicodedata.normalize("NFKC", text), single=True).formula()
+                below = FormulaParser(unicodedata.normalize("NFKC", text), split_words=True).formula()
             elif kind == "above" and text[0] in "'′":
                 self.take()
                 base = f'<mrow>{base}<mo lspace="0" rspace="0">{"′" * len(text)}</mo></mrow>'
             elif kind == "above" and not above:
                 self.take()
-                above = FormulaParser(unicodedata.normalize("NFKC", text), single=True).formula()
+                above = FormulaParser(unicodedata.normalize("NFKC", text), split_words=True).formula()
             elif text == "_" and not below and self.peek(1)[0] not in ("space", "end"):
                 self.take()
                 below = self.script()
@@ -162,18 +176,17 @@ class FormulaParser:
                 above = self.script()
             else:
                 break
-        low, high = f"<mrow>{below}</mrow>", f"<mrow>{above}</mrow>"
-        if under and (below or above):
-            name = "munderover" if below and above else "munder" if below else "mover"
+        if not below and not above:
+            return Node(base)
+        if under:
+            tag = "munderover" if below and above else "munder" if below else "mover"
         else:
-            name = "msubsup" if below and above else "msub" if below else "msup"
-        return Node(
-            f"<{name}>{base}{low if below else ''}{high if above else ''}</{name}>"
-            if below or above
-            else base
-        )
+            tag = "msubsup" if below and above else "msub" if below else "msup"
+        indices = "".join(f"<mrow>{index}</mrow>" for index in (below, above) if index)
+        return Node(f"<{tag}>{base}{indices}</{tag}>")
 
     def script(self) -> str:
+        """The index after `_` or `^`: a bracket, a signed or a single token."""
         kind, text = self.take()
         if text in ("(", "{"):
             inner = self.row(CLOSE[text])
@@ -182,24 +195,16 @@ class FormulaParser:
             return inner
         if text in ("-", "−", "+") and self.peek()[0] in ("number", "letter", "word"):
             return f"<mo>{SIGNS.get(text, text)}</mo>{self.script()}"
-        return (
-            f"<mn>{text}</mn>"
-            if kind == "number"
-            else f"<mi>{escape(text)}</mi>"
-            if kind in ("word", "letter")
-            else f"<mo>{escape(text)}</mo>"
-        )
+        tag = {"number": "mn", "word": "mi", "letter": "mi"}.get(kind, "mo")
+        return f"<{tag}>{escape(text)}</{tag}>"
 
 
 def bare(nodes: list[Node]) -> str:
-    """Nodes as one row; a lone pair of brackets is not needed where the bar or the root already groups."""
+    """Nodes as one row, without a single pair of brackets around them: the fraction bar or the root groups already."""
     while nodes and nodes[0].sign == "":
         nodes = nodes[1:]
     while nodes and nodes[-1].sign == "":
         nodes = nodes[:-1]
-    inner = (
-        nodes[0].inside
-        if len(nodes) == 1 and nodes[0].inside is not None
-        else "".join(node.xml for node in nodes)
-    )
-    return f"<mrow>{inner}</mrow>"
+    if len(nodes) == 1 and nodes[0].inside is not None:
+        return f"<mrow>{nodes[0].inside}</mrow>"
+    return f"<mrow>{''.join(node.xml for node in nodes)}</mrow>"

@@ -1,6 +1,6 @@
-"""Reads the notation of docstrings: which pieces of a line are mathematics, which prose, which numbers of the lectures.
+"""Reads the notation of docstrings: which pieces of a line are mathematics, prose, or numbers of the lectures.
 
-The docstrings are written for people; nothing here is a rule for them. A piece that cannot be told apart stays prose.
+The docstrings are written for people and follow no grammar. A piece that is not recognised as mathematics is prose.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import inspect
 import re
 from typing import Literal, NamedTuple
 
-KNOWN = set(
+FUNCTIONS = set(
     re.findall(
         r"\S+",
         "tanh softmax sigmoid sin cos exp log ln max min mean sum relu gelu ReLU GELU swish silu norm one-hot bias base logits head attend "
@@ -25,18 +25,21 @@ HANGING = re.compile(r"[=←→~≤≥∈∝+\-−·⊙∘/√ΣΠ^(\[]\s*$")
 
 
 class Piece(NamedTuple):
+    """A part of a line."""
+
     kind: Literal["math", "prose", "reference"]
     text: str
 
 
 def equation_names(lines: list[str]) -> set[str]:
-    """Words that a docstring uses as names in its equations: before a bracket, an index or an equals sign."""
-    return KNOWN | {word for line in lines for word in NAMED.findall(line)}
+    """Words that a docstring uses as names in its equations: those before a bracket, an index or an equals sign."""
+    return FUNCTIONS | {word for line in lines for word in NAMED.findall(line)}
 
 
 def parse(doc: str | None) -> tuple[list[str], list[str]]:
-    """A docstring as the lines of the paragraphs that state equations, and the other paragraphs, each as one line."""
-    equation, notes = [], []
+    """(equation, notes): the lines of the paragraphs with equations, and the other paragraphs, each as one line."""
+    equation: list[str] = []
+    notes: list[str] = []
     for paragraph in re.split(r"\n\s*\n", inspect.cleandoc(doc or "")):
         lines = [line.rstrip() for line in paragraph.splitlines() if line.strip()]
         if any(has_equation(line, equation_names(lines)) for line in lines):
@@ -47,34 +50,33 @@ def parse(doc: str | None) -> tuple[list[str], list[str]]:
 
 
 def has_equation(line: str, names: set[str]) -> bool:
-    """Whether a line states an equation: it begins with mathematics, or holds some with a relation."""
-    found = pieces(line, names)
-    return bool(found) and (
-        found[0].kind == "math"
-        or any(piece.kind == "math" and RELATION.search(piece.text) for piece in found)
-    )
+    """Whether a line states an equation: it begins with mathematics, or has some with a relation."""
+    parts = pieces(line, names)
+    if parts and parts[0].kind == "math":
+        return True
+    return any(piece.kind == "math" and RELATION.search(piece.text) for piece in parts)
 
 
 def pieces(line: str, names: set[str]) -> list[Piece]:
-    """The line as mathematics, prose and references, in order."""
-    found: list[Piece] = []
+    """The mathematics, prose and references of a line, in order."""
+    result: list[Piece] = []
     end = 0
     for match in [*REFERENCE.finditer(line), None]:
         text = line[end : match.start() if match else len(line)]
         for segment in re.split(r"\s{2,}", text.strip()):
-            found += split(segment, names) if segment else []
+            result += split(segment, names) if segment else []
         if match:
-            found.append(Piece("reference", match.group()))
+            result.append(Piece("reference", match.group()))
             end = match.end()
-    return found
+    return result
 
 
 def split(segment: str, names: set[str]) -> list[Piece]:
-    """The mathematics that a segment begins with, and the prose after it."""
+    """The mathematics at the start of a segment, and the prose after it."""
     stop = len(segment)
     for match in re.finditer(r"`|" + WORD.pattern, segment):
-        inside = match.start() and segment[match.start() - 1] in "_^{"
-        if match.group() not in names and not inside:
+        is_index = match.start() and segment[match.start() - 1] in "_^{"
+        if match.group() not in names and not is_index:
             stop = match.start()
             break
     math = segment[:stop]
@@ -89,4 +91,5 @@ def split(segment: str, names: set[str]) -> list[Piece]:
 
 
 def balanced(text: str) -> bool:
+    """Whether every kind of bracket opens as often as it closes."""
     return all(text.count(left) == text.count(right) for left, right in ("()", "[]", "{}"))
