@@ -27,9 +27,9 @@ def compare(
     threads: Threads = None,
     json: bool = False,
 ) -> None:
-    """Train translators under one budget and set score and cost side by side, with a page; `table2` means every system of that table.
+    """Train translators under one budget and compare scores and costs, with a page; `table2` means every system of that table.
 
-    Runs that are there are not trained again, and one that was cut goes on: adding a system trains only that one.
+    Finished runs are reused and interrupted runs resume: adding a system trains only that one.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def compare(
     test
         Source and target file to score on.
     minutes
-        Budget: minutes of training each (10 where no budget is given).
+        Budget: minutes of training each (default: 10 minutes).
     tokens
         Budget: target tokens to learn from.
     flops
@@ -50,11 +50,11 @@ def compare(
     steps
         Budget: training steps.
     parameters
-        Widen or narrow every system until it has about so many.
+        Resize every system to about this number of parameters.
     seeds
         Runs of each system.
     ensembles
-        Also rows for the seeds of each system joined, and for all systems together, by the average of their probabilities.
+        Also ensembles that average probabilities: of the seeds of each system, and of all systems.
     beam
         Width of the beam search.
     penalty

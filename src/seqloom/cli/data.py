@@ -15,7 +15,7 @@ def data(
     show_first: int = 3,
     json: bool = False,
 ) -> None:
-    """Read text files as training would, and say what is in them: records, characters, words, and the first few.
+    """Read text files as training does, and print the number of records, characters and words, and the first records.
 
     Parameters
     ----------

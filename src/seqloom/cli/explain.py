@@ -30,9 +30,9 @@ def explain(
     vocabulary
         Vocabulary size for a config that has no tokenizer yet.
     length
-        Tokens over which FLOPs are counted; the width of the training windows, or 32, where not said.
+        Tokens over which FLOPs are counted; default: the width of the training windows, or 32.
     format
-        How to write it; html is one page with the equations set in MathML.
+        Output format; html is a page with the equations in MathML.
     out
         The file to write to instead of the terminal.
     json

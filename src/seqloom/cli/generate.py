@@ -36,7 +36,7 @@ def fill(run: Path, /, *texts: str, top: Count = 5, threads: Threads = None, jso
     texts
         Texts with [MASK] where a token is missing; - reads lines from stdin.
     top
-        How many tokens to show for each gap.
+        How many tokens to print for each mask.
     threads
         CPU threads.
     json
@@ -83,7 +83,7 @@ def generate(
     threads: Threads = None,
     json: bool = False,
 ) -> None:
-    """Write: a language model continues each prompt, a translator translates it. Without prompts, lines are read from stdin.
+    """Generate text: a language model continues each prompt, a translator translates it. Without prompts, lines are read from stdin.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def generate(
     prompts
         Texts to continue or translate; - reads lines from stdin.
     length
-        Most new tokens.
+        Maximum number of new tokens.
     temperature
         Below 1 sharpens the choice, above 1 flattens it.
     top_k
@@ -100,27 +100,27 @@ def generate(
     top_p
         Choose among the most probable tokens that together reach p (nucleus).
     greedy
-        Always the most probable token; translators do so unless asked otherwise.
+        Always take the most probable token; the default for translators.
     beam
-        Width of a beam search; above 1 nothing is left to chance.
+        Width of the beam search; above 1 there is no sampling.
     penalty
         Length penalty of the beam.
     nbest
-        How many of the beam's texts to show.
+        How many texts of the beam to print.
     samples
-        How many texts to draw for each prompt.
+        How many texts to sample for each prompt.
     seed
         The same seed gives the same text.
     repetition
-        Above 1, tokens of the prompt and the text so far are less likely to come again; 1.2 is usual.
+        Above 1, tokens of the prompt and the text so far are less likely to be repeated; 1.2 is usual.
     stop
         Strings before which a text ends.
     logprobs
         Also ln p of every token, one on each line, or in the JSON.
     quantize
-        int8: weights in one byte each, quicker to read.
+        int8: one byte per weight, faster to read.
     workers
-        How many share the prompts, one thread each: quicker than more threads where there are many prompts.
+        How many workers share the prompts, one thread each: faster than more threads if there are many prompts.
     threads
         CPU threads.
     json

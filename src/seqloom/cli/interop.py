@@ -11,19 +11,19 @@ from seqloom.cli.app import app, open_run, print_result
 def import_checkpoint(
     source: Path, /, *, out: Path, tokenizer: Path | None = None, json: bool = False
 ) -> None:
-    """Make a run of a checkpoint: a Hugging Face folder (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama2.c (.bin), nanoGPT
-    (.pt) or letters to phonemes (.npz). Nothing in it is run.
+    """Convert a checkpoint to a run: a Hugging Face folder (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama2.c (.bin), nanoGPT
+    (.pt) or letters to phonemes (.npz). No code of the checkpoint is executed.
 
     Parameters
     ----------
     source
         The folder with config.json, model.safetensors and tokenizer.json, or the file.
     out
-        The run folder to make.
+        The run folder to create.
     tokenizer
-        A tokenizer to use in place of the checkpoint's own.
+        A tokenizer to use instead of the checkpoint's.
     json
-        Print what was made as JSON.
+        Print the result as JSON.
     """
     from seqloom.interop import import_checkpoint as read
 
@@ -45,11 +45,11 @@ def export(run: Path, folder: Path, /, *, to: str = "huggingface", json: bool = 
     run
         The run folder: a GPT-2, Llama, BERT, DistilBERT or Marian in its shape, imported or trained here.
     folder
-        The folder to make.
+        The folder to create.
     to
         The layout; huggingface is the only one.
     json
-        Print what was made as JSON.
+        Print the result as JSON.
     """
     from seqloom.interop import export_checkpoint
 

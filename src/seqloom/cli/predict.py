@@ -23,7 +23,7 @@ def predict(
     threads: Threads = None,
     json: bool = False,
 ) -> None:
-    """Fill in what a run has learnt to say about each record of a file: tags, a label, a number, an answer.
+    """Predict tags, a label, a number or an answer for each record of a file, and write the file with them.
 
     Parameters
     ----------
@@ -34,9 +34,9 @@ def predict(
         stdin (-). What is called .txt, .tsv, .json or anything else is read as in training if its first record can be, and stdin always.
         Columns with the right answers may be there; they are not read.
     form
-        The form of the file, whatever it is called.
+        The format of the file, whatever its name.
     out
-        The file to write; it comes out in the form it went in.
+        The file to write, in the format of the input.
     threads
         CPU threads.
     json
@@ -79,9 +79,9 @@ def embed(
     out
         A .npy file for the vectors; without it they are printed, one line of numbers for each.
     length
-        Tokens that are read of a line.
+        Maximum number of tokens of a line.
     quantize
-        Put the weights into bytes: a quarter of the memory. How near the vectors stay is told.
+        int8: one byte per weight, a quarter of the memory. Prints how close the vectors are to full precision.
     threads
         CPU threads.
     json

@@ -36,7 +36,7 @@ def train(
     threads: Threads = None,
     json: bool = False,
 ) -> None:
-    """Train a preset, a config file or an unfinished run; on an existing run folder, go on where it stopped.
+    """Train a preset, a config file or an unfinished run; an existing run folder is resumed.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def train(
         bert, bert-small; with labels: tagger, tagger-transformer, classifier, nli, similarity, qa; translators: seq2seq, encdec,
         rnnsearch, bytenet, deep-att, gnmt, convs2s, moe, transformer, world, gnmt-rl; those at the sizes of their papers:
         seq2seq-paper, rnnsearch-paper, deep-att-paper, gnmt-paper, bytenet-paper, convs2s-paper, moe-paper, transformer-base,
-        transformer-big; pronunciation: g2p), a YAML file, or a run folder to go on with.
+        transformer-big; pronunciation: g2p), a YAML file, or a run folder to resume.
     overrides
         Changes to the config, such as model.stack.layers=4.
     data
@@ -53,13 +53,13 @@ def train(
     valid
         Held-out text in the same form; without it the last tenth of the data is held out.
     out
-        The run folder; runs/NAME where not said.
+        The run folder; default: runs/NAME.
     base
-        A run to begin from: its tokenizer, embedding and stack are taken over, what it lacks is new.
+        A run to start from: its tokenizer, embedding and stack are loaded, the rest is new.
     seed
         Seed of weights, order and dropout.
     threads
-        CPU threads; all cores where not said.
+        CPU threads; default: all cores.
     json
         Print the results as JSON.
     """
@@ -119,15 +119,15 @@ def evaluate(
     penalty
         Length penalty of the beam.
     window
-        Tokens that a language model reads at once; as in training where not said.
+        Tokens that a language model reads at once; default: as in training.
     stride
         Tokens from one window to the next; below the window, each token has at least window - stride tokens before it. Each counts once.
     pseudo
-        Also the pseudo-perplexity of a masked model: every token of every line hidden alone, one pass for each.
+        Also the pseudo-perplexity of a masked model: every token of every line masked by itself, one pass each.
     confusion
-        Also how often each label was taken for which, where a run gives labels.
+        Also the confusion matrix of a run that predicts labels.
     quantize
-        int8: also with the weights in one byte each, beside the numbers of single precision.
+        int8: also measure with one byte per weight, and compare with float32.
     threads
         CPU threads.
     json

@@ -56,17 +56,17 @@ def translate(
     nbest
         How many translations of each line, separated by tabs.
     coverage
-        Coverage penalty of the beam: above 0 it prefers translations that looked at all of the source; 0.2 is usual.
+        Coverage penalty of the beam: above 0 it prefers translations that attend to all of the source; 0.2 is usual.
     ensemble
         More runs with the same tokenizer: their probabilities are averaged.
     align
         Add which source word each word comes from, as in ||| 0-0 1-2, read from attention.
     unk
-        replace: unknown words may be written, and each becomes the source word it looked at, or the lexicon's word for that one.
+        replace: unknown words are generated and replaced by the source word they attend to, or by the lexicon's word for it.
     lexicon
         A file with a word, a tab and its translation on each line; means --unk replace.
     why
-        A translation of the one line given: say why it is not the answer.
+        A translation of the one input line: explain why the search did not choose it.
     source
         Source language of a TMX file (its header's by default).
     target
@@ -74,9 +74,9 @@ def translate(
     out
         The file to write; stdout by default.
     quantize
-        int8: weights in one byte each, quicker to read.
+        int8: one byte per weight, faster to read.
     workers
-        How many share the lines, one thread each: quicker than more threads where there are many lines.
+        How many workers share the lines, one thread each: faster than more threads if there are many lines.
     threads
         CPU threads.
     json
@@ -197,7 +197,7 @@ def dictionary(file: Path, /, *, out: Path = Path("data/g2p"), json: bool = Fals
     Parameters
     ----------
     file
-        The CMU dictionary in either of its forms, or one like it; .gz is read too.
+        The CMU dictionary in either of its formats, or a similar one; .gz is read too.
     out
         The folder to write to.
     json
