@@ -14,9 +14,9 @@ from seqloom.vectors.vectors import Vectors
 
 def world(copies: int = 60, noise: float = 0.35) -> Vectors:
     """Words a0 b0 a1 b1 …, each b a shifted a: analogies that come out right about half of the time, in capitals here and there."""
-    chance = np.random.default_rng(3)
-    base, shift = chance.normal(size=(copies, 10)), chance.normal(size=10)
-    other = base + shift + noise * chance.normal(size=base.shape)
+    rng = np.random.default_rng(3)
+    base, shift = rng.normal(size=(copies, 10)), rng.normal(size=10)
+    other = base + shift + noise * rng.normal(size=base.shape)
     words = [
         name
         for number in range(copies)
@@ -24,7 +24,7 @@ def world(copies: int = 60, noise: float = 0.35) -> Vectors:
     ]
     return Vectors(
         [*words, "b7", "A1"],
-        np.concatenate([np.stack([base, other], 1).reshape(-1, 10), chance.normal(size=(2, 10))]).astype(
+        np.concatenate([np.stack([base, other], 1).reshape(-1, 10), rng.normal(size=(2, 10))]).astype(
             np.float32
         ),
     )
@@ -76,9 +76,9 @@ def test_answers_are_those_of_single_questions(
     vectors = world()
     monkeypatch.setattr(module, "BLOCK", block)
     monkeypatch.setattr(benchmarks, "WIDTH", width)
-    asked = np.random.default_rng(0).integers(0, len(vectors), (50, 3))
-    ours = benchmarks.solve_analogies(vectors, asked, np.arange(len(vectors)), method)
-    for row, question in zip(ours, asked, strict=True):
+    questions = np.random.default_rng(0).integers(0, len(vectors), (50, 3))
+    ours = benchmarks.solve_analogies(vectors, questions, np.arange(len(vectors)), method)
+    for row, question in zip(ours, questions, strict=True):
         assert (
             vectors.words[row] == vectors.analogy(*(vectors.words[one] for one in question), 1, method)[0][0]
         )
@@ -111,8 +111,11 @@ def test_similarities_equal_scipy_and_gensim_in_every_shape(text: str, tmp_path:
     path.write_bytes(text.encode())
     score = benchmarks.evaluate(vectors, path)[0]
     known = PAIRS[:-1]
-    wanted = spearmanr([vectors.similarity(a, b) for a, b, _ in known], [s for _, _, s in known]).statistic
-    assert score.number.value == pytest.approx(wanted, abs=1e-9) and (score.num_covered, score.num_total) == (
+    expected = spearmanr([vectors.similarity(a, b) for a, b, _ in known], [s for _, _, s in known]).statistic
+    assert score.number.value == pytest.approx(expected, abs=1e-9) and (
+        score.num_covered,
+        score.num_total,
+    ) == (
         30,
         31,
     )
@@ -124,13 +127,13 @@ def test_similarities_equal_scipy_and_gensim_in_every_shape(text: str, tmp_path:
 
 
 def test_the_interval_of_a_correlation_holds_the_truth_as_often_as_it_says():
-    """200 samples of a known rank correlation: about 95 % of the intervals hold it."""
-    chance, held = np.random.default_rng(0), 0
+    """200 samples of a known rank correlation: about 95 % of the intervals contain it."""
+    rng, held = np.random.default_rng(0), 0
     rho = 0.6
     true = 6 / np.pi * np.arcsin(rho / 2)  # Spearman's of a normal pair with correlation rho
     for sample in range(200):
-        x = chance.normal(size=80)
-        y = rho * x + np.sqrt(1 - rho**2) * chance.normal(size=80)
+        x = rng.normal(size=80)
+        y = rho * x + np.sqrt(1 - rho**2) * rng.normal(size=80)
         low, high = benchmarks.correlation_interval(float(spearmanr(x, y).statistic), 80)
         held += low <= true <= high
         assert low < high, sample
@@ -139,8 +142,10 @@ def test_the_interval_of_a_correlation_holds_the_truth_as_often_as_it_says():
 
 @pytest.mark.parametrize("hits, count", [(0, 5), (5, 5), (3, 10), (8356, 12363)])
 def test_the_interval_of_a_share_equals_scipy(hits: int, count: int):
-    wanted = binomtest(hits, count).proportion_ci(0.95, "wilson")
-    np.testing.assert_allclose(benchmarks.wilson_interval(hits, count), (wanted.low, wanted.high), atol=1e-6)
+    expected = binomtest(hits, count).proportion_ci(0.95, "wilson")
+    np.testing.assert_allclose(
+        benchmarks.wilson_interval(hits, count), (expected.low, expected.high), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,13 @@ WORDS = [
 
 def some(count: int, labels: int, seed: int = 0) -> tuple[list[str], list[str]]:
     """Texts whose words lean towards their label."""
-    chance = np.random.default_rng(seed)
-    found = chance.integers(0, labels, count)
+    rng = np.random.default_rng(seed)
+    found = rng.integers(0, labels, count)
     lean = np.ones((labels, len(WORDS)))
     for label in range(labels):
         lean[label, 2 * label : 2 * label + 2] = 3
     texts = [
-        " ".join(chance.choice(WORDS, chance.integers(2, 12), p=lean[label] / lean[label].sum()))
-        for label in found
+        " ".join(rng.choice(WORDS, rng.integers(2, 12), p=lean[label] / lean[label].sum())) for label in found
     ]
     return texts, [f"label {label}" for label in found]
 
@@ -97,10 +96,10 @@ def test_vectors_are_averaged_and_latent_features_keep_the_products():
         features.lsa_features(weighted, texts, len(weighted.words) - 1)(texts),
     )
     _, _, directions = np.linalg.svd(x, full_matrices=False)
-    wanted = x @ directions[: full.shape[1]].T
+    expected = x @ directions[: full.shape[1]].T
     products = full @ full.T
     np.testing.assert_allclose(
-        products / products[0, 0], (wanted @ wanted.T) / (wanted @ wanted.T)[0, 0], atol=1e-4
+        products / products[0, 0], (expected @ expected.T) / (expected @ expected.T)[0, 0], atol=1e-4
     )
 
 
@@ -144,10 +143,10 @@ def test_softmax_of_two_labels_is_the_minimum_of_its_own_loss():
         logs = scores - top - np.log(np.exp(scores - top).sum(1, keepdims=True))
         return -0.5 * logs[np.arange(len(y)), y].sum() + 0.5 * (weights**2).sum()
 
-    least, chance = loss(found.weights, found.bias), np.random.default_rng(0)
+    least, rng = loss(found.weights, found.bias), np.random.default_rng(0)
     for _ in range(40):
-        step = 0.05 * chance.normal(size=found.weights.shape)
-        assert loss(found.weights + step, found.bias + 0.05 * chance.normal(size=2)) > least - 1e-4
+        step = 0.05 * rng.normal(size=found.weights.shape)
+        assert loss(found.weights + step, found.bias + 0.05 * rng.normal(size=2)) > least - 1e-4
 
 
 @pytest.mark.parametrize("labels", [2, 3])

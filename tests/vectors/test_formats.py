@@ -129,10 +129,10 @@ def test_converting_needs_no_memory_for_the_whole_matrix(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_vectors_of_very_many_numbers_are_recognised(form: str, tmp_path: Path):
-    wanted = some(["one", "two"], 9000)
-    formats.save(wanted, tmp_path / "v", form)
+    expected = some(["one", "two"], 9000)
+    formats.save(expected, tmp_path / "v", form)
     assert formats.open_stream(tmp_path / "v").format == form
-    equal(formats.load(tmp_path / "v"), wanted)
+    equal(formats.load(tmp_path / "v"), expected)
 
 
 def test_of_equal_words_the_first_is_kept(tmp_path: Path):
@@ -144,9 +144,9 @@ def test_of_equal_words_the_first_is_kept(tmp_path: Path):
 
 
 def test_a_packed_number_that_reads_like_text_is_no_text(tmp_path: Path):
-    wanted = Vectors(["w", "x"], np.array([[3953208695193600.0], [3953208695193600.0]], dtype=np.float32))
-    formats.save(wanted, tmp_path / "v", "binary")
-    equal(formats.load(tmp_path / "v"), wanted)
+    expected = Vectors(["w", "x"], np.array([[3953208695193600.0], [3953208695193600.0]], dtype=np.float32))
+    formats.save(expected, tmp_path / "v", "binary")
+    equal(formats.load(tmp_path / "v"), expected)
 
 
 @settings(max_examples=60, deadline=None)
@@ -156,9 +156,9 @@ def test_a_packed_number_that_reads_like_text_is_no_text(tmp_path: Path):
 )
 def test_every_float_comes_back(tmp_path_factory: pytest.TempPathFactory, numbers: list[float], form: str):
     folder = tmp_path_factory.mktemp("v")
-    wanted = Vectors(["w", "x"], np.array([numbers, numbers[::-1]], dtype=np.float32))
-    formats.save(wanted, folder / "v", form)
-    equal(formats.load(folder / "v"), wanted)
+    expected = Vectors(["w", "x"], np.array([numbers, numbers[::-1]], dtype=np.float32))
+    formats.save(expected, folder / "v", form)
+    equal(formats.load(folder / "v"), expected)
 
 
 GOOD = b"2 3\nab 1 2 3\ncd 4 5 6\n"
@@ -280,10 +280,10 @@ def test_the_real_glove_file_reads_as_gensim_reads_it(real_data: Path):
 
 def test_numbers_are_read_as_python_reads_them():
     """Every way to write a number: signs, up to 25 digits on either side of the point, exponents."""
-    chance = random.Random(0)
+    rng = random.Random(0)
 
     def digits(most: int) -> str:
-        return "".join(chance.choices("0123456789", k=chance.randint(1, most)))
+        return "".join(rng.choices("0123456789", k=rng.randint(1, most)))
 
     written = [
         "0",
@@ -300,16 +300,16 @@ def test_numbers_are_read_as_python_reads_them():
         "0.3000000119",
     ]
     for _ in range(4000):
-        most = chance.choice([3, 9, 25])
-        number = chance.choice(
+        most = rng.choice([3, 9, 25])
+        number = rng.choice(
             [digits(most), digits(most) + ".", "." + digits(most), f"{digits(most)}.{digits(most)}"]
         )
-        power = chance.choice("eE") + chance.choice(["", "+", "-"]) + digits(2)
-        written.append(chance.choice(["", "-", "+"]) + number + chance.choice(["", "", power]))
+        power = rng.choice("eE") + rng.choice(["", "+", "-"]) + digits(2)
+        written.append(rng.choice(["", "-", "+"]) + number + rng.choice(["", "", power]))
     with np.errstate(over="ignore"):
-        wanted = np.array([float(one) for one in written]).astype(np.float32)
+        expected = np.array([float(one) for one in written]).astype(np.float32)
     ours = vector_parser._parse_numbers("file", " ".join(written).encode(), 1, len(written), 1)[0]
-    np.testing.assert_array_equal(ours, wanted)
+    np.testing.assert_array_equal(ours, expected)
 
 
 @pytest.mark.parametrize(

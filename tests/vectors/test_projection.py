@@ -14,11 +14,11 @@ from seqloom.vectors.vectors import Vectors
 
 def some(count: int = 60) -> Vectors:
     """Three groups of words, each about a direction of its own."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     centres = np.eye(8)[:3] * 3
-    matrix = np.concatenate(
-        [centre + 0.3 * chance.normal(size=(count // 3, 8)) for centre in centres]
-    ).astype(np.float32)
+    matrix = np.concatenate([centre + 0.3 * rng.normal(size=(count // 3, 8)) for centre in centres]).astype(
+        np.float32
+    )
     words = [f"word{number}" for number in range(count)]
     words[1] = "</script><b>&é\u2028"
     return Vectors(words, matrix)

@@ -11,10 +11,10 @@ from seqloom.vectors.vectors import Vectors, similar_spellings
 
 
 def some(count: int = 300, dim: int = 12, seed: int = 0) -> Vectors:
-    chance = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     return Vectors(
         [f"word{number}" for number in range(count)],
-        (chance.normal(size=(count, dim)) + 0.4).astype(np.float32),
+        (rng.normal(size=(count, dim)) + 0.4).astype(np.float32),
     )
 
 
@@ -36,8 +36,8 @@ def test_neighbours_and_similarity_equal_gensim():
     theirs = peer(vectors)
     for word in ("word0", "word7", "word299"):
         same(vectors.nearest(word, 9), theirs.most_similar(word, topn=9))
-    wanted = np.random.default_rng(5).normal(size=12).astype(np.float32)
-    same(vectors.nearest(wanted, 9), theirs.similar_by_vector(wanted, topn=9))
+    expected = np.random.default_rng(5).normal(size=12).astype(np.float32)
+    same(vectors.nearest(expected, 9), theirs.similar_by_vector(expected, topn=9))
     assert vectors.similarity("word3", "word9") == pytest.approx(
         float(theirs.similarity("word3", "word9")), abs=1e-6
     )
@@ -79,8 +79,8 @@ def test_blocks_and_many_queries_change_nothing(block: int, monkeypatch: pytest.
     rows, scores = mapped.neighbours(vectors.matrix[:10], 8, excluded)
     units = vectors.matrix.astype(np.float64) / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
     every = units[:10] @ units.T
-    for query, gone in enumerate(excluded):
-        every[query, gone] = -2
+    for query, hidden in enumerate(excluded):
+        every[query, hidden] = -2
     np.testing.assert_array_equal(rows, np.argsort(-every, axis=1)[:, :8])
     np.testing.assert_allclose(scores, np.sort(every, axis=1)[:, ::-1][:, :8], atol=1e-6)
     for method in ("add", "mul"):

@@ -72,7 +72,7 @@ def matrices(made: Matrices, words: int, dim: int) -> tuple[torch.Tensor, torch.
 
 
 def follow(inputs, outputs, sentence, negative, cbow, average, rate):
-    """The same windows by autograd: each target is one loss, h stays for the window; returns the summed loss."""
+    """The same windows by autograd: each target is one loss, h is the same for the window; returns the summed loss."""
     total = 0.0
     for i in range(len(sentence)):
         near = [sentence[j] for j in (i - 1, i + 1) if 0 <= j < len(sentence)]
@@ -188,7 +188,7 @@ def test_frequent_words_stay_as_often_as_gensim_keeps_them():
 
 
 def test_sub_sampling_happens_that_often():
-    """Sentences "a b": a target exists where both words stay, which has the chance p²."""
+    """Sentences "a b": a target exists if sub-sampling keeps both words, with probability p²."""
     count, sample = 40_000, 0.05
     p = math.sqrt(sample / 0.5) + sample / 0.5
     result = fit(["a b"] * count, window=3, dim=8, epochs=1, subsample=sample, min_count=1, threads=1)
@@ -261,7 +261,7 @@ def test_one_thread_repeats_itself():
 
 
 def nearness(result) -> float:
-    """How often a word's nearest neighbour has its part of speech, less what chance gives."""
+    """How often a word's nearest neighbour has its part of speech, minus the expectation for random words."""
     tags: dict[str, Counter] = {}
     for one in scenes(2000):
         for word, tag in zip(one.words, one.tags, strict=True):

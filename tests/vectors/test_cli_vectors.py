@@ -38,8 +38,8 @@ WORDS = [
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:
-    chance = random.Random(seed)
-    return [" ".join(chance.choices(WORDS, k=chance.randint(3, 9))) for _ in range(count)]
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) for _ in range(count)]
 
 
 @pytest.fixture
