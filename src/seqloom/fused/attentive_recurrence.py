@@ -1,7 +1,9 @@
-"""Fast form of `AttentiveRNN` with query: previous in `nn/rnn_decoder.py`, on a CPU: attention and cell in one compiled loop over time.
+"""Fast form of `AttentiveRNN` with query: previous in `nn/rnn_decoder.py`, on a CPU: attention and cell in
+one compiled loop over time.
 
-One call of `kernels/attentive_recurrence.py` replaces a dozen calls for each step. Other attention weights than the softmax, several layers
-and a query without a projection take the plain loop of `AttentiveRNN.previous`.
+One call of `kernels/attentive_recurrence.py` replaces a dozen calls for each step. Other attention weights
+than the softmax, several layers and a query without a projection take the plain loop of
+`AttentiveRNN.previous`.
 """
 
 from __future__ import annotations
@@ -67,9 +69,11 @@ def attentive_recurrence(
     state: StateT,
     mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, StateT] | None:
-    """All steps: h (B, T, D), contexts (B, T, M) and the final state. Padding is on the right: it leaves the state unchanged and outputs 0.
+    """All steps: h (B, T, D), contexts (B, T, M) and the final state. Padding is on the right: it leaves the
+    state unchanged and outputs 0.
 
-    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step; `projections` is then not called.
+    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step;
+    `projections` is then not called.
     """
     keys, values, visible = memory
     kernel = cell.kernel
@@ -99,7 +103,9 @@ def attentive_recurrence(
 
 
 class AttentiveRecurrence(torch.autograd.Function):
-    """h, c, *state = f(x_proj, hidden, bias, keys, values, query, context, vector, *state) over all time steps."""
+    """h, c, *state = f(x_proj, hidden, bias, keys, values, query, context, vector, *state) over all time
+    steps.
+    """
 
     @staticmethod
     def forward(

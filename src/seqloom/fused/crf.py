@@ -1,7 +1,9 @@
-"""Fast form of `CRF` in `nn/crf.py`: ln Z with its gradient, marginals and Viterbi as compiled loops (`kernels/crf.py`).
+"""Fast form of `CRF` in `nn/crf.py`: ln Z with its gradient, marginals and Viterbi as compiled loops
+(`kernels/crf.py`).
 
-All take `scores` (B, T, K) with each row's real tokens first, `lengths` (B,), and `transitions` = (A (K, K), start (K,), end (K,)). The
-loops compute in float64. For float32 and float64 on the CPU; otherwise each function returns None.
+All take `scores` (B, T, K) with each row's real tokens first, `lengths` (B,), and `transitions` = (A (K, K),
+start (K,), end (K,)). The loops compute in float64. For float32 and float64 on the CPU; otherwise each
+function returns None.
 """
 
 from __future__ import annotations

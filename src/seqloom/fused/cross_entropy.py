@@ -1,7 +1,8 @@
 """Fast form of `nn/cross_entropy.py`: -ln P of the targets from the logits of the whole vocabulary.
 
-Each row of logits is read once forward and once backward, where a softmax, its logarithm, a gather and a mean would each pass over all of
-memory. For float32 and float64 on the CPU; the kernel is `kernels/cross_entropy.py`.
+Each row of logits is read once forward and once backward, where a softmax, its logarithm, a gather and a mean
+would each pass over all of memory. For float32 and float64 on the CPU; the kernel is
+`kernels/cross_entropy.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from seqloom.fused.dispatch import load_kernels, supports
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float) -> tuple[Tensor, Tensor] | None:
     """The smoothed loss and the loss without smoothing of each target: (…, V), (…) → (…), (…).
 
-    The second takes no gradient where `smoothing` is above 0. None where the kernel does not support the logits.
+    The second takes no gradient where `smoothing` is above 0. None where the kernel does not support the
+    logits.
     """
     if not supports(logits) or logits.shape[-1] == 0:
         return None

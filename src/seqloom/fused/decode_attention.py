@@ -1,7 +1,9 @@
-"""Fast form of attention with one query in each row, for the caches of `nn/kv_cache.py`: keys and values are read in place.
+"""Fast form of attention with one query in each row, for the caches of `nn/kv_cache.py`: keys and values are
+read in place.
 
-Rows of a beam search share keys and values: a table says in which row of the buffer each position is. The kernel is
-`kernels/decode_attention.py`; it needs float32 on the CPU without gradients and head sizes that are multiples of 8.
+Rows of a beam search share keys and values: a table says in which row of the buffer each position is. The
+kernel is `kernels/decode_attention.py`; it needs float32 on the CPU without gradients and head sizes that are
+multiples of 8.
 """
 
 from __future__ import annotations
@@ -27,11 +29,13 @@ def decode_attention(
     row_table: Tensor | None,
     mask_by_key_row: bool,
 ) -> Tensor | None:
-    """The one query q (B, H, 1, K) of row b attends to keys (N, G, S, K) and values (N, G, S, K'): (B, H, 1, K').
+    """The one query q (B, H, 1, K) of row b attends to keys (N, G, S, K) and values (N, G, S, K'): (B, H, 1,
+    K').
 
-    `visible` is a mask and the range [first, end) of keys: boolean (B or 1, 1, 1, S), indexed by the row of the keys where `mask_by_key_row`,
-    or float32 (B or 1, H or 1, 1, end - first), added to the scores. The keys of row b at position s are in row row_table[b, s] of `keys`, or
-    row_table[b, 0] for all s; in row b without a table. None where the kernel cannot read a tensor in place or the score has no scale.
+    `visible` is a mask and the range [first, end) of keys: boolean (B or 1, 1, 1, S), indexed by the row of
+    the keys where `mask_by_key_row`, or float32 (B or 1, H or 1, 1, end - first), added to the scores. The
+    keys of row b at position s are in row row_table[b, s] of `keys`, or row_table[b, 0] for all s; in row b
+    without a table. None where the kernel cannot read a tensor in place or the score has no scale.
     """
     if (
         score.scale is None
@@ -77,7 +81,9 @@ def attention_layout(
     first: int,
     mask_by_key_row: bool,
 ) -> tuple[int, ...]:
-    """Addresses and strides in bytes, in the order that `kernels/decode_attention.py` reads them from `KEYS` on; 0 for an absent tensor."""
+    """Addresses and strides in bytes, in the order that `kernels/decode_attention.py` reads them from `KEYS`
+    on; 0 for an absent tensor.
+    """
     table_layout = mask_layout = bias_layout = (0, 0, 0)
     if row_table is not None:
         position_stride = 4 * row_table.stride(1) if row_table.shape[1] > 1 else 0

@@ -1,7 +1,8 @@
-"""When the fast form of a part may run: the switch to plain forms, the checks of dtype and device, the loading of compiled kernels.
+"""When the fast form of a part may run: the switch to plain forms, the checks of dtype and device, the
+loading of compiled kernels.
 
-Every module of `fused/` asks here before it loads a kernel. Without a working numba no kernel is loaded: every part computes its plain
-form, and one warning says so.
+Every module of `fused/` asks here before it loads a kernel. Without a working numba no kernel is loaded:
+every part computes its plain form, and one warning says so.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def load_kernels(name: str) -> ModuleType:
 
 
 def supports(*tensors: Tensor) -> bool:
-    """Whether compiled kernels may compute with these: fast forms enabled, all float32 or all float64, on the CPU, without autocast."""
+    """Whether compiled kernels may compute with these: fast forms enabled, all float32 or all float64, on the
+    CPU, without autocast.
+    """
     if not fused_enabled():
         return False
     types = {(tensor.device.type, tensor.dtype) for tensor in tensors}
@@ -60,7 +63,9 @@ def supports(*tensors: Tensor) -> bool:
 
 
 def is_f32_inference(x: Tensor) -> bool:
-    """Whether the decoding kernels may compute with x: fast forms enabled, float32 on the CPU, no gradient, no autocast."""
+    """Whether the decoding kernels may compute with x: fast forms enabled, float32 on the CPU, no gradient,
+    no autocast.
+    """
     return (
         x.dtype is torch.float32
         and x.device.type == "cpu"

@@ -1,7 +1,8 @@
-"""Fast forms of `nn/linear.py` and of `nn/int8.py`: y = W x + b for few rows, in float32 and with int8 weights.
+"""Fast forms of `nn/linear.py` and of `nn/int8.py`: y = W x + b for few rows, in float32 and with int8
+weights.
 
-For few rows the time goes into reading W, and torch's product is tuned for many. The kernels are in `kernels/small_gemm.py`. Both run
-without gradients only.
+For few rows the time goes into reading W, and torch's product is tuned for many. The kernels are in
+`kernels/small_gemm.py` and `kernels/int8_gemm.py`. Both run without gradients only.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def linear_int8(x: Tensor, columns: int, panels: Tensor, scales: Tensor, bias: Tensor) -> Tensor | None:
-    """y = Ŵ x̂ + b for the first `columns` outputs, W in int8 panels (N/16, D/2, 16, 2): (…, D) → (…, columns).
+    """y = Ŵ x̂ + b for the first `columns` outputs, W in int8 panels (N/16, D/2, 16, 2): (…, D) → (…,
+    columns).
 
-    `scales` and `bias` are padded to a multiple of 16. None where a gradient is needed, x is not float32 on the CPU, or fast forms are off.
+    `scales` and `bias` are padded to a multiple of 16. None where a gradient is needed, x is not float32 on
+    the CPU, or fast forms are off.
     """
     size = 2 * panels.shape[1]
     rows = x.numel() // size
@@ -64,7 +67,7 @@ def linear_int8(x: Tensor, columns: int, panels: Tensor, scales: Tensor, bias: T
     ):
         return None
     host = load_kernels("host")
-    kernels = load_kernels("small_gemm")
+    kernels = load_kernels("int8_gemm")
     x = x.contiguous()
     y = x.new_empty(*x.shape[:-1], columns)
     kernels.gemm_int8(

@@ -1,8 +1,10 @@
-"""The builder of decoding programs: one step of a Transformer as a row of instructions, which `kernels/program.py` runs in one call.
+"""Builds the program of one Transformer decoding step, which `kernels/program.py` runs in one call: the fast
+form of the blocks of `nn/transformer.py`.
 
-A program is an array of int64: each instruction is its opcode and its operands, counts first, then addresses. Only the cache addresses
-and the range of visible keys change from step to step, so a program is built once, kept in the state, and patched (the `patch_` functions).
-This module knows tensors and addresses; which instructions a block needs is in `nn/decode.py`, and the plain form is the blocks' own `forward`.
+A program is an array of int64: each instruction is its opcode and its operands, counts first, then addresses.
+Only the cache addresses and the range of visible keys change from step to step, so a program is built once,
+kept in the state, and patched (the `patch_` functions). This module knows tensors and addresses; which
+instructions a block needs is in `nn/decode.py`, and the plain form is the blocks' own `forward`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from torch import Tensor
 
 from seqloom.fused.dispatch import load_kernels, zero_bias
 
-# The opcodes of kernels/program.py, repeated here because that module takes a second to import; a test compares the two.
+# The opcodes of kernels/program.py, repeated here because that module takes a second to import; a test
+# compares the two.
 NORM, LINEAR, LINEAR_INT8, ADD, WRITE_CACHE, ATTEND, ACTIVATE, GATE, ROTATE = range(9)
 
 
@@ -23,11 +26,11 @@ NORM, LINEAR, LINEAR_INT8, ADD, WRITE_CACHE, ATTEND, ACTIVATE, GATE, ROTATE = ra
 def load_interpreter() -> tuple[ModuleType, tuple]:
     """The interpreter and the addresses of its workers."""
     address = load_kernels("host").c_address
-    gemm, attention, program = (load_kernels(name) for name in ("small_gemm", "decode_attention", "program"))
+    program = load_kernels("program")
     workers = (
-        address(gemm.f32_worker),
-        address(gemm.int8_worker),
-        address(attention.decode_worker),
+        address(load_kernels("small_gemm").f32_worker),
+        address(load_kernels("int8_gemm").int8_worker),
+        address(load_kernels("decode_attention").decode_worker),
         address(program.activation_worker),
         np.array(program.OP_SIZES),
     )
@@ -35,10 +38,13 @@ def load_interpreter() -> tuple[ModuleType, tuple]:
 
 
 class Program:
-    """Instructions for `rows` rows, with the buffers they work in and references to every tensor whose address they hold."""
+    """Instructions for `rows` rows, with the buffers they work in and references to every tensor whose
+    address they hold.
+    """
 
     def __init__(self, rows: int, like: Tensor):
-        self.rows, self.like = rows, like
+        self.rows = rows
+        self.like = like
         self.instructions: list[int] = []
         self.constants: list[float] = [0.0]  # index 0 stays unused, since the sign of an index carries a flag
         self.tensors: list[Tensor] = []
@@ -48,17 +54,19 @@ class Program:
         return self.address(self.like.new_empty(self.rows * width))
 
     def address(self, tensor: Tensor | None) -> int:
+        """The address of a tensor, which the program keeps; 0 for None."""
         if tensor is None:
             return 0
         self.tensors.append(tensor)
         return tensor.data_ptr()
 
     def constant(self, value: float) -> int:
+        """The index of a new constant."""
         self.constants.append(value)
         return len(self.constants) - 1
 
     def emit(self, *words: int) -> int:
-        """Append one instruction; returns its offset."""
+        """Appends one instruction; returns its offset."""
         self.instructions += words
         return len(self.instructions) - len(words)
 
@@ -109,16 +117,19 @@ class Program:
     def emit_attention(
         self, shape: tuple[int, int, int, int], scale: float, q: int, q_stride: int, y: int
     ) -> int:
-        """Attends from q with (heads, kv_heads, key_dim, value_dim); `patch_attention` sets keys, values and their range."""
+        """Attends from q with (heads, kv_heads, key_dim, value_dim); `patch_attention` sets keys, values and
+        their range.
+        """
         heads_and_scale = self.rows * shape[1], self.constant(scale)
         return self.emit(ATTEND, *heads_and_scale, *shape, 0, 0, q, q_stride, y, *[0] * 17)
 
     def finish(self) -> None:
-        """Turn the instructions into the arrays that the interpreter reads."""
-        self.code, self.floats = np.array(self.instructions), np.array(self.constants, np.float32)
+        """Turns the instructions into the arrays that the interpreter reads."""
+        self.code = np.array(self.instructions)
+        self.floats = np.array(self.constants, np.float32)
 
     def run(self, code: np.ndarray) -> None:
-        """Run a patched copy of `code`."""
+        """Runs a patched copy of `code`."""
         interpreter, workers = load_interpreter()
         interpreter.run_program(code, self.floats, *workers, load_kernels("host").num_threads())
 
@@ -130,13 +141,16 @@ def patch_rotary(code: np.ndarray, offset: int, angles: Tensor) -> None:
 
 def patch_cache_write(code: np.ndarray, offset: int, keys: Tensor, values: Tensor, position: int) -> None:
     """Sets the buffers (rows, kv_heads, capacity, dim) and the position to write at."""
-    (a, b, c, _), (d, e, f, _) = keys.stride(), values.stride()
-    key_place = keys.data_ptr() + 4 * c * position, 4 * a, 4 * b
-    value_place = values.data_ptr() + 4 * f * position, 4 * d, 4 * e
-    code[offset + 8 : offset + 14] = *key_place, *value_place
+    layout: list[int] = []
+    for tensor in (keys, values):
+        row, head, step, _ = tensor.stride()
+        layout += [tensor.data_ptr() + 4 * step * position, 4 * row, 4 * head]
+    code[offset + 8 : offset + 14] = layout
 
 
 def patch_attention(code: np.ndarray, offset: int, first: int, end: int, layout: tuple[int, ...]) -> None:
-    """Sets the range of keys [first, end) and the layout of keys, values and mask (`decode_attention.attention_layout`)."""
+    """Sets the range of keys [first, end) and the layout of keys, values and mask
+    (`decode_attention.attention_layout`).
+    """
     code[offset + 7 : offset + 9] = first, end
     code[offset + 12 : offset + 29] = layout

@@ -1,10 +1,11 @@
-"""Fast form of `UnrolledCell` in `nn/recurrent.py`, on a CPU and for every cell: a cell names its elementwise kernels; here are the products and
-their order.
+"""Fast form of `UnrolledCell` in `nn/recurrent.py`, on a CPU and for every cell: a cell names its elementwise
+kernels; here are the products and their order.
 
-The loop over time is compiled (`kernels/recurrence.py`): one recurrent product for each step and direction, written into its slice of one array,
-then one elementwise kernel (`kernels/cells.py`). The projection of all inputs is one product before the loop, and the gradients of the weights
-are one product over all steps after it. Intermediate values are saved only when a gradient is needed. Rows are sorted by length, so padding
-costs nothing. Other devices and half precision take the plain loop; a second derivative needs `plain()`.
+The loop over time is compiled (`kernels/recurrence.py`): one recurrent product for each step and direction,
+written into its slice of one array, then one elementwise kernel (`kernels/cells.py`). The projection of all
+inputs is one product before the loop, and the gradients of the weights are one product over all steps after
+it. Intermediate values are saved only when a gradient is needed. Rows are sorted by length, so padding costs
+nothing. Other devices and half precision take the plain loop; a second derivative needs `plain()`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class CellKernel:
 
 
 class FusedCell(Protocol):
-    """What the fused recurrence reads of a cell: its kernel, its recurrent weights and the projection of its inputs."""
+    """What the fused recurrence reads of a cell: its kernel, its recurrent weights and the projection of its
+    inputs.
+    """
 
     @property
     def kernel(self) -> CellKernel | None: ...
@@ -60,8 +63,9 @@ class FusedCell(Protocol):
 
 
 class RecurrentDropout:
-    """Dropout of the recurrence: `h_mask` (B, D) multiplies h where the products read it; `zoneout` is the fraction of the old state that is
-    kept, a number or a tensor (S, T, B, D)."""
+    """Dropout of the recurrence: `h_mask` (B, D) multiplies h where the products read it; `zoneout` is the
+    fraction of the old state that is kept, a number or a tensor (S, T, B, D).
+    """
 
     def __init__(self, h_mask: Tensor | None = None, zoneout: Tensor | float = 0.0):
         self.h_mask = h_mask
@@ -105,9 +109,11 @@ def row_order(mask: Tensor | None, batch: int, length: int, always_sort: bool = 
 def recurrence(
     cell: FusedCell, x: Tensor, state: StateT, mask: Tensor | None, dropout: RecurrentDropout
 ) -> tuple[Tensor, StateT] | None:
-    """The outputs (B, T, D) of all steps and the final state. Padding is on the right: it leaves the state unchanged and outputs 0.
+    """The outputs (B, T, D) of all steps and the final state. Padding is on the right: it leaves the state
+    unchanged and outputs 0.
 
-    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step, which gains nothing.
+    None where the cell has no kernel, the kernels do not support the tensors, or there is a single step,
+    which gains nothing.
     """
     kernel = cell.kernel
     if x.shape[1] < 2 or kernel is None or not supports(x, *cell.parameters(), *state):
@@ -136,7 +142,9 @@ def recurrence(
 
 
 def partition_rows(batch_sizes: list[int], batch: int, weights: Tensor) -> tuple[RowSchedule, Workers]:
-    """The rows of each thread, with about equally many tokens. A matrix too large for a thread's cache is read once for all rows instead."""
+    """The rows of each thread, with about equally many tokens. A matrix too large for a thread's cache is
+    read once for all rows instead.
+    """
     host = load_kernels("host")
     num_threads = host.num_threads()
     row_bounds = np.array([0, batch], np.int64)
@@ -161,14 +169,18 @@ def final_state(states: Tensor, batch_sizes: list[int]) -> list[Tensor]:
 
 
 def buffer(like: Tensor, batch_sizes: list[int], *shape: int) -> Tensor:
-    """An array that the steps fill; zeros where there is padding, which the steps leave out. `like` is (T, B, …)."""
+    """An array that the steps fill; zeros where there is padding, which the steps leave out. `like` is (T, B,
+    …).
+    """
     return like.new_empty(shape) if batch_sizes[-1] == like.shape[1] else like.new_zeros(shape)
 
 
 def recurrent_weight_grad(
     kernel: CellKernel, drecurrent: Tensor, hidden: Tensor, h_in: Tensor, saved: Tensor
 ) -> Tensor:
-    """The gradient of the recurrent matrix: one product over all steps for the blocks that read h, one for the block that reads r ⊙ h."""
+    """The gradient of the recurrent matrix: one product over all steps for the blocks that read h, one for
+    the block that reads r ⊙ h.
+    """
     grad = drecurrent.flatten(0, 1)
     result = torch.empty_like(hidden)
     width, dim = hidden.shape
@@ -215,7 +227,9 @@ def bias_array(bias: Tensor | None, hidden: Tensor) -> np.ndarray:
 
 
 class ForwardResult(NamedTuple):
-    """All states (S, T + 1, B, D), and what the gradient needs besides: the gates, saved values, h as the products read it."""
+    """All states (S, T + 1, B, D), and what the gradient needs besides: the gates, saved values, h as the
+    products read it.
+    """
 
     states: Tensor
     gates: Tensor

@@ -1,7 +1,8 @@
-"""Fast form of `Rotary.rotate` in `nn/position.py`: rotates pairs of features in as few passes over memory as torch allows.
+"""Fast form of `Rotary.rotate` in `nn/position.py`: rotates pairs of features in as few passes over memory as
+torch allows.
 
-One product of complex numbers where the two features of a pair are adjacent, three fused passes where they are in two halves. For float32
-and float64, on any device.
+One product of complex numbers where the two features of a pair are adjacent, three fused passes where they
+are in two halves. For float32 and float64, on any device.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def rotary_table(angle: Tensor, dtype: torch.dtype, halves: bool) -> RotaryTable
 
 
 def rotary(x: Tensor, rows: Callable[[], RotaryTable]) -> Tensor | None:
-    """Each pair (a, b) becomes (a cos - b sin, a sin + b cos): x (B, T, H, K); `rows()` gives the rows (T, …) or (B, T, …) of the table.
+    """Each pair (a, b) becomes (a cos - b sin, a sin + b cos): x (B, T, H, K); `rows()` gives the rows (T, …)
+    or (B, T, …) of the table.
 
     None where fast forms are off or x is not float32 or float64; `rows` is then not called.
     """
@@ -49,7 +51,8 @@ class RotateHalves(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None, None]:
-        return rotate_halves(grad_output, *ctx.saved_tensors, -1), None, None
+        cos, sin = ctx.saved_tensors
+        return rotate_halves(grad_output, cos, sin, -1), None, None
 
 
 def rotate_halves(x: Tensor, cos: Tensor, sin: Tensor, sign: int) -> Tensor:

@@ -1,7 +1,8 @@
-"""Fast forms of `DenseAttention` in `nn/attention_core.py`: attention through torch's kernel, in one call or in chunks.
+"""Fast forms of `DenseAttention` in `nn/attention_core.py`: attention through torch's kernel, in one call or
+in chunks.
 
-`SDPAttention` passes one mask to torch's kernel; `BandedAttention` splits the queries into chunks where what a query sees depends on
-distance alone. Neither computes the weights, which only the plain form returns.
+`SDPAttention` passes one mask to torch's kernel; `BandedAttention` splits the queries into chunks where what
+a query sees depends on distance alone. Neither computes the weights, which only the plain form returns.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SingleQueryMask = tuple[Tensor | None, int, int]
-"""For a single query: a mask of four axes, boolean for all heads or added to the scores, and the range [first, end) of keys it may see."""
+"""For a single query: a mask of four axes, boolean for all heads or added to the scores, and the range
+[first, end) of the keys it may see."""
 
 
 class ScaledScore(Protocol):
-    """A score of the form scale · project_query(q) · k, which torch's kernel computes; `scale` is None for other scores."""
+    """A score of the form scale · project_query(q) · k, which torch's kernel computes; `scale` is None for
+    other scores.
+    """
 
     scale: float | None
 
@@ -25,7 +29,9 @@ class ScaledScore(Protocol):
 
 
 class SDPAttention(NamedTuple):
-    """torch's kernel with one mask, boolean or added to the scores. `empty_rows` marks queries that see no key; they give 0."""
+    """torch's kernel with one mask, boolean or added to the scores. `empty_rows` marks queries that see no
+    key; they give 0.
+    """
 
     mask: Tensor | None
     causal: bool
@@ -62,7 +68,9 @@ def combine_masks(visible: Tensor | None, bias: Tensor | None) -> Tensor | None:
 
 
 def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None) -> Tensor:
-    """torch's scaled dot-product attention. Pads keys or values with zeros to equal widths, which its fast kernel needs."""
+    """torch's scaled dot-product attention. Pads keys or values with zeros to equal widths, which its fast
+    kernel needs.
+    """
     value_dim = v.shape[-1]
     if q.shape[-1] != value_dim and q.shape[2] > 1:  # a single query does not use the fast kernel
         width = max(q.shape[-1], value_dim)
@@ -76,10 +84,11 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, sca
 
 
 class BandedAttention(NamedTuple):
-    """Queries in chunks, each with the keys it may see and a slice of one table, whose entry depends on the distance alone.
+    """Queries in chunks, each with the keys it may see and a slice of one table, whose entry depends on the
+    distance alone.
 
-    A causal chunk leaves later keys out, a window costs time linear in T, and no (H, T, S) tensor is made. The mask of query a + i of a chunk
-    at key j is table[…, i, left - past - a + j].
+    A causal chunk leaves later keys out, a window costs time linear in T, and no (H, T, S) tensor is made.
+    The mask of query a + i of a chunk at key j is table[…, i, left - past - a + j].
     """
 
     table: Tensor | None  # (1, H or 1, chunk, left + right), -inf where a key is not visible
@@ -132,7 +141,9 @@ def slice_keys(x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:
 
 
 class SliceKeys(torch.autograd.Function):
-    """Overlapping slices whose gradients are added into one tensor; torch would make a full-size tensor for each slice."""
+    """Overlapping slices whose gradients are added into one tensor; torch would make a full-size tensor for
+    each slice.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:

@@ -1,6 +1,8 @@
-"""The k most likely tokens of each row of logits with their log-probabilities, for `decoding/`: compiled and plain form in one function.
+"""The k most likely tokens of each row of logits with their log-probabilities, for `decoding/`: compiled and
+plain form in one function.
 
-The kernel (`kernels/topk.py`) is used for float32 on the CPU without gradients and k up to `MAX_K`; otherwise torch sorts.
+The kernel (`kernels/topk.py`) is used for float32 on the CPU without gradients and k up to `MAX_K`; otherwise
+torch sorts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class TopK(NamedTuple):
 
 
 def topk_log_probs(logits: Tensor, count: int, banned: Sequence[int] = ()) -> TopK:
-    """ln pᵢ = xᵢ - ln Σⱼ exp xⱼ for the `count` largest allowed tokens; the banned ones stay in the sum. (B, V) → (B, min(count, V))
+    """ln pᵢ = xᵢ - ln Σⱼ exp xⱼ for the `count` largest allowed tokens; the banned ones stay in the sum. (B,
+    V) → (B, min(count, V))
 
     Where fewer than `count` tokens are allowed, the rest have -inf. NaN in a row makes its logsumexp NaN.
     """

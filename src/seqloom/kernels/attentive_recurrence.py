@@ -1,14 +1,15 @@
-"""All time steps of a recurrent decoder that attends with its previous h, in one compiled loop: the fast form of `AttentiveRNN` with
-query: previous in `nn/rnn_decoder.py`, called by `fused/attentive_recurrence.py`.
+"""All time steps of a recurrent decoder that attends with its previous h, in one compiled loop: the fast form
+of `AttentiveRNN` with query: previous in `nn/rnn_decoder.py`, called by `fused/attentive_recurrence.py`.
 
-Before each step of `recurrence.py`, h is projected to a query, attends to the memory, and the context is projected and added to x_proj.
-Arrays, C-contiguous, float32 or float64:
+Before each step of `recurrence.py`, h is projected to a query, attends to the memory, and the context is
+projected and added to x_proj. Arrays, C-contiguous, float32 or float64:
 - keys (B, S, A), values (B, S, M), visible (B, S) bool;
-- query (A, D) and context (W, M): the projections, transposed for the backward pass; vector (A,): the additive score's u, empty where the
-  score is scale · q·k;
+- query (A, D) and context (W, M): the projections, transposed for the backward pass; vector (A,): the
+  additive score's u, empty where the score is scale · q·k;
 - saved for the gradient: queries (T, B, A), contexts (T, B, M), weights (T, B, S).
-Rows of a step are independent; a reduction over A or M is one vector loop over rows that stay in the L1 cache. Parts, threads and cache
-blocking are those of `recurrence.py`. Fallback: the loop of `AttentiveRNN.previous`.
+Rows of a step are independent; a reduction over A or M is one vector loop over rows that stay in the L1
+cache. Parts, threads and cache blocking are those of `recurrence.py`. Fallback: the loop of
+`AttentiveRNN.previous`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class AttentionSaved(NamedTuple):
 
 
 class AttentionGrads(NamedTuple):
-    """dcontexts: on entry the gradients of the contexts, on exit with their share through x_proj; dvectors has a row for each part."""
+    """dcontexts: on entry the gradients of the contexts, on exit with their share through x_proj; dvectors
+    has a row for each part.
+    """
 
     dcontexts: np.ndarray
     dqueries: np.ndarray
@@ -137,7 +140,9 @@ def attend_step_backward(
     t, row_begin, row_end, grads, attention, attention_saved, attention_grads, part, scratch, dscores,
     workspace,
 ):  # fmt: skip
-    """From dx_proj to the gradients of the query, the keys and the score; adds to dcontexts[t] and, for h, to dstate[0]."""
+    """From dx_proj to the gradients of the query, the keys and the score; adds to dcontexts[t] and, for h, to
+    dstate[0].
+    """
     keys, values, visible, query, context, vector, scale = attention
     queries, _, weights = attention_saved
     dcontexts, dqueries, dkeys, dvectors = attention_grads

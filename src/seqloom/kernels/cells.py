@@ -1,14 +1,21 @@
-"""The elementwise part of one recurrent step, forward and backward: the fast form of the cells of `nn/cells.py`, which hold the equations.
+"""The elementwise part of one recurrent step, forward and backward: the fast form of the cells of
+`nn/cells.py`, which hold the equations.
 
 `recurrence.py` calls these between its products. Arrays are time first, C-contiguous, float32 or float64:
-- x_proj (T, B, W): the input's projection; gates (T, B, W): the recurrent products, overwritten by the gates' values;
+- x_proj (T, B, W): the input's projection; gates (T, B, W): the recurrent products, overwritten by the gates'
+  values;
 - states (S, T + 1, B, D): h first; step t reads states[:, t] and writes states[:, t + 1];
-- saved (N, T, B, D): further values that the gradient needs; bias (W,): added to the recurrent product where a cell needs it apart;
-- dstate (S, B, D): on entry the gradient of the state after the step, on exit the elementwise part of that of the state before;
-- dx_proj, drecurrent (T, B, W): the gradients of x_proj and of the recurrent products, the same array where they are equal.
-A step computes the rows [row_begin, row_end). `slot` is its index in gates and saved: t, or 0 where nothing is saved for a gradient.
+- saved (N, T, B, D): further values that the gradient needs; bias (W,): added to the recurrent product where
+  a cell needs it apart;
+- dstate (S, B, D): on entry the gradient of the state after the step, on exit the elementwise part of that of
+  the state before;
+- dx_proj, drecurrent (T, B, W): the gradients of x_proj and of the recurrent products, the same array where
+  they are equal.
+A step computes the rows [row_begin, row_end). `slot` is its index in gates and saved: t, or 0 where nothing
+is saved for a gradient.
 
-A row of a step stays in the L1 cache while short loops over few arrays, which LLVM vectorises, pass over it. Fallback: `Cell.step`.
+A row of a step stays in the L1 cache while short loops over few arrays, which LLVM vectorises, pass over it.
+Fallback: `Cell.step`.
 """
 
 from __future__ import annotations
@@ -240,7 +247,9 @@ def gru_reset_backward(t, row_begin, row_end, gates, h_in, dproduct, dx_proj):
 
 @njit_strict_entry
 def gated(t, slot, row_begin, row_end, x_proj, gates, states, saved, column, saved_index):
-    """The candidate has written R to the new h: saved[saved_index] ← R, and the new h becomes G h + (1 - G) R."""
+    """The candidate has written R to the new h: saved[saved_index] ← R, and the new h becomes G h + (1 - G)
+    R.
+    """
     for b in range(row_begin, row_end):
         old = states[0, t, b]
         after = states[0, t + 1, b]

@@ -1,101 +1,106 @@
-"""The loops of co-occurrence counting, compiled and without the GIL.
+"""Co-occurrence counting: the fast form of `vectors/plain/cooccurrence.py`, called by `vectors/counts.py`; no
+GIL is held.
 
-A row of the count matrix is gathered as in Gustavson's sparse product: all occurrences of a word are visited through an inverted index,
-their contexts add up in one dense row that stays in the cache, and the touched cells are read off in order of their columns. Neither a hash
-table nor a sort is needed. Left out: counting the two halves of a symmetric matrix at once, which saves half the additions and loses the order.
+A row of the count matrix is computed as in Gustavson's sparse product: an inverted index gives all
+occurrences of a word, their contexts add up in one dense row, which stays in the cache, and the touched cells
+are written in the order of their columns. Neither a hash table nor a sort is needed. Arrays: the stream of
+ids int32, offsets and positions int64, weights by distance float64 (W,), columns int32, values float64.
+Counting both halves of a symmetric matrix at once would save half the additions and lose the order. Fallback:
+the numpy form.
 """
 
 from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import njit, types
-from numba.extending import intrinsic
 
-BOUNDARY = -1  # stands between sentences
+from seqloom.kernels.host import cached_njit, trailing_zeros
+
+BOUNDARY = -1  # between sentences
 PREFETCH_DISTANCE = 32  # occurrences whose windows are fetched together
+njit_nogil = cached_njit({"nogil": True})
 
 
 class Scratch(NamedTuple):
-    """One thread's row in the making; between two rows all of it that matters is zero."""
+    """One thread's row of sums; `total`, `groups` and `blocks` are zero between two rows."""
 
     total: np.ndarray  # (V,) float64
     touched: np.ndarray  # (V + 1,) int32: columns in the order of their first touch
     groups: np.ndarray  # a bit for each column
     blocks: np.ndarray  # a bit for each element of groups
-    warm: np.ndarray  # (1,) where loads end that only fetch
+    warm: np.ndarray  # (1,): the sum of values that are loaded only to fetch them
 
 
 def make_scratch(size: int) -> Scratch:
     """The scratch of one thread for rows of `size` columns."""
-    groups, blocks = np.zeros((size >> 6) + 1, np.uint64), np.zeros((size >> 12) + 1, np.uint64)
+    groups = np.zeros((size >> 6) + 1, np.uint64)
+    blocks = np.zeros((size >> 12) + 1, np.uint64)
     return Scratch(np.zeros(size), np.empty(size + 1, np.int32), groups, blocks, np.zeros(1, np.int64))
 
 
-@intrinsic
-def trailing_zeros(context, bits):
-    """The place of the lowest bit that is set: one instruction, which numba has no name for."""
-    return types.uint64(types.uint64), lambda context, builder, signature, args: builder.cttz(
-        args[0], ir.IntType(1)(1)
-    )
-
-
-@njit(nogil=True, cache=True)
-def write_stream(
-    ids: np.ndarray, starts: np.ndarray, first: int, begin: int, end: int, out: np.ndarray
-) -> int:
-    """Writes ids[begin:end] to `out`, an EDGE at both ends and before each start of a sentence; starts[first] is the first one > begin."""
-    out[0], n = BOUNDARY, 1
+@njit_nogil
+def write_stream(ids, starts, first, begin, end, out):
+    """Writes ids[begin:end] to `out`, a BOUNDARY at both ends and before each sentence; starts[first] is the
+    first start > begin.
+    """
+    out[0] = BOUNDARY
+    n = 1
     for i in range(begin, end):
         if first < len(starts) and starts[first] == i:
-            out[n], n = BOUNDARY, n + 1
-            while first < len(starts) and starts[first] == i:  # more than once where sentences are empty
+            out[n] = BOUNDARY
+            n += 1
+            while first < len(starts) and starts[first] == i:  # several times for empty sentences
                 first += 1
-        out[n], n = ids[i], n + 1
+        out[n] = ids[i]
+        n += 1
     out[n] = BOUNDARY
     return n + 1
 
 
-@njit(nogil=True, cache=True)
-def inverted_index(stream: np.ndarray, skip: int, count: int, heads: np.ndarray, places: np.ndarray) -> None:
-    """places[heads[w]:heads[w + 1]] ← where word w stands in the stream, for the `count` words after the first `skip`.
+@njit_nogil
+def inverted_index(stream, skip, count, word_offsets, positions):
+    """positions[word_offsets[w]:word_offsets[w + 1]] ← the positions of word w in the stream, for the `count`
+    words after the first `skip`.
 
-    The words before and after these are context only. `heads` has V + 1 elements and comes as zeros.
+    The words before and after these are context only. `word_offsets` has V + 1 elements and comes as zeros.
     """
-    begin, seen = 0, 0
-    while seen < skip:
-        seen += stream[begin] != BOUNDARY
+    begin = 0
+    num_words = 0
+    while num_words < skip:
+        num_words += stream[begin] != BOUNDARY
         begin += 1
-    end, seen = begin, 0
-    while seen < count:
+    end = begin
+    num_words = 0
+    while num_words < count:
         if stream[end] != BOUNDARY:
-            heads[stream[end] + 1] += 1
-            seen += 1
+            word_offsets[stream[end] + 1] += 1
+            num_words += 1
         end += 1
-    for word in range(1, len(heads)):
-        heads[word] += heads[word - 1]
+    for word in range(1, len(word_offsets)):
+        word_offsets[word] += word_offsets[word - 1]
     for i in range(begin, end):
         word = stream[i]
         if word != BOUNDARY:
-            places[heads[word]] = i
-            heads[word] += 1
-    for word in range(len(heads) - 1, 0, -1):  # each head has moved to where the next word's was
-        heads[word] = heads[word - 1]
-    heads[0] = 0
+            positions[word_offsets[word]] = i
+            word_offsets[word] += 1
+    for word in range(len(word_offsets) - 1, 0, -1):  # each offset has advanced to the next word's
+        word_offsets[word] = word_offsets[word - 1]
+    word_offsets[0] = 0
 
 
-@njit(nogil=True, cache=True)
-def add_cell(row: Scratch, n: np.uint32, column: np.uint32, value: float) -> np.uint32:
-    """total[column] += value. Returns how many columns are touched now. No branch: half of the new columns would be mispredicted."""
+@njit_nogil
+def add_cell(row, n, column, value):
+    """total[column] += value; returns the new number of touched columns. Without a branch, which would be
+    mispredicted for half of them.
+    """
     before = row.total[column]
     row.total[column] = before + value
     row.touched[n] = column
     return np.uint32(n + np.uint32(before == 0))
 
 
-@njit(nogil=True, cache=True)
-def flush_row(row: Scratch, touched: int, columns: np.ndarray, values: np.ndarray, n: int) -> int:
-    """Appends the touched cells at n, by column, and leaves the row zero. Returns the new end."""
+@njit_nogil
+def flush_row(row, touched, columns, values, n):
+    """Writes the touched cells from n on, by column, and sets the row to zero; returns the new end."""
     for i in range(touched):
         column = np.uint64(row.touched[i])
         group = column >> np.uint64(6)
@@ -112,36 +117,38 @@ def flush_row(row: Scratch, touched: int, columns: np.ndarray, values: np.ndarra
             while lower:
                 column = (group << np.uint64(6)) + trailing_zeros(lower)
                 lower &= lower - np.uint64(1)
-                columns[n], values[n] = column, row.total[column]
+                columns[n] = column
+                values[n] = row.total[column]
                 row.total[column] = 0
                 n += 1
     return n
 
 
-@njit(nogil=True, cache=True)
-def count_rows(
-    stream: np.ndarray, heads: np.ndarray, places: np.ndarray, left: np.ndarray, right: np.ndarray, first: int, last: int,
-    row: Scratch, lengths: np.ndarray, columns: np.ndarray, values: np.ndarray,
-) -> int:  # fmt: skip
-    """The rows first … last − 1 of X_wc = Σ left[d − 1] [c stands d before w] + right[d − 1] [c stands d after w], windows cut at an EDGE
-    [A7, A8]. Fills `lengths` (cells of each row), `columns` and `values`; returns the number of cells."""
+@njit_nogil
+def count_rows(stream, word_offsets, positions, left, right, first, last, row, lengths, columns, values):
+    """Rows first … last − 1 of X_wc = Σ left[d − 1] [c is d before w] + right[d − 1] [c is d after w],
+    windows cut at a BOUNDARY [A7, A8].
+
+    Fills `lengths` (cells of each row), `columns` and `values`; returns the number of cells.
+    """
     n = 0
     for word in range(first, last):
         touched = np.uint32(0)
-        for group in range(heads[word], heads[word + 1], PREFETCH_DISTANCE):
-            near = places[group : min(group + PREFETCH_DISTANCE, heads[word + 1])]
-            for place in near:  # many loads wait for memory at once here; one after another in the loop below
-                row.warm[0] += (
-                    stream[max(place - len(left), 0)] + stream[min(place + len(right), len(stream) - 1)]
-                )
-            for place in near:
+        for group in range(word_offsets[word], word_offsets[word + 1], PREFETCH_DISTANCE):
+            batch = positions[group : min(group + PREFETCH_DISTANCE, word_offsets[word + 1])]
+            # here many loads wait for memory at once, in the loop below one after another
+            for position in batch:
+                low = max(position - len(left), 0)
+                high = min(position + len(right), len(stream) - 1)
+                row.warm[0] += stream[low] + stream[high]
+            for position in batch:
                 for d in range(len(left)):
-                    context = stream[place - 1 - d]
+                    context = stream[position - 1 - d]
                     if context == BOUNDARY:
                         break
                     touched = add_cell(row, touched, np.uint32(context), left[d])
                 for d in range(len(right)):
-                    context = stream[place + 1 + d]
+                    context = stream[position + 1 + d]
                     if context == BOUNDARY:
                         break
                     touched = add_cell(row, touched, np.uint32(context), right[d])
@@ -151,22 +158,16 @@ def count_rows(
     return n
 
 
-@njit(nogil=True, cache=True)
-def merge_rows(
-    starts: np.ndarray,
-    old_columns: np.ndarray,
-    old_values: np.ndarray,
-    row: Scratch,
-    lengths: np.ndarray,
-    columns: np.ndarray,
-    values: np.ndarray,
-) -> int:
-    """The sum of several matrices, as `count` gives it: row w of matrix r is the old cells from starts[r, w] to starts[r, w + 1]."""
+@njit_nogil
+def merge_rows(starts, old_columns, old_values, row, lengths, columns, values):
+    """The sum of several matrices of `count_rows`: row w of matrix r has the old cells from starts[r, w] to
+    starts[r, w + 1].
+    """
     n = 0
     for word in range(starts.shape[1] - 1):
         touched = np.uint32(0)
-        for run in range(len(starts)):
-            for k in range(starts[run, word], starts[run, word + 1]):
+        for matrix in range(len(starts)):
+            for k in range(starts[matrix, word], starts[matrix, word + 1]):
                 touched = add_cell(row, touched, np.uint32(old_columns[k]), old_values[k])
         end = flush_row(row, touched, columns, values, n)
         lengths[word] = end - n

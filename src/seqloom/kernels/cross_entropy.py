@@ -1,18 +1,19 @@
-"""The loops behind surprise.py: each row of logits (N, V) while it is in the nearest cache."""
+"""-ln P of the targets and its gradient: the fast form of `nn/cross_entropy.py`, called by
+`fused/cross_entropy.py`.
+
+Arrays, C-contiguous, float32 or float64: logits (N, V), targets (N,) int64, p (N, V) or a single row if
+nothing is saved, losses and nll (N,). Each row passes through memory once: its maximum, exponentials and sums
+are taken while it is in the L1 or L2 cache. Fallback: log_softmax and gather.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from seqloom.kernels.elementwise import OPTIONS, exp, njit_strict_entry
-
-njit_reassoc = njit(
-    **{**OPTIONS, "fastmath": {"contract", "reassoc"}}
-)  # a sum in any order is one that vectors can make
+from seqloom.kernels.elementwise import exp, njit_strict_entry, njit_strict_reassoc
 
 
-@njit_reassoc
+@njit_strict_reassoc
 def row_max(row):
     top = row[0]
     for j in range(len(row)):
@@ -20,7 +21,7 @@ def row_max(row):
     return top
 
 
-@njit_reassoc
+@njit_strict_reassoc
 def row_sum(row):
     result = row.dtype.type(0)
     for j in range(len(row)):
@@ -28,39 +29,45 @@ def row_sum(row):
     return result
 
 
-@njit_reassoc
+@njit_strict_reassoc
 def exp_shifted(row, top, out):
-    """out ← exp(row - top), and its sum"""
+    """out ← exp(row - top); returns its sum."""
     for j in range(len(row)):
         out[j] = exp(row[j] - top)
     return row_sum(out)
 
 
 @njit_strict_entry
-def forward(logits, targets, smoothing, keep, p, losses, nats):
-    """Fills losses, nats and, where a gradient is wanted, P; else P has room for one row."""
-    one, share = logits.dtype.type(1), logits.dtype.type(smoothing)
+def forward(logits, targets, smoothing, save, p, losses, nll):
+    """Fills losses, nll and, with `save`, P."""
+    one = logits.dtype.type(1)
+    epsilon = logits.dtype.type(smoothing)
     for i in range(len(logits)):
-        row, out = logits[i], p[i if keep else 0]
+        row = logits[i]
+        out = p[i if save else 0]
         top = row_max(row)
-        mass = exp_shifted(row, top, out)
-        log_mass = top + np.log(mass)
-        nats[i] = log_mass - row[targets[i]]
-        losses[i] = nats[i]
+        total = exp_shifted(row, top, out)
+        logsumexp = top + np.log(total)
+        nll[i] = logsumexp - row[targets[i]]
+        losses[i] = nll[i]
         if smoothing > 0:
-            losses[i] = (one - share) * nats[i] + share * (log_mass - row_sum(row) / len(row))
-        if keep:
-            scale = one / mass
+            losses[i] = (one - epsilon) * nll[i] + epsilon * (logsumexp - row_sum(row) / len(row))
+        if save:
+            scale = one / total
             for j in range(len(out)):
                 out[j] *= scale
 
 
 @njit_strict_entry
-def backward(p, targets, smoothing, dlosses, gradient):
-    one, share = p.dtype.type(1), p.dtype.type(smoothing)
+def backward(p, targets, smoothing, dlosses, dlogits):
+    """dlogits ← dℓ (P - (1 - ε) one-hot(target) - ε / V)"""
+    one = p.dtype.type(1)
+    epsilon = p.dtype.type(smoothing)
     for i in range(len(p)):
-        row, out, d = p[i], gradient[i], dlosses[i]
-        rest = share / p.dtype.type(len(row))
+        row = p[i]
+        out = dlogits[i]
+        d = dlosses[i]
+        uniform = epsilon / p.dtype.type(len(row))
         for j in range(len(row)):
-            out[j] = d * (row[j] - rest)
-        out[targets[i]] -= d * (one - share)
+            out[j] = d * (row[j] - uniform)
+        out[targets[i]] -= d * (one - epsilon)

@@ -1,7 +1,9 @@
-"""exp, tanh, sigmoid for compiled loops over rows: the elementwise functions of `cells.py`, `attentive_recurrence.py` and `program.py`.
+"""exp, tanh, sigmoid for compiled loops over rows: the elementwise functions of `cells.py`,
+`attentive_recurrence.py` and `program.py`.
 
-Arguments are scalars or one-dimensional arrays in float32 or float64. In float32 exp is a short polynomial, which LLVM vectorises, unlike a
-call of the C library; in float64 it is the library's. Fallback: torch's functions, in the plain forms.
+Arguments are scalars or one-dimensional arrays in float32 or float64. In float32 exp is a short polynomial,
+which LLVM vectorises, unlike a call of the C library; in float64 it is the library's. Fallback: torch's
+functions, in the plain forms.
 """
 
 from __future__ import annotations
@@ -9,17 +11,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
 
-from seqloom.kernels.host import cached_njit
+from seqloom.kernels.host import cached_njit, uncached_njit
 
 # Signed zeros count here, unlike in host.OPTIONS: the options of a kernel decide its bits, so both sets stay.
 OPTIONS = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
-njit_strict = njit(**OPTIONS)
+njit_strict = uncached_njit(OPTIONS)
 njit_strict_entry = cached_njit(OPTIONS)
 # reassociation allowed, so that LLVM vectorises a sum
-njit_strict_reassoc = njit(**{**OPTIONS, "fastmath": {"contract", "reassoc"}})
+njit_strict_reassoc = uncached_njit({**OPTIONS, "fastmath": {"contract", "reassoc"}})
 
 f32 = np.float32
 LOG2E = f32(1 / math.log(2))
@@ -33,12 +35,18 @@ EXPONENT_BIAS = np.int32(127)
 MANTISSA_BITS = np.int32(23)
 
 
+def overload_strict(function):
+    return overload(function, jit_options=OPTIONS)
+
+
 def exp(x):
-    """eˣ. In float32 2ᵏ eʳ with |r| ≤ ln 2 / 2 and six terms of the series, to a relative 2e-7; NaN stays NaN."""
+    """eˣ. In float32 2ᵏ eʳ with |r| ≤ ln 2 / 2 and six terms of the series, to a relative 2e-7; NaN stays
+    NaN.
+    """
     return math.exp(x)
 
 
-@overload(exp, jit_options=OPTIONS)
+@overload_strict(exp)
 def _exp(x):
     def single(x):
         x = MAX_EXPONENT if x > MAX_EXPONENT else x
@@ -56,7 +64,7 @@ def tanh(x):
     return math.tanh(x)
 
 
-@overload(tanh, jit_options=OPTIONS)
+@overload_strict(tanh)
 def _tanh(x):
     return (lambda x: E0 - (E0 + E0) / (E0 + exp(x + x))) if x == types.float32 else lambda x: math.tanh(x)
 

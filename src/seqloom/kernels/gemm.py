@@ -1,8 +1,10 @@
-"""Matrix products inside compiled loops over time (`recurrence.py`, `attentive_recurrence.py`), so that a step makes no trip to Python.
+"""Matrix products inside compiled loops over time (`recurrence.py`, `attentive_recurrence.py`), so that a
+step makes no trip to Python.
 
-C ← A Bᵀ for A (m, k), B (n, k), C (m, n), by address and row length in elements, rows consecutive. float32 products of up to
-SMALL_GEMM_ROWS rows use the tiles of `small_gemm.py`; others use the BLAS that torch is linked with, and thus torch's threads (`host.py`; fallback:
-scipy's). BLAS is column-major, so it computes the transposed product.
+C ← A Bᵀ for A (m, k), B (n, k), C (m, n), by address and row length in elements, rows consecutive. float32
+products of up to SMALL_GEMM_ROWS rows use the tiles of `small_gemm.py`; others use the BLAS that torch is
+linked with, and thus torch's threads (`host.py`; fallback: scipy's). BLAS is column-major, so it computes the
+transposed product.
 """
 
 from __future__ import annotations

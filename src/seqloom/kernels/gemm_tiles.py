@@ -1,9 +1,14 @@
-"""Matrix products with few rows on the left, as decoding and recurrence have them: small tiles that stay in registers, eight numbers wide.
+"""Register tiles of matrix products with few rows, and the vector loops of decoding attention: LLVM code for
+`small_gemm.py` and `decode_attention.py`.
 
-`floats` reads a matrix as it stands, row after row; a tile is up to four inputs by three rows of weights. `outer` does so too, for inputs that
-stand side by side, number by number: sixteen of them by six rows of weights, with nothing to add up across a vector in the end. `bytes_` reads
-weights in one byte: sixteen rows stand together, two columns side by side, and one instruction multiplies and adds pairs of 16-bit numbers; a tile
-is up to six inputs by sixteen rows. Addresses and lengths are whole numbers; nothing checks them.
+A tile keeps all its sums in vector registers, eight numbers wide, while it runs over k:
+- `tile_f32` reads x and W row by row: up to 4 rows of x by 3 rows of W, with a sum across each vector at the
+  end;
+- `tile_packed_f32` reads x packed column by column: 16 rows of x by 6 rows of W, without sums across vectors;
+- `tile_int8` reads int8 weights in panels of 16 rows, two columns side by side: up to 6 rows of x by 16 rows
+  of W, with one instruction that multiplies and adds pairs of int16.
+Arguments are int64: addresses, strides in bytes and lengths; nothing is checked. Sizes of a tile are
+literals. The callers block for the cache.
 """
 
 from __future__ import annotations
@@ -34,19 +39,19 @@ from seqloom.kernels.simd import (
     literal_int,
 )
 
-TILE_COLS, TILE_ROWS = 3, 4  # of a tile of floats: rows of weights, inputs
-PACKED_COLS, PACKED_ROWS = 6, 16  # of a tile whose inputs stand side by side
-INT8_COLS, INT8_ROWS = 16, 6  # of a tile of bytes
-DOT_ROWS = 8  # vectors that are multiplied with one at a time
+TILE_COLS, TILE_ROWS = 3, 4  # rows of W (columns of y) and rows of x in tile_f32
+PACKED_COLS, PACKED_ROWS = 6, 16  # in tile_packed_f32
+INT8_COLS, INT8_ROWS = 16, 6  # in tile_int8
+DOT_ROWS = 8  # vectors that dot_rows multiplies by one vector at a time
 
 
-def accumulators(builder, kind, rows, columns):
-    """Sums that begin at 0; the compiler keeps them in registers."""
-    zero = ir.Constant(kind, [0.0 if kind is FLOATS else 0] * kind.count)
-    sums = [[cgutils.alloca_once(builder, kind) for _ in range(columns)] for _ in range(rows)]
+def accumulators(builder, vector_type, rows, columns):
+    """Sums that begin at 0; LLVM keeps them in registers."""
+    zero = ir.Constant(vector_type, [0.0 if vector_type is FLOATS else 0] * vector_type.count)
+    sums = [[cgutils.alloca_once(builder, vector_type) for _ in range(columns)] for _ in range(rows)]
     for row in sums:
-        for one in row:
-            builder.store(zero, one)
+        for total in row:
+            builder.store(zero, total)
     return sums
 
 
@@ -54,227 +59,215 @@ def row_addresses(builder, start, stride, count):
     return [builder.add(start, builder.mul(stride, I64(row))) for row in range(count)]
 
 
+def accumulate_fma(builder, a, b, total):
+    """total ← a b + total"""
+    builder.store(emit_fma(builder, a, b, builder.load(total)), total)
+
+
 @intrinsic
-def tile_f32(typing, out, row, base, step, weights, long, x, far, size, inputs, columns):
-    """out[i, n] = Σₖ x[i, k] W[n, k] + base[i, n] over `size` k for `inputs` rows of x and `columns` rows of W. Their rows begin `row`, `step`,
-    `long` and `far` bytes apart: those of out, base, W and x."""
-    if (high := literal_int(inputs)) is None or (wide := literal_int(columns)) is None:
+def tile_f32(typing, y, y_stride, addend, b_stride, w, w_stride, x, x_stride, k, rows, columns):
+    """y[i, n] = Σₖ x[i, k] W[n, k] + addend[i, n] for `rows` rows of x and `columns` rows of W."""
+    num_rows = literal_int(rows)
+    num_columns = literal_int(columns)
+    if num_rows is None or num_columns is None:
         return None
 
     def code(context, builder, signature, args):
-        out, row, base, step, weights, long, x, far, size = args[:9]
-        sums = accumulators(builder, FLOATS, high, wide)
-        ws, xs = row_addresses(builder, weights, long, wide), row_addresses(builder, x, far, high)
-        eights, rest = builder.lshr(size, I64(3)), builder.and_(size, I64(7))
+        y, y_stride, addend, b_stride, w, w_stride, x, x_stride, k = args[:9]
+        sums = accumulators(builder, FLOATS, num_rows, num_columns)
+        w_rows = row_addresses(builder, w, w_stride, num_columns)
+        x_rows = row_addresses(builder, x, x_stride, num_rows)
+        eights = builder.lshr(k, I64(3))
+        rest = builder.and_(k, I64(7))
 
-        def add(at, load):
-            loaded = [load(builder.add(one, at)) for one in ws]
-            for i in range(high):
-                value = load(builder.add(xs[i], at))
-                for n in range(wide):
-                    builder.store(emit_fma(builder, loaded[n], value, builder.load(sums[i][n])), sums[i][n])
+        def accumulate(offset, load):
+            weights = [load(builder.add(w_row, offset)) for w_row in w_rows]
+            for i in range(num_rows):
+                value = load(builder.add(x_rows[i], offset))
+                for n in range(num_columns):
+                    accumulate_fma(builder, weights[n], value, sums[i][n])
 
         with cgutils.for_range(builder, eights, intp=I64) as loop:
-            add(builder.mul(loop.index, I64(32)), lambda address: emit_load(builder, address, FLOATS, 4))
+            offset = builder.mul(loop.index, I64(32))
+            accumulate(offset, lambda address: emit_load(builder, address, FLOATS, 4))
         with builder.if_then(builder.icmp_unsigned("!=", rest, I64(0))):
-            add(builder.mul(eights, I64(32)), lambda address: emit_masked_load(builder, address, rest))
-        for i, (start, under) in enumerate(
-            zip(row_addresses(builder, out, row, high), row_addresses(builder, base, step, high), strict=True)
-        ):
-            for n in range(wide):
-                more = emit_load(builder, builder.add(under, I64(4 * n)), FLOAT, 4)
-                emit_store(
-                    builder,
-                    builder.fadd(emit_reduce_add(builder, builder.load(sums[i][n])), more),
-                    builder.add(start, I64(4 * n)),
-                )
+            offset = builder.mul(eights, I64(32))
+            accumulate(offset, lambda address: emit_masked_load(builder, address, rest))
+        y_rows = row_addresses(builder, y, y_stride, num_rows)
+        b_rows = row_addresses(builder, addend, b_stride, num_rows)
+        for i in range(num_rows):
+            for n in range(num_columns):
+                added = emit_load(builder, builder.add(b_rows[i], I64(4 * n)), FLOAT, 4)
+                total = builder.fadd(emit_reduce_add(builder, builder.load(sums[i][n])), added)
+                emit_store(builder, total, builder.add(y_rows[i], I64(4 * n)))
         return context.get_dummy_value()
 
-    return types.none(*[types.intp] * 9, inputs, columns), code
+    return types.none(*[types.intp] * 9, rows, columns), code
 
 
 @intrinsic
-def tile_packed_f32(typing, out, row, bias, weights, long, x, size, eights, columns):
-    """out[i, n] = Σₖ x[k, i] W[n, k] + bias[n] over `size` k for 8 · `eights` inputs, which stand `TALL` in a row, and `columns` rows of W. Rows
-    of out and W begin `row` and `long` bytes apart."""
-    if (high := literal_int(eights)) is None or (wide := literal_int(columns)) is None:
+def tile_packed_f32(typing, y, y_stride, bias, w, w_stride, x, k, eights, columns):
+    """y[i, n] = Σₖ x[k, i] W[n, k] + bias[n] for 8 · `eights` rows of x, packed by PACKED_ROWS, and `columns`
+    rows of W.
+    """
+    num_vectors = literal_int(eights)
+    num_columns = literal_int(columns)
+    if num_vectors is None or num_columns is None:
         return None
 
     def code(context, builder, signature, args):
-        out, row, bias, weights, long, x, size = args[:7]
-        sums = accumulators(builder, FLOATS, wide, high)
-        ws = row_addresses(builder, weights, long, wide)
-        with cgutils.for_range(builder, size, intp=I64) as loop:
-            here, at = (
-                builder.add(x, builder.mul(loop.index, I64(4 * PACKED_ROWS))),
-                builder.mul(loop.index, I64(4)),
-            )
-            loaded = [emit_load(builder, builder.add(here, I64(32 * i)), FLOATS, 4) for i in range(high)]
-            for n in range(wide):
-                value = emit_broadcast(builder, emit_load(builder, builder.add(ws[n], at), FLOAT, 4), 8)
-                for i in range(high):
-                    builder.store(emit_fma(builder, value, loaded[i], builder.load(sums[n][i])), sums[n][i])
-        more = [
-            emit_broadcast(builder, emit_load(builder, builder.add(bias, I64(4 * n)), FLOAT, 4), 8)
-            for n in range(wide)
-        ]
-        made = [[builder.fadd(builder.load(sums[n][i]), more[n]) for i in range(high)] for n in range(wide)]
-        for i, start in enumerate(row_addresses(builder, out, row, 8 * high)):
-            for n in range(wide):
-                emit_store(
-                    builder,
-                    builder.extract_element(made[n][i // 8], I32(i % 8)),
-                    builder.add(start, I64(4 * n)),
-                )
+        y, y_stride, bias, w, w_stride, x, k = args[:7]
+        sums = accumulators(builder, FLOATS, num_columns, num_vectors)
+        w_rows = row_addresses(builder, w, w_stride, num_columns)
+        with cgutils.for_range(builder, k, intp=I64) as loop:
+            x_column = builder.add(x, builder.mul(loop.index, I64(4 * PACKED_ROWS)))
+            offset = builder.mul(loop.index, I64(4))
+            values = [
+                emit_load(builder, builder.add(x_column, I64(32 * i)), FLOATS, 4) for i in range(num_vectors)
+            ]
+            for n in range(num_columns):
+                weight = emit_load(builder, builder.add(w_rows[n], offset), FLOAT, 4)
+                weight = emit_broadcast(builder, weight, 8)
+                for i in range(num_vectors):
+                    accumulate_fma(builder, weight, values[i], sums[n][i])
+        results = []
+        for n in range(num_columns):
+            added = emit_load(builder, builder.add(bias, I64(4 * n)), FLOAT, 4)
+            added = emit_broadcast(builder, added, 8)
+            results.append([builder.fadd(builder.load(sums[n][i]), added) for i in range(num_vectors)])
+        for i, y_row in enumerate(row_addresses(builder, y, y_stride, 8 * num_vectors)):
+            for n in range(num_columns):
+                value = builder.extract_element(results[n][i // 8], I32(i % 8))
+                emit_store(builder, value, builder.add(y_row, I64(4 * n)))
         return context.get_dummy_value()
 
     return types.none(*[types.intp] * 7, eights, columns), code
 
 
 @intrinsic
-def transpose_8x8(typing, out, row, x, far):
-    """out[k, i] = x[i, k] for eight i and k; rows of out and x begin `row` and `far` bytes apart."""
+def transpose_8x8(typing, y, y_stride, x, x_stride):
+    """y[k, i] = x[i, k] for eight i and k."""
 
     def code(context, builder, signature, args):
-        out, row, x, far = args
-        values = [emit_load(builder, at, FLOATS, 4) for at in row_addresses(builder, x, far, 8)]
-        for step, swap in zip((1, 2, 4), TRANSPOSE_SHUFFLES, strict=True):
-            made = list(values)
+        y, y_stride, x, x_stride = args
+        values = [emit_load(builder, row, FLOATS, 4) for row in row_addresses(builder, x, x_stride, 8)]
+        for distance, (low, high) in zip((1, 2, 4), TRANSPOSE_SHUFFLES, strict=True):
+            shuffled = list(values)
             for i in range(8):
-                if not i & step:
-                    made[i], made[i + step] = (
-                        builder.shuffle_vector(values[i], values[i + step], ir.Constant(INTS, which))
-                        for which in swap
-                    )
-            values = made
-        order = [values[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]
-        for value, at in zip(order, row_addresses(builder, out, row, 8), strict=True):
-            emit_store(builder, value, at)
+                if not i & distance:
+                    a, b = values[i], values[i + distance]
+                    shuffled[i] = builder.shuffle_vector(a, b, ir.Constant(INTS, low))
+                    shuffled[i + distance] = builder.shuffle_vector(a, b, ir.Constant(INTS, high))
+            values = shuffled
+        columns = [values[i] for i in (0, 2, 1, 3, 4, 6, 5, 7)]
+        for value, row in zip(columns, row_addresses(builder, y, y_stride, 8), strict=True):
+            emit_store(builder, value, row)
         return context.get_dummy_value()
 
     return types.none(*[types.intp] * 4), code
 
 
 @intrinsic
-def tile_int8(typing, out, row, bias, weights, scales, x, steps, pairs, ahead, inputs):
-    """out[i, n] = steps[i] scales[n] Σₖ x[i, k] W[n, k] + bias[n] for `inputs` rows of 16-bit x, which stand pair by pair, and one panel of W;
-    `pairs` is half the number of k. Sums are exact: the caller keeps them within 32 bits. Meanwhile what lies `ahead` bytes further is fetched."""
-    if (high := literal_int(inputs)) is None:
+def tile_int8(typing, y, y_stride, bias, w, w_scales, x, x_scales, pairs, prefetch_bytes, rows):
+    """y[i, n] = x_scales[i] w_scales[n] Σₖ x[i, k] W[n, k] + bias[n] for `rows` rows of int16 x, interleaved
+    pair by pair, and one panel of W.
+
+    `pairs` is k / 2. Sums are exact: the caller keeps them within 32 bits. Prefetches W `prefetch_bytes`
+    ahead.
+    """
+    num_rows = literal_int(rows)
+    if num_rows is None:
         return None
 
     def code(context, builder, signature, args):
-        out, row, bias, weights, scales, x, steps, pairs, ahead = args[:9]
-        sums = accumulators(builder, INTS, high, 2)
+        y, y_stride, bias, w, w_scales, x, x_scales, pairs, prefetch_bytes = args[:9]
+        sums = accumulators(builder, INTS, num_rows, 2)
 
-        def pair(at, here, number):
-            loaded = [
-                builder.sext(
-                    emit_load(
-                        builder, builder.add(at, I64(2 * INT8_COLS * number + INT8_COLS * n)), BYTES, 1
-                    ),
-                    SHORTS,
-                )
-                for n in range(2)
-            ]
-            for i in range(high):
-                both = emit_load(builder, builder.add(here, I64(4 * (high * number + i))), I32, 2)
-                both = builder.bitcast(emit_broadcast(builder, both, 8), SHORTS)
+        def accumulate_pair(w_at, x_at, index):
+            """One pair of columns: `index` pairs behind the addresses."""
+            weights = []
+            for n in range(2):
+                address = builder.add(w_at, I64(2 * INT8_COLS * index + INT8_COLS * n))
+                weights.append(builder.sext(emit_load(builder, address, BYTES, 1), SHORTS))
+            for i in range(num_rows):
+                pair = emit_load(builder, builder.add(x_at, I64(4 * (num_rows * index + i))), I32, 2)
+                pair = builder.bitcast(emit_broadcast(builder, pair, 8), SHORTS)
                 for n in range(2):
-                    builder.store(
-                        builder.add(builder.load(sums[i][n]), emit_madd_pairs(builder, loaded[n], both)),
-                        sums[i][n],
-                    )
+                    total = builder.add(builder.load(sums[i][n]), emit_madd_pairs(builder, weights[n], pair))
+                    builder.store(total, sums[i][n])
 
-        two = builder.lshr(pairs, I64(1))
-        with cgutils.for_range(builder, two, intp=I64) as loop:
-            at, here = (
-                builder.add(weights, builder.mul(loop.index, I64(4 * INT8_COLS))),
-                builder.add(x, builder.mul(loop.index, I64(8 * high))),
-            )
-            emit_prefetch(builder, builder.add(at, ahead))
-            pair(at, here, 0)
-            pair(at, here, 1)
+        double_pairs = builder.lshr(pairs, I64(1))
+        with cgutils.for_range(builder, double_pairs, intp=I64) as loop:
+            w_at = builder.add(w, builder.mul(loop.index, I64(4 * INT8_COLS)))
+            x_at = builder.add(x, builder.mul(loop.index, I64(8 * num_rows)))
+            emit_prefetch(builder, builder.add(w_at, prefetch_bytes))
+            accumulate_pair(w_at, x_at, 0)
+            accumulate_pair(w_at, x_at, 1)
         with builder.if_then(builder.trunc(pairs, ir.IntType(1))):
-            pair(
-                builder.add(weights, builder.mul(two, I64(4 * INT8_COLS))),
-                builder.add(x, builder.mul(two, I64(8 * high))),
-                0,
-            )
-        factors = [emit_load(builder, builder.add(scales, I64(32 * n)), FLOATS, 4) for n in range(2)]
-        more = [emit_load(builder, builder.add(bias, I64(32 * n)), FLOATS, 4) for n in range(2)]
-        for i, start in enumerate(row_addresses(builder, out, row, high)):
-            step = emit_broadcast(builder, emit_load(builder, builder.add(steps, I64(4 * i)), FLOAT, 4), 8)
+            w_at = builder.add(w, builder.mul(double_pairs, I64(4 * INT8_COLS)))
+            x_at = builder.add(x, builder.mul(double_pairs, I64(8 * num_rows)))
+            accumulate_pair(w_at, x_at, 0)
+        factors = [emit_load(builder, builder.add(w_scales, I64(32 * n)), FLOATS, 4) for n in range(2)]
+        added = [emit_load(builder, builder.add(bias, I64(32 * n)), FLOATS, 4) for n in range(2)]
+        for i, y_row in enumerate(row_addresses(builder, y, y_stride, num_rows)):
+            x_scale = emit_load(builder, builder.add(x_scales, I64(4 * i)), FLOAT, 4)
+            x_scale = emit_broadcast(builder, x_scale, 8)
             for n in range(2):
                 value = builder.sitofp(builder.load(sums[i][n]), FLOATS)
-                emit_store(
-                    builder,
-                    emit_fma(builder, value, builder.fmul(step, factors[n]), more[n]),
-                    builder.add(start, I64(32 * n)),
-                )
+                result = emit_fma(builder, value, builder.fmul(x_scale, factors[n]), added[n])
+                emit_store(builder, result, builder.add(y_row, I64(32 * n)))
         return context.get_dummy_value()
 
-    return types.none(*[types.intp] * 9, inputs), code
+    return types.none(*[types.intp] * 9, rows), code
 
 
 @intrinsic
-def dot_rows(typing, out, a, b, shift, first, eights):
-    """out[i] = Σ a b[i] over 8 · `eights` floats, for `SIDE` of the addresses at `b` from `first` on, each `shift` bytes further."""
+def dot_rows(typing, out, a, addresses, offset, first, eights):
+    """out[i] = a · b[i] over 8 · `eights` floats, for the DOT_ROWS vectors b[i] at addresses[first + i] +
+    offset.
+    """
 
     def code(context, builder, signature, args):
-        out, a, b, shift, first, eights = args
+        out, a, addresses, offset, first, eights = args
         (sums,) = accumulators(builder, FLOATS, 1, DOT_ROWS)
-        places = [builder.add(b, builder.mul(builder.add(first, I64(i)), I64(8))) for i in range(DOT_ROWS)]
-        rows = [builder.add(emit_load(builder, place, I64, 8), shift) for place in places]
+        rows = []
+        for i in range(DOT_ROWS):
+            entry = builder.add(addresses, builder.mul(builder.add(first, I64(i)), I64(8)))
+            rows.append(builder.add(emit_load(builder, entry, I64, 8), offset))
         with cgutils.for_range(builder, eights, intp=I64) as loop:
             at = builder.mul(loop.index, I64(32))
             value = emit_load(builder, builder.add(a, at), FLOATS, 4)
-            for one, row in zip(sums, rows, strict=True):
-                builder.store(
-                    emit_fma(
-                        builder, value, emit_load(builder, builder.add(row, at), FLOATS, 4), builder.load(one)
-                    ),
-                    one,
-                )
-        emit_store(
-            builder,
-            emit_reduce_add_8(builder, [builder.load(one) for one in sums]),
-            builder.add(out, builder.mul(first, I64(4))),
-        )
+            for total, row in zip(sums, rows, strict=True):
+                accumulate_fma(builder, value, emit_load(builder, builder.add(row, at), FLOATS, 4), total)
+        result = emit_reduce_add_8(builder, [builder.load(total) for total in sums])
+        emit_store(builder, result, builder.add(out, builder.mul(first, I64(4))))
         return context.get_dummy_value()
 
     return types.none(*[types.intp] * 6), code
 
 
 @intrinsic
-def weighted_sum(typing, out, weights, x, shift, count, eights):
-    """out = Σ weights[i] x[i] over 8 · `eights` floats, for the first `count` of the addresses at `x`, each `shift` bytes further."""
-    if (wide := literal_int(eights)) is None:
+def weighted_sum(typing, out, weights, addresses, offset, count, eights):
+    """out = Σᵢ weights[i] x[i] over 8 · `eights` floats, for the `count` vectors x[i] at addresses[i] +
+    offset.
+    """
+    num_vectors = literal_int(eights)
+    if num_vectors is None:
         return None
 
     def code(context, builder, signature, args):
-        out, weights, x, shift, count = args[:5]
-        (sums,) = accumulators(builder, FLOATS, 1, wide)
+        out, weights, addresses, offset, count = args[:5]
+        (sums,) = accumulators(builder, FLOATS, 1, num_vectors)
         with cgutils.for_range(builder, count, intp=I64) as loop:
-            row = builder.add(
-                emit_load(builder, builder.add(x, builder.mul(loop.index, I64(8))), I64, 8), shift
-            )
-            factor = emit_broadcast(
-                builder,
-                emit_load(builder, builder.add(weights, builder.mul(loop.index, I64(4))), FLOAT, 4),
-                8,
-            )
-            for n, one in enumerate(sums):
-                builder.store(
-                    emit_fma(
-                        builder,
-                        factor,
-                        emit_load(builder, builder.add(row, I64(32 * n)), FLOATS, 4),
-                        builder.load(one),
-                    ),
-                    one,
-                )
-        for n, one in enumerate(sums):
-            emit_store(builder, builder.load(one), builder.add(out, I64(32 * n)))
+            entry = builder.add(addresses, builder.mul(loop.index, I64(8)))
+            row = builder.add(emit_load(builder, entry, I64, 8), offset)
+            weight = emit_load(builder, builder.add(weights, builder.mul(loop.index, I64(4))), FLOAT, 4)
+            weight = emit_broadcast(builder, weight, 8)
+            for n, total in enumerate(sums):
+                value = emit_load(builder, builder.add(row, I64(32 * n)), FLOATS, 4)
+                accumulate_fma(builder, weight, value, total)
+        for n, total in enumerate(sums):
+            emit_store(builder, builder.load(total), builder.add(out, I64(32 * n)))
         return context.get_dummy_value()
 
     return types.none(*[types.intp] * 5, eights), code

@@ -1,18 +1,21 @@
-"""Everything in `kernels/` that depends on the internals of numba, llvmlite or libtorch, checked when this module is imported.
+"""Everything in `kernels/` that depends on the internals of numba, llvmlite or libtorch, checked when this
+module is imported.
 
-- the compiler: `cached_njit` and the sets of compile options, and the folder where numba keeps compiled code between processes;
+- the compiler: `cached_njit` and the sets of compile options, and the folder where numba keeps compiled code
+  between processes;
 - threads: `GOMP_parallel` of the libgomp that torch itself uses. Fallback: one thread (`run_serial`);
 - BLAS: the `sgemm_` and `dgemm_` that torch is linked with, called by address. Fallback: scipy's;
-- LLVM instructions that numba has no name for: a call by address, an atomic addition, a load from an address.
+- LLVM instructions that numba has no name for: a call by address, an atomic addition, a load from an
+  address, a call of a compiled function in every thread.
 
-If numba or llvmlite is missing or lacks something, the import raises ImportError, and every part uses its plain form.
+If numba or llvmlite is missing or lacks something, the import raises ImportError, and every part uses its
+plain form.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -21,7 +24,7 @@ try:
     import llvmlite.binding as llvm
     from llvmlite import ir
     from numba import cfunc, config, njit, types
-    from numba.core import typing
+    from numba.core import cgutils, typing
     from numba.extending import intrinsic
 except Exception as error:
     raise ImportError(f"the compiled kernels need a working numba and llvmlite: {error}") from error
@@ -41,7 +44,7 @@ if _missing:
 
 
 @cache
-def cache_dir() -> str:
+def cache_dir():
     """The folder of numba's cache, named by a digest of every file of this package.
 
     numba itself checks only the age of a function's own file, and kernels call functions of other files.
@@ -52,7 +55,7 @@ def cache_dir() -> str:
 
 
 @contextmanager
-def use_cache_dir() -> Iterator[None]:
+def use_cache_dir():
     """Inside, numba stores the code of new functions in `cache_dir`."""
     before = config.CACHE_DIR
     config.CACHE_DIR = cache_dir()
@@ -62,10 +65,15 @@ def use_cache_dir() -> Iterator[None]:
         config.CACHE_DIR = before
 
 
-def cached_njit(options: dict[str, object]) -> Callable[[Callable], Callable]:
+def uncached_njit(options):
+    """A decorator that compiles with these options as part of the callers."""
+    return njit(**options)
+
+
+def cached_njit(options):
     """A decorator that compiles with these options and caches the code in `cache_dir`."""
 
-    def decorate(function: Callable) -> Callable:
+    def decorate(function):
         with use_cache_dir():
             return njit(**options, cache=True)(function)
 
@@ -74,16 +82,16 @@ def cached_njit(options: dict[str, object]) -> Callable[[Callable], Callable]:
 
 # The compile options of a kernel decide its bits: never merge two sets (`elementwise.py` has another).
 OPTIONS = {"nogil": True, "fastmath": {"contract", "nsz"}, "error_model": "numpy", "boundscheck": False}
-njit_helper = njit(**OPTIONS)
+njit_helper = uncached_njit(OPTIONS)
 njit_entry = cached_njit(OPTIONS)
 # reassociation allowed, so that LLVM vectorises a sum
-njit_reassoc = njit(**{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc"}})
+njit_reassoc = uncached_njit({**OPTIONS, "fastmath": {"contract", "nsz", "reassoc"}})
 
 WORD = ir.IntType(64)
 
 
 @cache
-def c_address(function: Callable) -> int:
+def c_address(function):
     """The address of a worker, compiled when first asked for: a C function that takes the address of a task."""
     with use_cache_dir():
         signature = typing.signature(types.void, types.intp)
@@ -99,14 +107,16 @@ _workers: list = []  # numba frees a C function with its last reference
 
 
 @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
-def run_serial(worker: int, task: int, num_threads: int, flags: int) -> None:
+def run_serial(worker, task, num_threads, flags):
     """GOMP_parallel for one thread."""
     ctypes.CFUNCTYPE(None, ctypes.c_void_p)(worker)(task)
 
 
 @cache
-def find_gomp() -> tuple[int, bool]:
-    """The address of GOMP_parallel in torch's libgomp and True, or that of `run_serial` and False. Registers it for compiled code."""
+def find_gomp():
+    """The address of GOMP_parallel in torch's libgomp and True, or that of `run_serial` and False. Registers
+    it for compiled code.
+    """
     import torch
 
     path = Path(torch.__file__).parent / "lib" / "libgomp.so.1"
@@ -126,7 +136,7 @@ gomp_parallel = types.ExternalFunction(
 )
 
 
-def num_threads() -> int:
+def num_threads():
     """How many threads the caller may use: torch's number, or 1 without libgomp."""
     import torch
 
@@ -142,13 +152,13 @@ dgemm = types.ExternalFunction("seqloom_dgemm", _GEMM_SIGNATURE)
 
 
 @cache
-def register_blas() -> None:
+def register_blas():
     """Makes `sgemm` and `dgemm` callable from compiled code."""
     llvm.add_symbol("seqloom_sgemm", blas_address("sgemm_"))
     llvm.add_symbol("seqloom_dgemm", blas_address("dgemm_"))
 
 
-def blas_address(name: str) -> int:
+def blas_address(name):
     """The address of a BLAS routine: torch's own, or scipy's where torch's build does not export it."""
     import torch
 
@@ -213,3 +223,51 @@ def trailing_zeros(typing, bits):
         return builder.cttz(args[0], ir.IntType(1)(1))
 
     return types.uint64(types.uint64), code
+
+
+def parallel_call(function):
+    """A compiled routine(arguments, num_threads) in which each thread calls the compiled function with the
+    same tuple of arguments.
+
+    One thread or many, they run the same instructions, so the results have the same bits.
+    """
+
+    @intrinsic
+    def routine(typing, arguments, num_threads):
+        call_type = types.Dispatcher(function).get_call_type(typing, arguments.types, {})
+
+        def code(context, builder, signature, args):
+            # the body of a thread: a C function that unpacks the arguments from the address it gets
+            packed = cgutils.alloca_once_value(builder, args[0])
+            body = ir.Function(
+                builder.module,
+                ir.FunctionType(ir.VoidType(), [WORD]),
+                builder.module.get_unique_name("seqloom_part"),
+            )
+            body.linkage = "internal"
+            body.attributes.add("noinline")
+            inside = ir.IRBuilder(body.append_basic_block())
+            values = inside.load(inside.inttoptr(body.args[0], packed.type))
+            result = function.get_compile_result(call_type)
+            context.add_linking_libs([result.library])
+            context.call_internal_no_propagate(
+                inside, result.fndesc, call_type, cgutils.unpack_tuple(inside, values)
+            )
+            inside.ret_void()
+
+            int32 = ir.IntType(32)
+            start_type = ir.FunctionType(ir.VoidType(), [WORD, WORD, int32, int32])
+            start = cgutils.get_or_insert_function(builder.module, start_type, "seqloom_threads")
+            address = builder.ptrtoint(packed, WORD)
+            one_thread = builder.icmp_unsigned("==", args[1], WORD(1))
+            with builder.if_else(one_thread) as (serial, parallel):
+                with serial:
+                    builder.call(body, [address])
+                with parallel:
+                    count = builder.trunc(args[1], int32)
+                    builder.call(start, [builder.ptrtoint(body, WORD), address, count, int32(0)])
+            return context.get_dummy_value()
+
+        return types.none(arguments, types.intp), code
+
+    return routine

@@ -1,67 +1,84 @@
-"""Decimal numbers → float32, millions a second, exactly as Python's own `float` rounds them.
+"""Decimal numbers → float32, millions a second, rounded exactly as Python's `float` rounds them: the fast
+form of `vectors/plain/parse_floats.py`, called by `vectors/vector_parser.py`.
 
-A mantissa below 2⁵³ times or divided by a power of ten up to 10²² is one correctly rounded operation (Clinger 1990); all that is written
-otherwise (more digits, larger exponents, nan, and what is no number) is left to the caller, which asks `float`.
+A mantissa below 2⁵³ times or divided by a power of ten up to 10²² is one correctly rounded operation (Clinger
+1990). Everything else (more digits, larger exponents, nan, text that is not a number) is left to the caller,
+which uses `float`. One pass over the bytes, uint8 (N,).
 """
 
-import numba as nb
 import numpy as np
 
+from seqloom.kernels.host import cached_njit
+
 POWERS = 10.0 ** np.arange(23)
-MOST = 1 << 53
+MAX_MANTISSA = 1 << 53
 
 
-@nb.njit(cache=True, nogil=True)
-def read_numbers(data, out, left):
-    """Numbers separated by single spaces in the bytes `data` → `out`; (how many there are, how many were left aside), the latter's (index,
-    first byte, last byte) in `left`."""
-    count, aside, at, size = 0, 0, 0, len(data)
+@cached_njit({"nogil": True})
+def read_numbers(data, out, skipped):
+    """Numbers separated by single spaces in `data` → `out`; returns how many there are and how many were
+    skipped.
+
+    `skipped` (n, 3) gets the index, the first byte and the end of each skipped number.
+    """
+    count = 0
+    num_skipped = 0
+    at = 0
+    size = len(data)
     while at < size:
-        start, negative = at, False
+        start = at
+        negative = False
         if data[at] == 45 or data[at] == 43:  # - +
             negative = data[at] == 45
             at += 1
-        mantissa, exponent, digits, plain = np.int64(0), 0, 0, True
+        mantissa = np.int64(0)
+        exponent = 0
+        digits = 0
+        exact = True
         while at < size and 48 <= data[at] <= 57:
-            mantissa = mantissa * 10 + (data[at] - 48) if mantissa < MOST else MOST
+            mantissa = mantissa * 10 + (data[at] - 48) if mantissa < MAX_MANTISSA else MAX_MANTISSA
             digits += 1
             at += 1
         if at < size and data[at] == 46:  # .
             at += 1
             while at < size and 48 <= data[at] <= 57:
-                mantissa = mantissa * 10 + (data[at] - 48) if mantissa < MOST else MOST
+                mantissa = mantissa * 10 + (data[at] - 48) if mantissa < MAX_MANTISSA else MAX_MANTISSA
                 exponent -= 1
                 digits += 1
                 at += 1
         if digits > 0 and at < size and (data[at] == 101 or data[at] == 69):  # e E
             at += 1
-            down, power, first = False, 0, at
+            negative_power = False
+            power = 0
+            first = at
             if at < size and (data[at] == 45 or data[at] == 43):
-                down = data[at] == 45
+                negative_power = data[at] == 45
                 at += 1
                 first += 1
             while at < size and 48 <= data[at] <= 57:
                 power = min(power * 10 + (data[at] - 48), 10_000)
                 at += 1
-            plain = at > first
-            exponent += -power if down else power
+            exact = at > first
+            exponent += -power if negative_power else power
         if (
             digits == 0
             or (at < size and data[at] != 32)
-            or mantissa >= MOST
+            or mantissa >= MAX_MANTISSA
             or exponent < -22
             or exponent > 22
         ):
-            plain = False
+            exact = False
         while at < size and data[at] != 32:
             at += 1
         if count < len(out):
-            if plain:
+            if exact:
                 value = mantissa * POWERS[exponent] if exponent >= 0 else mantissa / POWERS[-exponent]
                 out[count] = -value if negative else value
-            elif aside < len(left):
-                left[aside, 0], left[aside, 1], left[aside, 2] = count, start, at
-                aside += 1
+            elif num_skipped < len(skipped):
+                skipped[num_skipped, 0] = count
+                skipped[num_skipped, 1] = start
+                skipped[num_skipped, 2] = at
+                num_skipped += 1
         count += 1
         at += 1
-    return count, aside
+    return count, num_skipped

@@ -1,5 +1,5 @@
-"""All time steps of a recurrent layer in one compiled loop, forward and backward: the fast form of `UnrolledCell` in `nn/recurrent.py`,
-called by `fused/recurrence.py`.
+"""All time steps of a recurrent layer in one compiled loop, forward and backward: the fast form of
+`UnrolledCell` in `nn/recurrent.py`, called by `fused/recurrence.py`.
 
 The arrays are those of `cells.py`; besides:
 - batch_sizes (T,) int64: the rows that are real at each step; rows are sorted by length, longest first;
@@ -8,8 +8,9 @@ The arrays are those of `cells.py`; besides:
 - zoneout (S, T, B, D): the fraction of the old state that is kept, or `zoneout_rate` for all alike.
 An empty array means that the option is off.
 
-Rows of a batch are independent: `row_bounds` splits them into parts, and each thread takes a part through all steps, so the recurrent matrix
-stays in its L2 cache. With a single part the threads share its products instead. Fallback: the loop of `UnrolledCell.unroll`.
+Rows of a batch are independent: `row_bounds` splits them into parts, and each thread takes a part through all
+steps, so the recurrent matrix stays in its L2 cache. With a single part the threads share its products
+instead. Fallback: the loop of `UnrolledCell.unroll`.
 """
 
 from __future__ import annotations
@@ -141,7 +142,9 @@ def gemm_forward(x, matrix, out, row_begin, row_end, column_begin, column_end, w
 
 @njit_strict
 def gemm_backward(grad, matrix, out, row_begin, row_end, column_begin, column_end, add, workspace):
-    """out[rows] ← grad[rows, columns] matrix[:, columns]ᵀ [+ out[rows] if add] for grad (B, W), matrix (D, W), out (B, D)."""
+    """out[rows] ← grad[rows, columns] matrix[:, columns]ᵀ [+ out[rows] if add] for grad (B, W), matrix (D,
+    W), out (B, D).
+    """
     if column_end > column_begin:
         dim, width = matrix.shape
         size = matrix.itemsize
@@ -297,5 +300,7 @@ def forward(rows, workers, spec, arrays, dropout, save):
 
 @njit_strict_entry
 def backward(rows, workers, spec, arrays, dropout, grads):
-    """From the gradients of the outputs and of the final state (in dstate) to dx_proj and drecurrent; dstate becomes the initial state's."""
+    """From the gradients of the outputs and of the final state (in dstate) to dx_proj and drecurrent; dstate
+    becomes the initial state's.
+    """
     backward_parts(rows.row_bounds, workers, rows.batch_sizes, spec, arrays, dropout, grads)

@@ -1,100 +1,119 @@
-"""The best few of each row of logits, compiled: the largest and the total in one pass each, while the row is near."""
+"""The k most likely tokens of each row of logits: the fast form of `fused/topk.py`, which holds the fallback
+too.
+
+Layout, by address: logits (B, V) float32 with consecutive rows, banned ids int64, results log_probs (B, k)
+float32, tokens (B, k) int64, logsumexp (B,) float32. Maximum and sum of exponentials take one pass each, with
+the row in L1 or L2; then only spans of SPAN logits whose maximum beats the k-th best so far are searched.
+Rows are shared among threads.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from seqloom.kernels.elementwise import exp
-from seqloom.kernels.host import OPTIONS, fetch_add, load_arg, njit_entry, njit_helper, njit_reassoc
+from seqloom.kernels.host import (
+    OPTIONS,
+    fetch_add,
+    load_arg,
+    njit_entry,
+    njit_helper,
+    njit_reassoc,
+    uncached_njit,
+)
 from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_ITEMS, run_parallel
 from seqloom.kernels.simd import f32_view, i64_view
 
-SPAN = 64  # numbers that are looked at together
-LOGITS, VOCABULARY, COUNT, BAN, BANNED, VALUES, TOKENS, TOTALS, END = range(ARGS, ARGS + 9)
-njit_nnan = njit(
-    **{**OPTIONS, "fastmath": {"contract", "nsz", "reassoc", "nnan"}}
-)  # the largest of numbers alone
+SPAN = 64  # logits that share one maximum
+LOGITS, VOCABULARY, COUNT, BANNED, NUM_BANNED, VALUES, TOKENS, LOGSUMEXP, TASK_SIZE = range(ARGS, ARGS + 9)
+# without NaN a maximum is one vector instruction
+njit_nnan = uncached_njit({**OPTIONS, "fastmath": {"contract", "nsz", "reassoc", "nnan"}})
 
 
 @njit_nnan
-def max_of(x, first, last):
-    top = x[first]
-    for i in range(first, last):
+def max_of(x, begin, end):
+    top = x[begin]
+    for i in range(begin, end):
         top = x[i] if x[i] > top else top
     return top
 
 
 @njit_helper
-def span_maxima(x, found):
-    """The largest of each span, into `found`, and of all."""
-    for span in range(len(found)):
-        found[span] = max_of(x, span * SPAN, min((span + 1) * SPAN, len(x)))
-    return max_of(found, 0, len(found))
+def span_maxima(x, maxima):
+    """Fills `maxima` with the maximum of each span; returns that of all."""
+    for span in range(len(maxima)):
+        maxima[span] = max_of(x, span * SPAN, min((span + 1) * SPAN, len(x)))
+    return max_of(maxima, 0, len(maxima))
 
 
 @njit_reassoc
 def sum_exp(x, top):
     """Σ exp(xᵢ - top)"""
-    found = np.float32(0)
+    total = np.float32(0)
     for i in range(len(x)):
-        found += exp(x[i] - top)
-    return found
+        total += exp(x[i] - top)
+    return total
 
 
 @njit_helper
-def topk_row(x, ban, values, tokens, spans):
-    """ln Σ exp x, and the best of x that are not banned, largest first, the lower place first among equals; -inf where there are no more."""
-    count, top = len(values), span_maxima(x, spans)
-    rest = top + np.float32(np.log(sum_exp(x, top)))
-    values[:], tokens[:] = -np.inf, 0
-    for span in range(len(spans)):
-        if not spans[span] > values[count - 1]:
+def topk_row(x, banned, values, tokens, maxima):
+    """Fills values and tokens with the largest allowed x minus the logsumexp, largest first, the lower id
+    first among equals; returns the logsumexp.
+
+    Where fewer are allowed, the rest have -inf.
+    """
+    count = len(values)
+    top = span_maxima(x, maxima)
+    logsumexp = top + np.float32(np.log(sum_exp(x, top)))
+    values[:] = -np.inf
+    tokens[:] = 0
+    for span in range(len(maxima)):
+        if not maxima[span] > values[count - 1]:
             continue
         for i in range(span * SPAN, min((span + 1) * SPAN, len(x))):
             if x[i] > values[count - 1]:
-                free = True
-                for token in ban:
-                    free = free and token != i
-                if free:
-                    place = count - 1
-                    while place > 0 and x[i] > values[place - 1]:
-                        values[place], tokens[place] = values[place - 1], tokens[place - 1]
-                        place -= 1
-                    values[place], tokens[place] = x[i], i
-    for place in range(count):
-        values[place] -= rest
-    return rest
+                allowed = True
+                for token in banned:
+                    allowed = allowed and token != i
+                if allowed:
+                    rank = count - 1
+                    while rank > 0 and x[i] > values[rank - 1]:
+                        values[rank] = values[rank - 1]
+                        tokens[rank] = tokens[rank - 1]
+                        rank -= 1
+                    values[rank] = x[i]
+                    tokens[rank] = i
+    for rank in range(count):
+        values[rank] -= logsumexp
+    return logsumexp
 
 
-def topk_worker(job):
-    pieces, some, count, size = (
-        load_arg(job, NUM_ITEMS),
-        load_arg(job, CHUNK),
-        load_arg(job, COUNT),
-        load_arg(job, VOCABULARY),
-    )
-    ban, totals = i64_view(load_arg(job, BAN), load_arg(job, BANNED)), f32_view(load_arg(job, TOTALS), pieces)
-    spans = np.empty(-(-size // SPAN), np.float32)
+def topk_worker(task):
+    items = load_arg(task, NUM_ITEMS)
+    chunk = load_arg(task, CHUNK)
+    count = load_arg(task, COUNT)
+    size = load_arg(task, VOCABULARY)
+    banned = i64_view(load_arg(task, BANNED), load_arg(task, NUM_BANNED))
+    logsumexp = f32_view(load_arg(task, LOGSUMEXP), items)
+    maxima = np.empty(-(-size // SPAN), np.float32)
     while True:
-        first = fetch_add(job, some)
-        if first >= pieces:
+        begin = fetch_add(task, chunk)
+        if begin >= items:
             return
-        for row in range(first, min(first + some, pieces)):
-            values, tokens = (
-                f32_view(load_arg(job, VALUES) + 4 * row * count, count),
-                i64_view(load_arg(job, TOKENS) + 8 * row * count, count),
-            )
-            totals[row] = topk_row(
-                f32_view(load_arg(job, LOGITS) + 4 * row * size, size), ban, values, tokens, spans
-            )
+        for row in range(begin, min(begin + chunk, items)):
+            logits = f32_view(load_arg(task, LOGITS) + 4 * row * size, size)
+            values = f32_view(load_arg(task, VALUES) + 4 * row * count, count)
+            tokens = i64_view(load_arg(task, TOKENS) + 8 * row * count, count)
+            logsumexp[row] = topk_row(logits, banned, values, tokens, maxima)
 
 
 @njit_entry
-def topk(work, rows, numbers, threads):
-    """Fills the arrays of the numbers, which begin with `LOGITS`."""
-    job = np.empty(END, np.int64)
-    job[NEXT], job[NUM_ITEMS], job[CHUNK] = 0, rows, rows if threads == 1 else -(-rows // (4 * threads))
-    for place in range(len(numbers)):
-        job[LOGITS + place] = numbers[place]
-    run_parallel(work, job, threads)
+def topk(worker, rows, arguments, num_threads):
+    """Fills the result arrays of `arguments`, which are the task from LOGITS on."""
+    task = np.empty(TASK_SIZE, np.int64)
+    task[NEXT] = 0
+    task[NUM_ITEMS] = rows
+    task[CHUNK] = rows if num_threads == 1 else -(-rows // (4 * num_threads))
+    for i in range(len(arguments)):
+        task[LOGITS + i] = arguments[i]
+    run_parallel(worker, task, num_threads)
