@@ -72,11 +72,11 @@ def test_a_long_sentence_is_cut_in_training_and_whole_in_use():
 
 def texts(count: int, pair: bool, number: bool = False) -> tuple[list, Store]:
     chance = random.Random(1)
-    said = (lambda: chance.random()) if number else (lambda: chance.choice("ab"))
+    target = (lambda: chance.random()) if number else (lambda: chance.choice("ab"))
     records = [
         (
             *(" ".join([f"{n}", *chance.choices(WORDS, k=chance.randint(1, 15))]) for _ in range(1 + pair)),
-            said(),
+            target(),
         )
         for n in range(count)
     ]
@@ -89,7 +89,7 @@ def texts(count: int, pair: bool, number: bool = False) -> tuple[list, Store]:
 
 @pytest.mark.parametrize("pair", [False, True])
 @pytest.mark.parametrize("number", [False, True])
-def test_every_text_comes_once_with_what_is_said_of_it(pair, number):
+def test_every_text_comes_once_with_its_target(pair, number):
     records, store = texts(200, pair, number)
     fields = store.columns("text")
     assert len(fields) == 1 + pair

@@ -1,4 +1,4 @@
-"""Text with gaps: what is hidden, that it comes again, and pairs of segments."""
+"""Masked windows: which tokens are hidden, reproducibility, and pairs of segments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def same(one, other) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if isinstance(a, torch.Tensor))
 
 
-def test_a_window_is_text_in_its_frame_with_gaps() -> None:
+def test_a_window_is_framed_text_with_masked_tokens() -> None:
     source = Masked(store(), width=32, batch=8)
     tokens = source.tokens
     for (batch, _), _ in zip(source.batches(), range(20), strict=False):
@@ -38,7 +38,7 @@ def test_a_window_is_text_in_its_frame_with_gaps() -> None:
             assert len(begins) == 1
 
 
-def test_shares_are_as_asked_and_change_with_the_epoch() -> None:
+def test_fractions_are_exact_and_the_selection_changes_with_the_epoch() -> None:
     source = Masked(store(40_000), width=130, batch=64, rate=0.2, mask_fraction=0.5, random_fraction=0.3)
     stream, seen = source.batches(), []
     for _ in range(4):
@@ -81,27 +81,27 @@ def test_a_cursor_gives_the_same_gaps_again_alone_or_shared(pairs: bool) -> None
 
 
 def test_once_reads_every_token_and_picks_none_twice() -> None:
-    held = store(101)
-    source = Masked(held, width=12, batch=4, rate=1.0)
+    data = store(101)
+    source = Masked(data, width=12, batch=4, rate=1.0)
     seen = np.zeros(101, dtype=int)
     row = 0
     for batch in source.sequential():
         for mask, target in zip(batch.mask, batch.targets, strict=True):
             begin = min(row * 10, 91)
-            assert np.array_equal(target[1:-1].numpy(), held.fields[0].tokens[begin : begin + 10])
+            assert np.array_equal(target[1:-1].numpy(), data.fields[0].tokens[begin : begin + 10])
             seen[begin : begin + 10] += mask[1:-1].numpy()
             row += 1
     assert (seen == 1).all()
-    wide, narrow = ([b.mask for b in Masked(held, width=12, batch=size).sequential()] for size in (11, 3))
+    wide, narrow = ([b.mask for b in Masked(data, width=12, batch=size).sequential()] for size in (11, 3))
     assert torch.equal(torch.cat(wide), torch.cat(narrow))  # the size of a batch hides nothing else
 
 
 def test_half_of_the_second_segments_go_on_and_half_come_from_anywhere() -> None:
-    held = store(20_000)
-    source, follows = Masked(held, width=43, batch=500, pairs=True), []
-    tokens = held.fields[0].tokens
+    data = store(20_000)
+    source, is_next = Masked(data, width=43, batch=500, pairs=True), []
+    tokens = data.fields[0].tokens
     batch, _ = next(source.batches())
-    for row, goes_on in zip(batch.targets.numpy(), batch.is_next.tolist(), strict=True):
+    for row, continues in zip(batch.targets.numpy(), batch.is_next.tolist(), strict=True):
         (split,) = np.flatnonzero(row[:-1] == EOS)
         first, second = row[1:split], row[split + 1 : -1]
         assert (
@@ -114,12 +114,12 @@ def test_half_of_the_second_segments_go_on_and_half_come_from_anywhere() -> None
             b for b in np.flatnonzero(tokens == first[0]) if np.array_equal(tokens[b : b + len(first)], first)
         ]
         after = tokens[begin + len(first) : begin + 40]
-        assert np.array_equal(after, second) == bool(goes_on)
+        assert np.array_equal(after, second) == bool(continues)
         assert any(
             np.array_equal(tokens[b : b + len(second)], second) for b in np.flatnonzero(tokens == second[0])
         )
-        follows.append(goes_on)
-    assert 0.42 < np.mean(follows) < 0.58
+        is_next.append(continues)
+    assert 0.42 < np.mean(is_next) < 0.58
     assert not batch.mask[batch.targets < 5].any()
 
 
@@ -135,7 +135,7 @@ def test_chances_are_uniform_and_independent_of_their_neighbours() -> None:
         assert abs(np.corrcoef(one.ravel(), other.ravel())[0, 1]) < 0.012
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_invalid_sizes_are_errors() -> None:
     with pytest.raises(ValueError, match="too small to hold text: give at least 5"):
         Masked(store(), width=4, pairs=True)
     with pytest.raises(ValueError, match="too few for pairs"):

@@ -113,7 +113,7 @@ def test_one_text_is_no_pair() -> None:
         Pairs(Store(one.fields[:1], "digest"))
 
 
-def test_nothing_short_enough_is_said() -> None:
+def test_it_is_an_error_if_every_pair_is_too_long() -> None:
     with pytest.raises(ValueError, match=r"longer than data\.max_length"):
         Pairs(store(5), max_length=1)
 

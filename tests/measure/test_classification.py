@@ -22,21 +22,21 @@ def test_span_f1_equals_seqeval(known):
     from seqeval.metrics.sequence_labeling import get_entities
 
     chance = random.Random(0)
-    right, said = (
+    gold, predicted = (
         [[chance.choice(known) for _ in range(chance.randint(1, 12))] for _ in range(400)] for _ in range(2)
     )
-    said = [
+    predicted = [
         [chance.choice([a, b]) for a, b in zip(x, (y * 12)[: len(x)], strict=True)]
-        for x, y in zip(right, said, strict=True)
+        for x, y in zip(gold, predicted, strict=True)
     ]
     counted = SpanCounts()
-    for one, other in zip(right, said, strict=True):
+    for one, other in zip(gold, predicted, strict=True):
         assert spans(one) == set(get_entities(one))
         counted.add(one, other)
     numbers = {number.name: number.value for number in counted.metrics({})}
     theirs = {"span F1": f1_score, "span precision": precision_score, "span recall": recall_score}
     for name, measure in theirs.items():
-        assert numbers[name] == pytest.approx(100 * measure(right, said))
+        assert numbers[name] == pytest.approx(100 * measure(gold, predicted))
     assert 20 < numbers["span F1"] < 90
 
 
@@ -51,16 +51,16 @@ def test_accuracy_and_f1_equal_scikit_learn():
     from sklearn.metrics import accuracy_score, confusion_matrix, f1_score
 
     chance = np.random.default_rng(0)
-    right, said = chance.integers(0, 4, 500), chance.integers(0, 5, 500)
-    said = np.where(chance.random(500) < 0.5, right, said)
+    gold, predicted = chance.integers(0, 4, 500), chance.integers(0, 5, 500)
+    predicted = np.where(chance.random(500) < 0.5, gold, predicted)
     counted = Confusion("abcdef")
     for piece in np.array_split(np.arange(500), 7):
-        counted.add(right[piece], said[piece])
-    assert counted.counts.tolist() == confusion_matrix(right, said, labels=range(6)).tolist()
-    assert counted.accuracy() == pytest.approx(accuracy_score(right, said))
-    assert counted.macro_f1() == pytest.approx(f1_score(right, said, average="macro", zero_division=0))
+        counted.add(gold[piece], predicted[piece])
+    assert counted.counts.tolist() == confusion_matrix(gold, predicted, labels=range(6)).tolist()
+    assert counted.accuracy() == pytest.approx(accuracy_score(gold, predicted))
+    assert counted.macro_f1() == pytest.approx(f1_score(gold, predicted, average="macro", zero_division=0))
     assert counted.f1()[:5] == pytest.approx(
-        f1_score(right, said, average=None, labels=range(5), zero_division=0)
+        f1_score(gold, predicted, average=None, labels=range(5), zero_division=0)
     )
     assert len(counted.lines()) == 6
 
@@ -69,10 +69,10 @@ def test_calibration_is_its_definition():
     """|accuracy - confidence| in each bin by a literal loop."""
     chance = np.random.default_rng(1)
     probability = chance.random(1000)
-    right = chance.random(1000) < probability**2
+    gold = chance.random(1000) < probability**2
     counted = Calibration()
     for piece in np.array_split(np.arange(1000), 3):
-        counted.add(probability[piece], right[piece])
+        counted.add(probability[piece], gold[piece])
     expected = 0.0
     for b in range(15):
         inside = [i for i in range(1000) if b / 15 < probability[i] <= (b + 1) / 15]
@@ -80,7 +80,7 @@ def test_calibration_is_its_definition():
             expected += (
                 len(inside)
                 / 1000
-                * abs(np.mean([right[i] for i in inside]) - np.mean([probability[i] for i in inside]))
+                * abs(np.mean([gold[i] for i in inside]) - np.mean([probability[i] for i in inside]))
             )
     assert counted.error() == pytest.approx(expected) and 0.05 < expected < 0.4
 
@@ -112,10 +112,10 @@ def test_agreement_equals_scipy():
     from scipy.stats import pearsonr, spearmanr
 
     chance = np.random.default_rng(2)
-    right = chance.integers(0, 6, 200).astype(float)  # many ties
-    said = right + chance.normal(size=200).round(1)
-    numbers = {number.name: number.value for number in correlations(said, right, {})}
-    assert numbers["Spearman"] == pytest.approx(spearmanr(said, right).statistic)
-    assert numbers["Pearson"] == pytest.approx(pearsonr(said, right).statistic)
-    assert numbers["RMSE"] == pytest.approx(np.sqrt(np.mean((said - right) ** 2)))
+    gold = chance.integers(0, 6, 200).astype(float)  # many ties
+    predicted = gold + chance.normal(size=200).round(1)
+    numbers = {number.name: number.value for number in correlations(predicted, gold, {})}
+    assert numbers["Spearman"] == pytest.approx(spearmanr(predicted, gold).statistic)
+    assert numbers["Pearson"] == pytest.approx(pearsonr(predicted, gold).statistic)
+    assert numbers["RMSE"] == pytest.approx(np.sqrt(np.mean((predicted - gold) ** 2)))
     assert [number.value for number in correlations(np.ones(3), np.arange(3.0), {})][:2] == [0, 0]

@@ -43,12 +43,12 @@ def test_pairs_add_the_mean_of_their_loss(model: MaskedLM) -> None:
     alone, _, _ = masked(model, MaskedBatch(IDS, WAS, PICKED))
     follows = torch.tensor([1, 0])
     both, numbers, _ = masked(model, MaskedBatch(IDS, WAS, PICKED, follows), nsp_weight=0.5)
-    told = model.nsp_head(model.pooler(model.features(IDS)[0])).log_softmax(-1)
-    expected = alone - 0.5 * 3 * (told[0, 1] + told[1, 0]) / 2
+    nsp_log_probs = model.nsp_head(model.pooler(model.features(IDS)[0])).log_softmax(-1)
+    expected = alone - 0.5 * 3 * (nsp_log_probs[0, 1] + nsp_log_probs[1, 0]) / 2
     assert both.item() == pytest.approx(expected.item(), rel=1e-5)
-    assert numbers["pairs"] == 2 and numbers["nsp_correct"] == int(told[0, 1] > told[0, 0]) + int(
-        told[1, 0] > told[1, 1]
-    )
+    assert numbers["pairs"] == 2 and numbers["nsp_correct"] == int(
+        nsp_log_probs[0, 1] > nsp_log_probs[0, 0]
+    ) + int(nsp_log_probs[1, 0] > nsp_log_probs[1, 1])
 
 
 def test_a_model_without_a_pooler_is_told_to_get_one() -> None:

@@ -388,7 +388,7 @@ def test_squad_gives_every_question_with_its_passage(tmp_path):
         "{}",
     ],
 )
-def test_what_is_not_squad_is_said(tmp_path, text):
+def test_a_file_that_is_not_squad_is_an_error(tmp_path, text):
     with pytest.raises(ValueError, match="SQuAD"):
         list(SQuAD([put(tmp_path / "q.json", text)]))
 

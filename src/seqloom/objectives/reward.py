@@ -57,8 +57,9 @@ def mixed_reward(
     rewards = torch.tensor(scores, device=ids.device).view(-1, samples)
     baselines = (rewards.sum(1, keepdim=True) - rewards) / (samples - 1)
     lengths = batch.mask.sum(1, keepdim=True)
-    expected_reward = ((rewards - baselines) * text_log_probs / samples * lengths).sum()
-    return weight * loss - expected_reward, {**numbers, "reward": float(rewards.mean())}, None
+    # A surrogate: its gradient estimates the gradient of the expected reward.
+    surrogate = ((rewards - baselines) * text_log_probs / samples * lengths).sum()
+    return weight * loss - surrogate, {**numbers, "reward": float(rewards.mean())}, None
 
 
 @torch.no_grad()
