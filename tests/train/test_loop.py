@@ -310,3 +310,12 @@ def test_the_promise_counts_parameters_and_flops(tmp_path: Path, text: Path) -> 
     scores = 2 * 16 * 16  # q·k and α·v: width × dim multiply-adds each, for one layer
     assert results["FLOPs per token"] == pytest.approx(3 * 2 * (matrices + scores), rel=0.01)
     assert results["promised"]["seconds"] > 0 and results["actual"]["memory"] > 0
+
+
+def test_threads_hold_for_one_training_only(tmp_path: Path, text: Path) -> None:
+    before = torch.get_num_threads()
+    options = [*GPT, "train.steps=1", "train.eval_every=1"]
+    seqloom.fit("gpt", *options, data=[str(text)], out=tmp_path / "run", threads=before + 1, quiet=True)
+    state = latest(tmp_path / "run" / "checkpoints", print).metadata
+    assert state["threads"] == before + 1
+    assert torch.get_num_threads() == before

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import yaml
 
+from seqloom import compat
 from seqloom.run import Config
-from seqloom.train.finetune import FinetuneOptions
+from seqloom.train.finetune import FinetuneOptions, InitReport
 from seqloom.train.fit import build_trainer
 from seqloom.train.schedule import LinearDecay
 
@@ -64,3 +65,25 @@ def test_old_names_of_a_file_and_present_overrides_agree(tmp_path):
     assert trainer.eval_every == 8
     assert isinstance(trainer.schedule, LinearDecay)
     assert FinetuneOptions(config).lr_factors == {"stack": 0.5}
+
+
+def test_an_old_report_of_initial_weights_is_read():
+    old = {
+        "run": "r",
+        "sha256": "s",
+        "taken": ["a"],
+        "new": ["b"],
+        "left": ["c"],
+        "frozen": [],
+        "adapted": [],
+    }
+    report = InitReport.from_json(old)
+    assert report == InitReport("r", "s", ["a"], ["b"], ["c"], [], [])
+    assert InitReport.from_json(report._asdict()) == report
+    assert report.to_results() == old
+
+
+def test_old_keys_of_a_checkpoint_are_read():
+    old = {"step": 3, "every": 5, "worse": 1, "promise": None}
+    present = {"step": 3, "eval_every": 5, "evals_since_best": 1, "estimate": None}
+    assert compat.upgrade_json("state.json", old) == present
