@@ -103,11 +103,11 @@ WRONG = {
     "negative dropout": (lambda: Dropout(-0.5), "dropout must be at least 0 and below 1, not -0.5"),
     "decoder without memory": (
         lambda: small(6, memory=3)(torch.randn(1, 2, 6)),
-        "cross-attention needs a memory to look at",
+        "cross-attention needs a memory",
     ),
     "attentive decoder without memory": (
         lambda: AttentiveRNN(6, 3).start(1),
-        "an attentive decoder needs a memory to look at",
+        "an attentive decoder needs a memory",
     ),
 }
 

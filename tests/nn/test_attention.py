@@ -368,7 +368,7 @@ def test_bilinear_without_w_is_dot():
         (lambda: SelfAttention(8, 4, kv_heads=3), "4 heads cannot share 3 key"),
         (lambda: SelfAttention(8, 4, kv_heads=0), "4 heads cannot share 0 key"),
         (lambda: SelfAttention(8, 4, key_dim=0), "key_dim must be at least 1"),
-        (lambda: SelfAttention(8, 4, window=0), "a window holds at least the position itself"),
+        (lambda: SelfAttention(8, 4, window=0), "window must be at least 1"),
         (lambda: Transformer(6, 1, 2, position=Rotary), "even head size, not 3"),
         (lambda: SelfAttention(8, 2, position=Rotary(8, 2), key_dim=3), "even head size, not 3"),
         (lambda: ALiBi(8, 2, slope=-1.0), "slope of ALiBi must be above 0"),

@@ -115,7 +115,7 @@ def test_first_weights_keep_the_variance_through_depth(make):
     [
         (lambda: Convolution(4, kernel=0), "a kernel and a dilation of at least 1, not 0 and 1"),
         (lambda: Convolution(4, dilation=-1), "a kernel and a dilation of at least 1, not 3 and -1"),
-        (lambda: Convolution(4, kernel=4, causal=False), "give an odd kernel, not 4"),
+        (lambda: Convolution(4, kernel=4, causal=False), "needs an odd kernel, not 4"),
         (lambda: ByteNet(4, sets=0), "at least one block, not 0 sets of 5 dilations"),
         (lambda: ByteNet(4, dilations=()), "at least one block, not 6 sets of 0 dilations"),
         (lambda: ByteNet(4, memory=3).start(1), "a ByteNet decoder needs a memory"),

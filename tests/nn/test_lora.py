@@ -175,7 +175,7 @@ def test_few_rows_in_use_are_those_of_training():
 
 @pytest.mark.parametrize(
     "names, rank, said",
-    [(["*.atention.*"], 2, "no linear layer is called"), (["*"], 0, "rank of at least 1")],
+    [(["*.atention.*"], 2, "no linear layer is called"), (["*"], 0, "rank must be at least 1")],
 )
 def test_what_cannot_be_adapted(names: list[str], rank: int, said: str):
     model = made("Transformer")

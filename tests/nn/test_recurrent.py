@@ -382,7 +382,7 @@ def test_a_cell_of_ones_own_may_give_only_its_step():
 
     x = torch.randn(2, 4, 3)
     same(RNN(3, cell=Sum)(x)[0], x.cumsum(1))
-    with pytest.raises(ValueError, match="Sum has no gates to look at"):
+    with pytest.raises(ValueError, match="Sum defines no gates"):
         RNN(3, cell=Sum).forward_with_gates(x)
 
 
@@ -481,7 +481,7 @@ def test_blocks_and_equal_parameters(make, blocks: int):
     assert count(20) == blocks * (20 * 50 + 20 * 20 + 20) + own
     dim = units_for_parameters(make, 50, 100_000)
     assert count(dim) <= 100_000 < count(dim + 1)
-    with pytest.raises(ValueError, match="too few for one unit"):
+    with pytest.raises(ValueError, match="are too few: one unit"):
         units_for_parameters(make, 50, 40)
 
 

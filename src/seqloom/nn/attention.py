@@ -1,4 +1,4 @@
-"""Attention layers: projections and heads around the views of view.py, and pooling for recurrent decoders."""
+"""Attention layers: the projections and heads around `attention_core.attend`."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ class HeadSizes(NamedTuple):
 class SelfAttention(Layer):
     """y = W_O [head₁; …; head_H],   head = attend(W_Q x, W_K x, W_V x)   [F10, F12]
 
-    Causal heads see their own position and those before it [F13, D-21]; the others see the whole sentence; a `window` of w leaves the
-    nearest w, itself among them. Rotary positions turn q and k, ALiBi adds to the scores. `key` is the size of a head's query and key
-    [G6], `value` of its value; `groups` heads of keys and values serve all heads together, 1 is multi-query.
+    Causal heads see their own position and those before it [F13, D-21], other heads the full sequence; a `window` of w
+    limits both to positions less than w away. Rotary positions rotate q and k, ALiBi adds a bias to the scores.
+    `key_dim` is the size of a head's query and key [G6], `value_dim` of its value; `kv_heads` key and value heads are
+    shared by all query heads, and 1 is multi-query attention.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class SelfAttention(Layer):
     ):
         super().__init__()
         self.heads, self.shape = heads, HeadSizes.create(size, heads, kv_heads, key_dim, value_dim)
-        require(window is None or window > 0, f"a window holds at least the position itself, not {window}")
+        require(window is None or window > 0, f"window must be at least 1, not {window}")
         self.dim, self.causal = size, causal
         self.qkv_proj = Linear(size, sum(self.shape.proj_widths), bias)
         self.score, self.weights = score(self.shape.key_dim), weights()
@@ -87,10 +88,11 @@ class SelfAttention(Layer):
         self.visibility_rule = VisibilityRule(self.position, causal, window, Memo())
 
     def start(self, batch: int, memory: Memory | None = None) -> KVCache:
-        held, (_, groups, key, value) = (*self.out_proj.parameters(), *self.out_proj.buffers()), self.shape
-        none = next(part for part in held if part.is_floating_point())
+        tensors = (*self.out_proj.parameters(), *self.out_proj.buffers())
+        like = next(tensor for tensor in tensors if tensor.is_floating_point())
+        _, kv_heads, key_dim, value_dim = self.shape
         return KVCache.create(
-            none.new_empty(batch, groups, 0, key), none.new_empty(batch, groups, 0, value), None
+            like.new_empty(batch, kv_heads, 0, key_dim), like.new_empty(batch, kv_heads, 0, value_dim), None
         )
 
     def visibility(
@@ -100,7 +102,7 @@ class SelfAttention(Layer):
         mask: Tensor | None = None,
         visible: Tensor | None = None,
     ) -> Visibility:
-        """What x may see. `visible` (…, T, S) hides more: any mask at all, such as one that keeps documents of a row apart."""
+        """Which keys x sees. `visible` (…, T, S) hides more keys, for example those of other documents in the same row."""
         past, before = (0, None) if state is None else (state.length, state.mask)
         return self.visibility_rule.build(
             x, past, before, mask, visible, can_use_sdpa(self.score, self.weights)
@@ -123,7 +125,8 @@ class SelfAttention(Layer):
         mask: Tensor | None = None,
         visibility: Visibility | None = None,
     ) -> tuple[Tensor, Tensor | None, KVCache]:
-        """The outputs, the weights (B, H, T, S) where the plain form is on, and the state. A stack gives `visibility` to all its layers."""
+        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state. A stack passes one `visibility`
+        to all its layers."""
         visibility = visibility or self.visibility(x, state, mask)
         q, k, v = (
             part.transpose(1, 2) for part in self.split_heads(x, visibility)
@@ -133,21 +136,27 @@ class SelfAttention(Layer):
         return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state
 
     def split_heads(self, x: Tensor, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Turning takes queries and keys together, in one pass."""
-        (heads, groups, key, value), (batch, length, _) = self.shape, x.shape
-        asked, held, worth = self.shape.proj_widths
+        """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Queries and keys are rotated in one pass."""
+        heads, kv_heads, key_dim, value_dim = self.shape
+        batch, length, _ = x.shape
+        q_width, k_width, v_width = self.shape.proj_widths
         if self.position.rotates:
-            both, v = self.qkv_proj(x).split_with_sizes([asked + held, worth], -1)
-            both = self.position.rotate(both.view(batch, length, heads + groups, key), visibility.positions)
-            q, k = both.split_with_sizes([heads, groups], 2)
+            both, v = self.qkv_proj(x).split_with_sizes([q_width + k_width, v_width], -1)
+            both = self.position.rotate(
+                both.view(batch, length, heads + kv_heads, key_dim), visibility.positions
+            )
+            q, k = both.split_with_sizes([heads, kv_heads], 2)
         else:
-            q, k, v = self.qkv_proj(x).split_with_sizes([asked, held, worth], -1)
-            q, k = q.view(batch, length, heads, key), k.view(batch, length, groups, key)
-        return q, k, v.view(batch, length, groups, value)
+            q, k, v = self.qkv_proj(x).split_with_sizes([q_width, k_width, v_width], -1)
+            q, k = q.view(batch, length, heads, key_dim), k.view(batch, length, kv_heads, key_dim)
+        return q, k, v.view(batch, length, kv_heads, value_dim)
 
 
 class CrossAttention(Layer):
-    """y = W_O [head₁; …; head_H],   head = attend(W_Q x, W_K m, W_V m) over the memory m   [F11]. `key` and `groups` as in SelfAttention."""
+    """y = W_O [head₁; …; head_H],   head = attend(W_Q x, W_K m, W_V m) over the memory m   [F11]
+
+    `key_dim` and `kv_heads` are those of SelfAttention.
+    """
 
     def __init__(
         self,
@@ -171,14 +180,14 @@ class CrossAttention(Layer):
     def start(self, batch: int, memory: Memory | None = None) -> CrossKV:
         require(
             memory is not None,
-            "cross-attention needs a memory to look at: start it with the encoder's outputs",
+            "cross-attention needs a memory: start it with the encoder's outputs",
         )
         parts = self.kv_proj(memory.values).split(self.shape.proj_widths[1:], -1)
         k, v = (
             part.unflatten(-1, (self.shape.kv_heads, -1)).transpose(1, 2) for part in parts
         )  # (B, G, S, K), (B, G, S, K')
         if not torch.is_grad_enabled():
-            k, v = k.contiguous(), v.contiguous()  # decoding reads each head's keys again and again
+            k, v = k.contiguous(), v.contiguous()  # decoding reads each head's keys at every step
         return CrossKV(k, v, None if memory.mask is None else memory.mask[:, None, None])
 
     def forward(self, x: Tensor, state: CrossKV, mask: Tensor | None = None) -> tuple[Tensor, CrossKV]:
@@ -188,7 +197,7 @@ class CrossAttention(Layer):
     def forward_with_weights(
         self, x: Tensor, state: CrossKV, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, CrossKV]:
-        """The outputs, the weights (B, H, T, S) where the plain form is on, and the state."""
+        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state."""
         q = (
             self.q_proj(x).view(*x.shape[:2], self.shape.heads, self.shape.key_dim).transpose(1, 2)
         )  # (B, H, T, K)

@@ -1,9 +1,10 @@
-"""Recurrent cells: one step each, and nothing of time. A cell's equation stands once, in `gates` and `update`; the kernels that a cell names are its
-fast form, and tests hold the two together.
+"""Recurrent cells: each class computes one time step. `gates` and `update` state a cell's equation; its kernel is
+the fused form, and tests compare the two.
 
-The decks write the bias +b, -B or not at all [D-2]; every cell takes `bias` plus, minus or none. What an open gate does differs as well [D-4]: here a
-gate called `keep` keeps the old state, as the UGRNN's G and torch's z do; the u of the GRU's lecture replaces it, u = 1 - keep. Left out:
-peepholes and projections, which no lecture has.
+The lectures write the bias as +b, as -B or not at all [D-2]; every cell takes `bias` plus, minus or none. They also
+differ in what an open gate does [D-4]: here a gate called `keep` keeps the old state, as the UGRNN's G and torch's z
+do; the u of the GRU's lecture replaces the state, u = 1 - keep. Peepholes and projections are left out, since no
+lecture uses them.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ class LSTMState(NamedTuple):
 class Cell(nn.Module):
     """One step of recurrence, hₜ = f(hₜ₋₁, xₜ), the same f at every step [D4].
 
-    `inputs` computes the input's share of all steps in one product. `gates` takes one step's share and the state to named values, each
-    (B, D); its products read `seen`, which is h, or h as dropout leaves it. `update` takes them to the next state, a NamedTuple whose first entry
-    is h. A cell may give `step` instead of these two where nobody looks at its gates. A cell with a kernel, or with a `sweep` of its own
-    over all steps, is faster; without, it is a loop.
+    `project_input` computes W x for all steps in one product. `gates` maps one step's projection and the state to
+    named values, each (B, D); its products read `h_in`, which is h, with dropout applied if there is any. `update`
+    maps these values to the next state, a NamedTuple whose first entry is h. A cell may define `step` instead of
+    the two if nothing needs its gates. A cell with a `kernel`, or with a `fused_unroll` over all steps, runs as
+    compiled code; otherwise it runs as a Python loop.
     """
 
     dim: int
-    width: int  # of one step's share
+    width: int  # of one step's input projection
     kernel: CellKernel | None = None
     fused_unroll: Callable | None = None
 
@@ -53,28 +55,29 @@ class Cell(nn.Module):
     def project_input(self, x: Tensor) -> Tensor:
         raise NotImplementedError
 
-    def gates(self, share: Tensor, state: State, seen: Tensor) -> dict[str, Tensor]:
+    def gates(self, x_proj: Tensor, state: State, h_in: Tensor) -> dict[str, Tensor]:
         raise ValueError(
-            f"{type(self).__name__} has no gates to look at, gate or drop: write its `gates` and `update` instead of `step`"
+            f"{type(self).__name__} defines no gates, which inspection, Gated and dropout need: "
+            "define `gates` and `update` instead of `step`"
         )
 
     def update(self, gates: dict[str, Tensor], state: State) -> State:
         raise NotImplementedError
 
-    def step(self, share: Tensor, state: State) -> State:
-        return self.update(self.gates(share, state, state[0]), state)
+    def step(self, x_proj: Tensor, state: State) -> State:
+        return self.update(self.gates(x_proj, state, state[0]), state)
 
     def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
-        """For the kernel: the matrix (W, D) of all products with h, and what is added to them (W,)."""
+        """The matrix (W, D) that multiplies h, and the bias (W,) of these products, as the kernel reads them."""
         raise NotImplementedError
 
     def input_weights(self) -> tuple[Tensor, Tensor | None] | None:
-        """The matrix (W, I) and the bias of `inputs`, where it is a linear map."""
+        """The matrix (W, I) and the bias of `project_input`, or None if it is not a linear map."""
         return None
 
 
 class LinearCell(Cell):
-    """A cell of W x + U h ± b for several blocks of units, whose matrices stand in one."""
+    """A cell of W x + U h ± b for several blocks of `dim` units, with the blocks' matrices stacked in one."""
 
     def __init__(self, size: int, dim: int, blocks: int, bias: Bias):
         super().__init__()
@@ -102,7 +105,7 @@ class LinearCell(Cell):
 
 
 class Vanilla(LinearCell):
-    """h = g(W x + U h ± b),  g = tanh or σ   [D1, D2, D3, D-3; the bias stands inside g, D-6]"""
+    """h = g(W x + U h ± b),  g = tanh or σ   [D1, D2, D3, D-3; the bias is inside g, D-6]"""
 
     def __init__(
         self, size: int, dim: int, activation: Literal["tanh", "sigmoid"] = "tanh", bias: Bias = "plus"
@@ -112,8 +115,8 @@ class Vanilla(LinearCell):
         self.activation = activation
         self.kernel = CellKernel("vanilla", variant=("tanh", "sigmoid").index(activation))
 
-    def gates(self, share: Tensor, state: HiddenState, seen: Tensor) -> dict[str, Tensor]:
-        a = share + seen @ self.hidden.T
+    def gates(self, x_proj: Tensor, state: HiddenState, h_in: Tensor) -> dict[str, Tensor]:
+        a = x_proj + h_in @ self.hidden.T
         return {"new": a.tanh() if self.activation == "tanh" else a.sigmoid()}
 
     def update(self, gates: dict[str, Tensor], state: HiddenState) -> HiddenState:
@@ -123,8 +126,8 @@ class Vanilla(LinearCell):
 class LSTM(LinearCell):
     """i, f, o = σ(W x + U h ± b),  g = tanh(W x + U h ± b),  c = f ⊙ c + i ⊙ g,  h = o ⊙ tanh(c)   [D8, D-1]
 
-    With `output` linear h = o ⊙ c [D9]. The four products stand in one matrix in the order i, f, g, o. What the gates do to the memory [D18]:
-    forget f erases where it is 0, input i writes and output o shows where it is 1.
+    With `output` linear, h = o ⊙ c [D9]. One matrix holds the four products in the order i, f, g, o. What the gates
+    do to the memory c [D18]: f = 0 erases it, i = 1 writes to it, o = 1 shows it.
     """
 
     def __init__(self, size: int, dim: int, output: Literal["tanh", "linear"] = "tanh", bias: Bias = "plus"):
@@ -137,8 +140,8 @@ class LSTM(LinearCell):
         zeros = self.hidden.new_zeros(batch, self.dim)
         return LSTMState(zeros, zeros)
 
-    def gates(self, share: Tensor, state: LSTMState, seen: Tensor) -> dict[str, Tensor]:
-        i, f, g, o = (share + seen @ self.hidden.T).chunk(4, -1)
+    def gates(self, x_proj: Tensor, state: LSTMState, h_in: Tensor) -> dict[str, Tensor]:
+        i, f, g, o = (x_proj + h_in @ self.hidden.T).chunk(4, -1)
         return {"input": i.sigmoid(), "forget": f.sigmoid(), "new": g.tanh(), "output": o.sigmoid()}
 
     def update(self, gates: dict[str, Tensor], state: LSTMState) -> LSTMState:
@@ -150,7 +153,7 @@ class LSTM(LinearCell):
         return self.torch_lstm if self.output == "tanh" else None
 
     def torch_lstm(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
-        """torch's fused LSTM. Padding, on the right, is one more input feature that shuts i and o and opens f: c stays, h reads 0."""
+        """torch's fused LSTM. Right padding is one more input feature that closes i and o and opens f: c stays, h is 0."""
         weight, bias = (
             self.input,
             self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.signed_bias(self.bias),
@@ -168,7 +171,7 @@ class LSTM(LinearCell):
 
 
 def last_real_output(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
-    """The output at each row's last real token, or what stood before where a row has none; the mask pads on the right."""
+    """The output at each row's last real token, or `before` if a row has none; the mask pads on the right."""
     count = masks.lengths(mask)
     index = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[-1])
     return torch.where(count[:, None] > 0, y.gather(1, index)[:, 0], before)
@@ -177,8 +180,9 @@ def last_real_output(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
 class GRU(LinearCell):
     """r, z = σ(W x + U h ± b),  n = tanh(W x + r ⊙ (U h ± b') ± b),  h = z ⊙ h + (1 - z) ⊙ n   [D10, D-4, D-5]
 
-    That is torch's, with the `reset` outside the product; inside, as the lecture has it, n = tanh(W x + U (r ⊙ h) ± b): another cell. The lecture's
-    gate is u = 1 - z, so its h = (1 - u) ⊙ h + u ⊙ n is this one with the signs of z's weights turned. The order is r, z, n.
+    This is torch's GRU, with `reset` outside the product. `reset: inside`, the lecture's form, is another cell:
+    n = tanh(W x + U (r ⊙ h) ± b). The lecture's gate is u = 1 - z, so its h = (1 - u) ⊙ h + u ⊙ n is this one with
+    the signs of z's weights changed. The matrices are in the order r, z, n.
     """
 
     def __init__(
@@ -197,14 +201,14 @@ class GRU(LinearCell):
             else CellKernel("gru_inside", num_saved=1, reset_block=2)
         )
 
-    def gates(self, share: Tensor, state: HiddenState, seen: Tensor) -> dict[str, Tensor]:
+    def gates(self, x_proj: Tensor, state: HiddenState, h_in: Tensor) -> dict[str, Tensor]:
         size = [2 * self.dim, self.dim]
-        (a, x), (gate, hidden) = share.split(size, -1), self.hidden.split(size)
-        r, z = (a + seen @ gate.T).sigmoid().chunk(2, -1)
+        (a, x), (gate, hidden) = x_proj.split(size, -1), self.hidden.split(size)
+        r, z = (a + h_in @ gate.T).sigmoid().chunk(2, -1)
         if self.reset == "inside":
-            n = (x + (r * seen) @ hidden.T).tanh()
+            n = (x + (r * h_in) @ hidden.T).tanh()
         else:
-            n = (x + r * linear(seen, hidden, self.signed_bias(self.hidden_bias))).tanh()
+            n = (x + r * linear(h_in, hidden, self.signed_bias(self.hidden_bias))).tanh()
         return {"reset": r, "keep": z, "new": n}
 
     def update(self, gates: dict[str, Tensor], state: HiddenState) -> HiddenState:
@@ -221,8 +225,8 @@ class GRU(LinearCell):
 class Gated(Cell):
     """G = σ(W x + U h ± b),  h = G ⊙ h + (1 - G) ⊙ R   [D12, D-4: G keeps]
 
-    A convex combination of the old h and any candidate R: the h that any other cell, even one of your own, would go to. What else that cell
-    remembers goes on as it says. Gates around gates are allowed.
+    A convex combination of the old h and a candidate R, the next h of any other cell, your own included. The rest of
+    the candidate's state is updated as the candidate does. Gated cells may be nested.
     """
 
     def __init__(self, size: int, dim: int, candidate: Factory[Cell] = Vanilla, bias: Bias = "plus"):
@@ -254,13 +258,13 @@ class Gated(Cell):
         ]
         return torch.cat([inner, outer]), torch.cat(biases)
 
-    def gates(self, share: Tensor, state: State, seen: Tensor) -> dict[str, Tensor]:
-        inner, outer = share.split([self.candidate.width, self.dim], -1)
-        keep = (outer + seen @ self.gate.hidden.T).sigmoid()
+    def gates(self, x_proj: Tensor, state: State, h_in: Tensor) -> dict[str, Tensor]:
+        inner, outer = x_proj.split([self.candidate.width, self.dim], -1)
+        keep = (outer + h_in @ self.gate.hidden.T).sigmoid()
         return {
             "keep": keep,
             **{
-                f"candidate.{name}": value for name, value in self.candidate.gates(inner, state, seen).items()
+                f"candidate.{name}": value for name, value in self.candidate.gates(inner, state, h_in).items()
             },
         }
 
@@ -282,7 +286,8 @@ class Gated(Cell):
 class UGRNN(Gated):
     """R = tanh(W x + U h ± b),  G = σ(W' x + U' h ± b'),  h = G ⊙ h + (1 - G) ⊙ R   [D11, D-4: G keeps]
 
-    The lecture subtracts its biases, and so does the default. Its parameters Φ are the six of `candidate` and `gate`.
+    The lecture subtracts its biases, and so does the default. Its parameters Φ are the six of `candidate` and
+    `gate`.
     """
 
     def __init__(self, size: int, dim: int, bias: Bias = "minus"):
@@ -290,15 +295,13 @@ class UGRNN(Gated):
 
 
 def units_for_parameters(cell: Factory[Cell], size: int, parameters: int) -> int:
-    """The most units a cell can have with no more than so many parameters: for comparing cells at equal size [D19]."""
+    """The largest `dim` of a cell with at most so many parameters, to compare cells of equal size [D19]."""
 
     def count(dim: int) -> int:
         with torch.device("meta"):
             return sum(weight.numel() for weight in cell(size, dim).parameters())
 
-    require(
-        count(1) <= parameters, f"{parameters} parameters are too few for one unit, which takes {count(1)}"
-    )
+    require(count(1) <= parameters, f"{parameters} parameters are too few: one unit needs {count(1)}")
     low, high = 1, 2
     while count(high) <= parameters:
         low, high = high, 2 * high

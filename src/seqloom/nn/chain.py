@@ -1,4 +1,4 @@
-"""Layers of any kinds one after another: what each remembers is its own."""
+"""Sequences of layers, and a residual path around a layer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seqloom.nn.state import State
 class Chain(Layer):
     """y = layer_n(… layer₁(x)): recurrence, attention, convolution and mixtures in any order, `repeat` times over.
 
-    Causal where all its layers are. With a memory every layer that can look at one does.
+    Causal if all its layers are. With a memory, every layer that takes one gets it.
     """
 
     def __init__(self, size: int, layers: list[Factory[Layer]], repeat: int = 1, memory: int | None = None):
@@ -23,9 +23,11 @@ class Chain(Layer):
         require(len(layers) > 0 and repeat > 0, "a chain needs at least one layer, once")
         self.layers = nn.ModuleList()
         for make in layers * repeat:
-            looks = memory is not None and "memory" in inspect.signature(make).parameters
-            layer = make(size, memory=memory) if looks else make(size)
-            require(isinstance(layer, Layer), f"{type(layer).__name__} is no layer: a chain is made of those")
+            takes_memory = memory is not None and "memory" in inspect.signature(make).parameters
+            layer = make(size, memory=memory) if takes_memory else make(size)
+            require(
+                isinstance(layer, Layer), f"{type(layer).__name__} is not a Layer; Chain takes layers only"
+            )
             self.layers.append(layer)
             size = layer.dim
         self.dim, self.causal = size, all(layer.causal for layer in self.layers)
@@ -45,16 +47,16 @@ class Chain(Layer):
     def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
-        found, after = [x], []
+        outputs, after = [x], []
         for layer, before in zip(self.layers, state or self.start(x.shape[0]), strict=True):
-            inside, now = layer.hidden_states(found[-1], before, mask)
-            found += inside
+            inside, now = layer.hidden_states(outputs[-1], before, mask)
+            outputs += inside
             after.append(now)
-        return found[1:], tuple(after)
+        return outputs[1:], tuple(after)
 
 
 class Residual(Layer):
-    """y = x + layer(norm(x))   [G3]: any layer of its input's width on a residual path."""
+    """y = x + layer(norm(x))   [G3]: any layer whose output is as wide as its input on a residual path."""
 
     def __init__(
         self, size: int, layer: Factory[Layer], norm: Factory[Norm] = LayerNorm, dropout: float = 0.0

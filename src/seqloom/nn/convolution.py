@@ -1,8 +1,8 @@
 """Convolution over time, and the two arrangements of it that translate: ByteNet and ConvS2S.
 
-Padding never stands inside a kernel's reach: the real tokens of a row are read first, in their order. Before the first token, and around
-a sentence that is read whole, stand zeros. Left out: strides and channel groups, which no model of the lectures uses, and weight
-normalisation (ConvS2S), in whose place the first weights keep the variance.
+Each row's real tokens are moved to the front, so that padding is never between two tokens of a kernel. Zeros precede
+the first token and, if a layer is not causal, follow the last. Left out: strides and channel groups, which no model of
+the lectures uses, and weight normalisation (ConvS2S), in place of which the initial weights keep the variance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seqloom.nn.state import State
 
 
 def count_seen(seen: Tensor, length: int, mask: Tensor | None) -> Tensor:
-    """How many real tokens each row has seen after this call."""
+    """The number of real tokens of each row after this call."""
     return seen + (length if mask is None else masks.lengths(mask))
 
 
@@ -54,7 +54,7 @@ class Convolution(Layer):
         )
         require(
             causal or kernel % 2 == 1,
-            f"a convolution that is not causal stands around its position: give an odd kernel, not {kernel}",
+            f"a non-causal convolution needs an odd kernel, not {kernel}",
         )
         self.size, self.dim, self.causal = size, dim or size, causal
         self.kernel, self.dilation, self.reach = kernel, dilation, (kernel - 1) * dilation
@@ -71,7 +71,7 @@ class Convolution(Layer):
         return gather_steps(y, back), state
 
     def convolve(self, x: Tensor, state: Tensor | None, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The same where padding stands on the right alone."""
+        """`forward` for inputs that are padded on the right only."""
         length = x.shape[1]
         if self.causal:
             x = torch.cat([self.start(len(x)) if state is None else state, x], 1)  # (B, reach + T, size)
@@ -91,7 +91,7 @@ class Convolution(Layer):
         return y if self.taps.bias is None else y + self.taps.bias, state
 
     def last_inputs(self, x: Tensor, count: Tensor) -> Tensor:
-        """The last inputs up to each row's last real one."""
+        """The last inputs up to each row's last real token."""
         return gather_steps(x, count[:, None] + torch.arange(self.reach, device=x.device))
 
 
@@ -165,7 +165,7 @@ class ByteNet(Layer):
             return ByteNetState(None, None, blocks)
         require(
             memory is not None,
-            "a ByteNet decoder needs a memory to read: start it with the encoder's outputs",
+            "a ByteNet decoder needs a memory: start it with the encoder's outputs",
         )
         values, mask, _ = left_align(self.source_proj(memory.values), memory.mask)
         values = values if mask is None else values.masked_fill(~mask[..., None], 0)
@@ -290,7 +290,7 @@ class ConvS2S(Layer):
             return ConvS2SState(seen, None, blocks)
         require(
             memory is not None,
-            "a ConvS2S decoder needs a memory to look at: start it with the encoder's outputs",
+            "a ConvS2S decoder needs a memory: start it with the encoder's outputs",
         )
         values, mask = memory
         count = seen + values.shape[1] if mask is None else masks.lengths(mask)

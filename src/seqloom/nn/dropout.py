@@ -1,4 +1,4 @@
-"""Dropout from random bytes: eight decisions for each 64-bit draw, where torch makes one draw for each number."""
+"""Dropout from random bytes: eight decisions per 64-bit draw, where torch draws once for each element."""
 
 from __future__ import annotations
 

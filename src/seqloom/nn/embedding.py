@@ -1,4 +1,4 @@
-"""Embedding and output: ids to vectors and back to logits."""
+"""Embeddings: from ids to vectors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from seqloom.nn.layer import require
 class Embedding(nn.Module):
     """x = W_e one-hot(s), which is row s of the table   [A2]. `scale` multiplies by √D (Vaswani et al.).
 
-    `vectors` names word vectors that training starts the rows from, matched by word; `frozen` keeps the table as it starts.
+    `vectors` names word vectors from which training initialises the rows, matched by word; `frozen` keeps the table
+    fixed.
     """
 
-    needs_full_sequence = False  # whether a token's vector depends on those before it
+    needs_full_sequence = False  # whether a token's vector depends on the tokens before it
 
     def __init__(
         self, vocabulary: int, dim: int, scale: bool = False, vectors: str | None = None, frozen: bool = False
@@ -25,7 +26,7 @@ class Embedding(nn.Module):
         super().__init__()
         require(
             not frozen or vectors is not None,
-            "a frozen embedding needs vectors to start from: say vectors: FOLDER, or leave frozen out",
+            "a frozen embedding needs vectors to start from: set vectors: FOLDER, or leave frozen out",
         )
         require(
             vocabulary > 0 and dim > 0,
@@ -37,7 +38,7 @@ class Embedding(nn.Module):
         self.vectors = vectors
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """`mask` (B, T) is for those that look at other tokens."""
+        """`mask` (B, T) is for subclasses whose vectors depend on other tokens."""
         x = F.embedding(ids, self.table)
         return x * self.factor if self.factor != 1 else x
 
@@ -45,7 +46,8 @@ class Embedding(nn.Module):
 class SegmentEmbedding(Embedding):
     """x = W_e one-hot(s) + S one-hot(g),   g = how many of the tokens before it are the `separator`, at most `segments` - 1 (BERT)
 
-    The first text and its separator are segment 0, what follows is segment 1. The whole sequence must be at hand, so it is for encoders.
+    The first text and its separator are segment 0, the rest is segment 1. It needs the full sequence in one call, so
+    it is for encoders.
     """
 
     needs_full_sequence = True

@@ -24,9 +24,9 @@ ACTIVATIONS = {
 
 
 class FFN(nn.Module):
-    """Maps each position's features alone: (B, T, D) → (B, T, D). `mask` (B, T) is for those that count tokens."""
+    """Maps each position by itself: (B, T, D) → (B, T, D). `mask` (B, T) is for subclasses that count tokens."""
 
-    out_proj: nn.Linear  # the product that feeds the residual path
+    out_proj: nn.Linear  # its output feeds the residual path
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""The contract that every sequence layer keeps: recurrent, convolutional, mixing or attending."""
+"""The interface of every sequence layer: recurrent, convolutional, mixing or attention."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from seqloom.nn.state import State
 
 Part = TypeVar("Part")
 Factory = Callable[..., Part]
-"""What makes a part: its class, or a `partial` of it. The parent calls it with the sizes."""
+"""Builds a part: its class, or a `partial` of it. The parent calls it with the sizes."""
 
 
 class Memory(NamedTuple):
-    """What a decoder looks at: the encoder's outputs."""
+    """The encoder's outputs, to which a decoder attends."""
 
     values: Tensor  # (B, S, D)
     mask: Tensor | None  # (B, S), True = real token
@@ -24,18 +24,19 @@ class Memory(NamedTuple):
 class Layer(nn.Module):
     """y, state = layer(x, state, mask)        (B, T, D) → (B, T, D')
 
-    `state` is what the layer remembers of the positions before `x`; None is a fresh start. `mask` (B, T) is True at real tokens;
-    padding may stand anywhere, changes no other position and leaves the state as it was. A causal layer gives the same outputs and
-    the same final state however the time axis is cut into calls; one that is not causal takes a sequence whole.
+    `state` holds what the layer needs of the positions before `x`; None starts a new sequence. `mask` (B, T) is True
+    at real tokens; padding may be anywhere, changes no other position and does not change the state. A causal layer
+    gives the same outputs and the same final state however the time axis is split into calls; a layer that is not
+    causal takes the full sequence in one call.
     """
 
     dim: int  # the width of y
     causal: bool = True
-    context: int | None = None  # the most positions it can take; None is any number
-    depth: int = 1  # how many layers it is made of
+    context: int | None = None  # the largest number of positions, None if unlimited
+    depth: int = 1  # number of layers inside
 
     def start(self, batch: int, memory: Memory | None = None) -> State:
-        """The state before the first position; a decoder puts what it needs of the memory into it."""
+        """The state before the first position; in a decoder it includes the projected memory."""
         raise NotImplementedError
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
@@ -44,12 +45,12 @@ class Layer(nn.Module):
     def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
-        """The outputs of each of its layers, `depth` of them, y the last, and the state. One layer has one."""
+        """The outputs of each of its `depth` layers, of which the last is y, and the state."""
         y, state = self(x, state, mask)
         return [y], state
 
 
-def require(condition: bool, sentence: str) -> None:
-    """Sizes that do not fit are found in constructors, as one sentence for the user."""
+def require(condition: bool, message: str) -> None:
+    """Raises ValueError with the message unless the condition holds; constructors check their sizes with it."""
     if not condition:
-        raise ValueError(sentence)
+        raise ValueError(message)

@@ -1,4 +1,4 @@
-"""The linear map, quick for many rows and for few."""
+"""A linear map with a kernel for small batches (fused/linear.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Low-rank adapters: fine-tuning that leaves the matrices as they are and learns a small difference beside each."""
+"""LoRA: fine-tuning that freezes the matrices and trains a low-rank difference for each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from seqloom.nn.layer import require
 class LoRA(nn.Module):
     """y = W x + b + (α/r) B A x,   A: D → r, B: r → D'   [T17]
 
-    (Hu et al.) W and b stay; A and B learn. B starts at 0, so nothing changes at first. `weight` and `bias` are those of the one linear
-    layer that it is equal to, for parts which take them to a product of their own.
+    (Hu et al.) W and b are frozen; A and B are trained. B starts at 0, so the outputs are unchanged at first. `weight`
+    and `bias` are those of the equivalent linear layer, for parts that compute the product themselves.
     """
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float):
         super().__init__()
-        require(rank > 0, f"an adapter needs a rank of at least 1, not {rank}")
+        require(rank > 0, f"rank must be at least 1, not {rank}")
         self.base, self.scale = base, alpha / rank
         self.trainable = [parameter.requires_grad for parameter in base.parameters()]
         base.requires_grad_(False)
@@ -51,7 +51,7 @@ class LoRA(nn.Module):
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
-        """The linear layer that this is equal to; it learns again what it learnt before."""
+        """The equivalent linear layer, with the requires_grad flags that it had before."""
         self.base.weight.copy_(self.weight)
         for parameter, learns in zip(self.base.parameters(), self.trainable, strict=True):
             parameter.requires_grad_(learns)

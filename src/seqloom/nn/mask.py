@@ -1,4 +1,4 @@
-"""Masks: True is a real token, or a key that may be seen. And a softmax that never gives NaN."""
+"""Masks, in which True is a real token or a visible key, and a softmax over visible keys that never gives NaN."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def lengths(mask: Tensor) -> Tensor:
-    """How many real tokens each row has: (B, T) → (B,)."""
+    """The number of real tokens in each row: (B, T) → (B,)."""
     return mask.sum(1)
 
 
@@ -17,12 +17,12 @@ def right_padded(mask: Tensor) -> bool:
 
 
 def none_if_full(mask: Tensor | None) -> Tensor | None:
-    """The mask, or None where it hides nothing: what follows then has less to do."""
+    """The mask, or None if it hides nothing, so that callers can skip masking."""
     return None if mask is None or bool(mask.all()) else mask
 
 
 def positions(mask: Tensor) -> Tensor:
-    """The place of each real token among the real tokens of its row; padding repeats the one before: (B, T) → (B, T)."""
+    """The index of each real token among the real tokens of its row; padding repeats the previous one: (B, T) → (B, T)."""
     return (mask.cumsum(1) - 1).clamp(min=0)
 
 
@@ -34,7 +34,7 @@ def causal(queries: int, keys: int, device: torch.device | None = None) -> Tenso
 def concat_masks(
     past: Tensor | None, past_length: int, mask: Tensor | None, batch: int, length: int, device: torch.device
 ) -> Tensor | None:
-    """The mask of past and present positions together; None where all are real."""
+    """The mask of past and present positions together; None if all are real."""
     if past is None and mask is None:
         return None
     if past is None:
@@ -45,12 +45,13 @@ def concat_masks(
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """α = exp(s) / Σ exp(s) over the visible keys; all zeros where none is visible. The scores are used up: new memory for them is dear."""
+    """α = exp(s) / Σ exp(s) over the visible keys; all zeros if none is visible. Overwrites `scores`."""
     return scores.softmax(-1) if visible is None else MaskedSoftmax.apply(scores, visible)
 
 
 class MaskedSoftmax(torch.autograd.Function):
-    """The softmax over visible keys. What is hidden has weight 0 and so, by the softmax's own gradient, gradient 0: no second mask."""
+    """The softmax over visible keys. A hidden key has weight 0, so the softmax's gradient for it is 0 as well, without
+    a second mask."""
 
     @staticmethod
     def forward(ctx, scores: Tensor, visible: Tensor) -> Tensor:
@@ -68,7 +69,7 @@ class MaskedSoftmax(torch.autograd.Function):
 
 
 def left_align(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """x and its mask with each row's real tokens first, and the order that turns the outputs back where one is needed."""
+    """x and its mask with each row's real tokens first, and the order that restores the outputs, if one is needed."""
     if mask is None or right_padded(mask):
         return x, mask, None
     order = real_first_order(x, mask, False)
@@ -76,13 +77,13 @@ def left_align(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, T
 
 
 def gather_steps(x: Tensor, order: Tensor | None) -> Tensor:
-    """The rows of x (B, S, D) that `order` (B, T) names, one after another: (B, T, D)."""
+    """The steps of x (B, S, D) at the indices `order` (B, T): (B, T, D)."""
     return x if order is None else x.gather(1, order[..., None].expand(-1, -1, x.shape[-1]))
 
 
 def real_first_order(x: Tensor, mask: Tensor | None, backward: bool) -> Tensor:
-    """The order in which a direction reads the positions, real tokens first, padding last: (B, T)."""
+    """The order in which a direction reads the positions: real tokens first, padding last: (B, T)."""
     batch, length, _ = x.shape
-    place = torch.arange(length, device=x.device).expand(batch, length)
-    key = length - 1 - place if backward else place
-    return (key if mask is None else torch.where(mask, key, length + place)).argsort(1)
+    position = torch.arange(length, device=x.device).expand(batch, length)
+    key = length - 1 - position if backward else position
+    return (key if mask is None else torch.where(mask, key, length + position)).argsort(1)

@@ -1,4 +1,4 @@
-"""Tables that many calls read: made once, for the longest length so far. What is kept is a pure function of its key, never of the data."""
+"""Caches a table that many calls read. The table is a pure function of its key, never of the data."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import torch
 
 
 class Memo:
-    """The last table that was asked for."""
+    """The most recently requested table."""
 
     def __init__(self) -> None:
         self.last: tuple[Hashable, Any] = (None, None)
 
     def __call__(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        known, value = self.last
-        if known != key:
-            with torch.inference_mode(False), torch.no_grad():  # what inference makes, training may not read
+        last_key, value = self.last
+        if last_key != key:
+            # an inference tensor could not be used in training later
+            with torch.inference_mode(False), torch.no_grad():
                 value = make()
             self.last = (key, value)
         return value
 
 
 def next_power_of_two(length: int) -> int:
-    """A power of two that holds `length`: a growing sequence asks for a new table only when it has doubled."""
+    """The next power of two, at least 64: a growing sequence needs a new table only when its length has doubled."""
     return 1 << max(6, (length - 1).bit_length())

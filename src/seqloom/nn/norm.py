@@ -1,4 +1,5 @@
-"""Normalisation of one position's features. Neither lecture form has ε; ours does, so a constant input gives 0 and not a division by 0."""
+"""Normalisation of each position's features. The lectures have no ε; here it avoids a division by 0 for constant
+inputs."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from seqloom.fused.dispatch import fused_enabled
 
 
 class Norm(nn.Module):
-    """Normalises the last axis: y = norm(x), the same in training and evaluation, whatever else is in the batch."""
+    """Normalises the last axis: y = norm(x), the same in training and evaluation and independent of the batch."""
 
 
 class LayerNorm(Norm):

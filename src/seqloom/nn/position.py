@@ -1,8 +1,8 @@
-"""Positions: how a model without recurrence knows the order. A scheme is one class that changes one of three things:
-the input (`embed`), the queries and keys (`rotate`), or the scores (`bias`).
+"""Position schemes, which tell a model without recurrence the order of its tokens. A scheme is one class that changes
+one of three things: the input (`embed`), the queries and keys (`rotate`), or the scores (`bias`).
 
-Tables of sines, cosines and angles are made once and grow by doubling; a call only cuts its rows out of them. Ways of stretching angles
-beyond the trained length stand in stretch.py.
+Tables of sines, cosines and angles are cached and grow by doubling; a call reads its rows from them. `RotaryScaling`
+changes rotary angles for texts beyond the trained length.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seqloom.nn.layer import Factory, require
 from seqloom.nn.memo import Memo, next_power_of_two
 
 Positions = slice | Tensor
-"""The positions of a call's tokens, counted from 0: a slice where all rows agree, else (T,) or (B, T). Either picks rows of a table."""
+"""The positions of a call's tokens, counted from 0: a slice if all rows agree, else (T,) or (B, T). Either picks rows of a table."""
 
 Layout = Literal["interleaved", "halves"]
 

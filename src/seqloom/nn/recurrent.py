@@ -1,6 +1,6 @@
 """Recurrent layers. The cell, its unrolling, the direction and the depth are separate parts: any cell works in all of them [D13].
 
-The cells stand in cells.py, the fast way through time in fused.py.
+cells.py has the cells, fused/recurrence.py the compiled loop over time.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ Gates = dict[str, Tensor]
 class UnrolledCell(nn.Module):
     """A cell unrolled over time, left to right or right to left: y = (h₁, …, h_T).
 
-    Variational dropout: the products read m ⊙ hₜ₋₁ / (1 - p), one mask m for all steps of a call (Gal and Ghahramani). Zoneout: each entry of
-    the state stays as it was with probability p, s = m ⊙ sₜ₋₁ + (1 - m) ⊙ s̃ₜ, a new m for each step; p itself in use (Krueger et al.).
+    Variational dropout: the products read m ⊙ hₜ₋₁ / (1 - p), with one mask m for all steps of a call (Gal and
+    Ghahramani). Zoneout: each entry of the state keeps its value with probability p, s = m ⊙ sₜ₋₁ + (1 - m) ⊙ s̃ₜ, with
+    a new m for each step; evaluation uses p in place of m (Krueger et al.).
     """
 
     def __init__(self, cell: Cell, backward: bool = False, variational: float = 0.0, zoneout: float = 0.0):
@@ -40,7 +41,7 @@ class UnrolledCell(nn.Module):
         return y, state
 
     def forward_with_gates(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, Gates, State]:
-        """The outputs, the values of every gate (B, T, D), and the state, by the plain loop; at padding a gate's value means nothing."""
+        """The outputs, every gate's values (B, T, D), undefined at padding, and the state, by the plain loop."""
         return self.run(x, state, mask, return_gates=True)
 
     def run(
@@ -85,18 +86,18 @@ class UnrolledCell(nn.Module):
     def unroll(
         self, x: Tensor, state: State, mask: Tensor | None, noise: RecurrentDropout, return_gates: bool
     ) -> tuple[Tensor, Gates, State]:
-        """The plain loop: at padding the state stays and the output is 0."""
+        """The plain loop. At padding the state does not change and the output is 0."""
         outputs, values = [], []
-        for t, share in enumerate(self.cell.project_input(x).unbind(1)):
+        for t, x_proj in enumerate(self.cell.project_input(x).unbind(1)):
             if return_gates or noise.h_mask is not None:
                 values.append(
                     self.cell.gates(
-                        share, state, state[0] if noise.h_mask is None else state[0] * noise.h_mask
+                        x_proj, state, state[0] if noise.h_mask is None else state[0] * noise.h_mask
                     )
                 )
                 after = self.cell.update(values[-1], state)
             else:
-                after = self.cell.step(share, state)
+                after = self.cell.step(x_proj, state)
             if noise.has_zoneout:
                 old, new = torch.stack(tuple(state)), torch.stack(tuple(after))  # (S, B, D)
                 zone = noise.zoneout_at(t, old)
@@ -112,11 +113,11 @@ class UnrolledCell(nn.Module):
 
 
 class RNN(Layer):
-    """Layers of a cell over time: layer l reads layer l-1's hₜ [D5]; right to left or both ways, [h→; h←] [D7]; y = x + h with
+    """Layers of a cell over time: layer l reads layer l-1's hₜ [D5]; right to left or both directions, [h→; h←] [D7]; y = x + h with
     `residual` [D6]. Only left to right is causal.
 
-    `dropout` stands between the layers, new at each step; `variational` at each layer's input and at the h that its products read, the same at all
-    steps of a call; `zoneout` lets the state stay at random (see `Direction`).
+    `dropout` is applied between the layers, with a new mask at each step; `variational` to each layer's input and to
+    the h that its products read, with one mask for all steps of a call; `zoneout` to the state (see `UnrolledCell`).
     """
 
     def __init__(
@@ -133,27 +134,30 @@ class RNN(Layer):
     ):
         super().__init__()
         dim = dim or size
-        ways = {"forward": [False], "backward": [True], "both": [False, True]}
-        require(direction in ways, f"direction must be forward, backward or both, not {direction!r}")
+        directions = {"forward": [False], "backward": [True], "both": [False, True]}
+        require(direction in directions, f"direction must be forward, backward or both, not {direction!r}")
         require(
             layers > 0 and dim > 0,
             f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
         )
         self.dim, self.causal, self.residual, self.depth = (
-            dim * len(ways[direction]),
+            dim * len(directions[direction]),
             direction == "forward",
             residual,
             layers,
         )
         sizes = [size] + [self.dim] * (layers - 1)
         self.layers = nn.ModuleList(
-            nn.ModuleList(UnrolledCell(cell(s, dim), way, variational, zoneout) for way in ways[direction])
+            nn.ModuleList(
+                UnrolledCell(cell(s, dim), backward, variational, zoneout)
+                for backward in directions[direction]
+            )
             for s in sizes
         )
         self.dropout, self.variational = Dropout(dropout), Dropout(variational)
 
     def start(self, batch: int, memory: Memory | None = None) -> State:
-        return tuple(tuple(way.cell.start(batch) for way in layer) for layer in self.layers)
+        return tuple(tuple(direction.cell.start(batch) for direction in layer) for layer in self.layers)
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         y, _, state = self.run(x, state, mask, return_gates=False)
@@ -168,9 +172,9 @@ class RNN(Layer):
     def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
-        found: list[Tensor] = []
-        _, _, state = self.run(x, state, mask, return_gates=False, levels=found)
-        return found, state
+        outputs: list[Tensor] = []
+        _, _, state = self.run(x, state, mask, return_gates=False, hidden_states=outputs)
+        return outputs, state
 
     def run(
         self,
@@ -178,19 +182,21 @@ class RNN(Layer):
         state: State,
         mask: Tensor | None,
         return_gates: bool,
-        levels: list[Tensor] | None = None,
+        hidden_states: list[Tensor] | None = None,
     ) -> tuple[Tensor, list[list[Gates]], State]:
-        """`hidden_states` takes what each layer gives, where it is wanted."""
+        """Appends each layer's output to `hidden_states` if it is given."""
         state, gates, after = state or self.start(x.shape[0]), [], []
-        for number, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
-            read = self.dropout(x) if number else x
+        for index, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
+            read = self.dropout(x) if index else x
             if self.training and self.variational.rate:
                 read = read * self.variational(torch.ones_like(read[:, :1]))
-            results = [way.run(read, s, mask, return_gates) for way, s in zip(layer, before, strict=True)]
+            results = [
+                direction.run(read, s, mask, return_gates) for direction, s in zip(layer, before, strict=True)
+            ]
             y = torch.cat([y for y, _, _ in results], -1) if len(results) > 1 else results[0][0]
             x = x + y if self.residual and x.shape == y.shape else y
-            if levels is not None:
-                levels.append(x)
+            if hidden_states is not None:
+                hidden_states.append(x)
             gates.append([g for _, g, _ in results])
             after.append(tuple(s for _, _, s in results))
         return x, gates, tuple(after)

@@ -26,7 +26,7 @@ from seqloom.nn.state import State, where_real
 
 
 class GlobalAttentionState(NamedTuple):
-    """What attention pooling keeps of the memory: keys (B, 1, S, K), the memory itself (B, 1, S, M), its mask (B, 1, 1, S)."""
+    """The memory as GlobalAttention reads it: keys (B, 1, S, K), the memory itself (B, 1, S, M), its mask (B, 1, 1, S)."""
 
     keys: Tensor
     values: Tensor
@@ -34,9 +34,10 @@ class GlobalAttentionState(NamedTuple):
 
 
 class GlobalAttention(nn.Module):
-    """c = Σⱼ αⱼ mⱼ,   α = softmaxⱼ s(W_Q h, W_K mⱼ)   [F4, F9]: one head that averages the memory itself, for recurrent decoders.
+    """c = Σⱼ αⱼ mⱼ,   α = softmaxⱼ s(W_Q h, W_K mⱼ)   [F4, F9]: one head that averages the memory itself, for recurrent
+    decoders.
 
-    Without `project` h and m meet as they are, as in α = h·m [F5]; their sizes must then be equal.
+    Without `project`, h and m are used as they are, as in α = h·m [F5]; their sizes must then be equal.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class GlobalAttention(nn.Module):
         super().__init__()
         require(
             project or size == memory == (dim or size),
-            f"without projections a query of {size} cannot meet a memory of {memory}: make them equal",
+            f"without projections a query of {size} cannot be compared with a memory of {memory}: make them equal",
         )
         self.query = nn.Linear(size, dim or size, bias=False) if project else nn.Identity()
         self.key = Linear(memory, dim or size) if project else nn.Identity()
@@ -87,7 +88,7 @@ class AttentiveState(NamedTuple):
 
 
 class AttentiveRNN(Layer):
-    """A recurrent decoder that looks at the memory at each step   [F4, F8, D-8]
+    """A recurrent decoder that attends to the memory at each step   [F4, F8, D-8]
 
     cₜ = Σⱼ αₜⱼ mⱼ,  αₜ = softmaxⱼ s(query, mⱼ);   yₜ = tanh(W' [hₜ; cₜ; xₜ]);   h₀ = tanh(W₀ mean(m))
 
@@ -147,7 +148,7 @@ class AttentiveRNN(Layer):
     def start(self, batch: int, memory: Memory | None = None) -> AttentiveState:
         require(
             memory is not None,
-            "an attentive decoder needs a memory to look at: start it with the encoder's outputs",
+            "an attentive decoder needs a memory: start it with the encoder's outputs",
         )
         vector = summarize(memory, self.init_from)
         h = self.init_proj(vector).tanh()
@@ -166,7 +167,7 @@ class AttentiveRNN(Layer):
     def forward_with_weights(
         self, x: Tensor, state: AttentiveState, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, AttentiveState]:
-        """The outputs, the weights (B, 1, T, S) where the plain form is on [F14], and the state."""
+        """The outputs, the weights (B, 1, T, S) if the plain form is used [F14], and the state."""
         if x.shape[1] == 0:
             return x.new_zeros(x.shape[0], 0, self.dim), None, state
         h, c, weights, cells = {"previous": self.previous, "current": self.current, "word": self.word}[
@@ -191,9 +192,9 @@ class AttentiveRNN(Layer):
                 h, c, after = fused
                 return h, c, None, (after,)
         outputs, contexts, weights = [], [], []
-        for t, share in enumerate(first.project_input(x).unbind(1)):
+        for t, x_proj in enumerate(first.project_input(x).unbind(1)):
             c, weight = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
-            after = [first.step(share + self.context_proj(c[:, 0]), states[0])]
+            after = [first.step(x_proj + self.context_proj(c[:, 0]), states[0])]
             for cell, before in zip(others, states[1:], strict=True):
                 after.append(cell.step(cell.project_input(self.dropout(after[-1][0])), before))
             states = tuple(after) if mask is None else where_real(mask[:, t], tuple(after), states)
@@ -239,7 +240,7 @@ def supports_fused(attention: GlobalAttention) -> bool:
 
 
 def with_hidden(cell: Cell, h: Tensor) -> State:
-    """The cell's first state with h in its place; what else it remembers starts as ever."""
+    """The cell's first state with h in its place; the rest of the state keeps its initial value."""
     state = cell.start(len(h))
     return type(state)(h, *state[1:])
 
@@ -281,7 +282,7 @@ class RNNDecoder(Layer):
     def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
         require(
             memory is not None,
-            "this decoder starts from the encoder's thought: start it with the encoder's outputs",
+            "this decoder starts from the encoder's last state: start it with the encoder's outputs",
         )
         h = summarize(memory, self.init_from)
         h = h if self.init_proj is None else self.init_proj(h).tanh()

@@ -1,4 +1,4 @@
-"""Scores: how well a query fits a key. A new score is one class."""
+"""Attention scores and the weights made from them. A new score is one class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from seqloom.nn import mask as masks
 
 
 class Score(nn.Module):
-    """s = score(q, k):  (B, H, T, K), (B, H, S, K) → (B, H, T, S). `scale` is set where s = scale · project_query(q)·k, which fused attention knows."""
+    """s = score(q, k):  (B, H, T, K), (B, H, S, K) → (B, H, T, S).
+
+    `scale` is set if s = scale · project_query(q)·k, which fused attention can compute.
+    """
 
     scale: float | None = None
 
@@ -40,11 +43,11 @@ class ScaledDot(Score):
         self.scale = 1 / math.sqrt(dim)
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
-        return torch.einsum("bhtk,bhsk->bhts", q * self.scale, k)  # the smaller of the two to scale
+        return torch.einsum("bhtk,bhsk->bhts", q * self.scale, k)  # scales q, the smaller of the two
 
 
 class Bilinear(Score):
-    """s(q, k) = qᵀ W k   [F8]: the general score of Luong et al., one W for all heads"""
+    """s(q, k) = qᵀ W k   [F8]: the general score of Luong et al., with one W for all heads"""
 
     scale = 1.0
 
@@ -71,20 +74,22 @@ class Additive(Score):
 
 
 class AttentionWeights(nn.Module):
-    """α = weights(s) over the visible keys:  (B, H, T, S) → (B, H, T, S), 0 where a key is not visible. The scores may be used up.
-    `in_sdpa` where torch knows it."""
+    """α = weights(s) over the visible keys:  (B, H, T, S) → (B, H, T, S), 0 where a key is not visible.
+
+    May overwrite `scores`. `in_sdpa` says whether torch's scaled_dot_product_attention computes these weights.
+    """
 
     in_sdpa = False
 
     def __init__(self) -> None:
-        super().__init__()  # no sizes: configs read this signature
+        super().__init__()  # a signature without sizes, which configs read
 
     def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
         raise NotImplementedError
 
 
 class Softmax(AttentionWeights):
-    """αⱼ = exp(sⱼ) / Σ exp(s)   [F9, D-9]: a distribution; all zeros where nothing is visible"""
+    """αⱼ = exp(sⱼ) / Σ exp(s)   [F9, D-9]: a distribution; all zeros if nothing is visible"""
 
     in_sdpa = True
 
@@ -93,7 +98,7 @@ class Softmax(AttentionWeights):
 
 
 class Raw(AttentionWeights):
-    """αⱼ = sⱼ   [F5, D-9]: the scores themselves, which sum to anything"""
+    """αⱼ = sⱼ   [F5, D-9]: the scores themselves, which do not sum to 1"""
 
     def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
         return scores if visible is None else scores.masked_fill(~visible, 0)

@@ -1,7 +1,8 @@
-"""State: what a layer remembers of the positions before its input.
+"""The state of a layer: what it needs of the positions before its input.
 
-A state is a tree: tuples, lists, dicts and NamedTuples of tensors, ints and None. Tensors have the batch in front. A state is an
-argument and a result, never an attribute, so the functions here are all that generation, beam search and truncated BPTT need.
+A state is a tree of tuples, lists, dicts and NamedTuples with tensors, ints and None as leaves. The first axis of a
+tensor is the batch. A state is an argument and a result, never an attribute, so generation, beam search and
+truncated BPTT need only the functions of this module.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ State = Any
 
 
 def map_state(change: Callable[[Tensor], Tensor], state: State) -> State:
-    """The same tree with `change` applied to every tensor. A node with a `map_tensors` of its own does it itself."""
+    """The same tree with `change` applied to every tensor. A node that has `map_tensors` maps its own tensors."""
     if isinstance(state, Tensor):
         return change(state)
     if hasattr(state, "map_tensors"):
@@ -38,8 +39,11 @@ def state_tensors(state: State) -> Iterator[Tensor]:
 
 
 class RowSelection:
-    """The change that picks batch rows. A node that maps itself may look at `rows` and do so without touching its tensors; what several
-    layers would make alike is made `cached`."""
+    """A `change` for `map_state` that selects batch rows.
+
+    A node with `map_tensors` may read `rows` and select without copying its tensors; `cached` computes once what
+    several layers share.
+    """
 
     def __init__(self, rows: Tensor):
         self.rows = rows
@@ -49,25 +53,25 @@ class RowSelection:
         return tensor.index_select(0, self.rows)
 
     def cached(self, owner: Any, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What is made of the `owner`, one object shared by layers, under the key."""
-        place = (id(owner), key)
-        if place not in self.memo:
-            self.memo[place] = owner, make()  # the owner is held so that its id stays its own
-        return self.memo[place][1]
+        """The result of `make` for an `owner` that several layers share, computed once for each key."""
+        entry = (id(owner), key)
+        if entry not in self.memo:
+            self.memo[entry] = owner, make()  # keeps the owner alive, so that its id is not reused
+        return self.memo[entry][1]
 
 
 def select(state: State, rows: Tensor) -> State:
-    """The state of the given batch rows, in that order, repeats allowed: one beam step."""
+    """The state of the given batch rows, in that order and with repeats, as a beam step needs it."""
     return map_state(RowSelection(rows), state)
 
 
 def detach(state: State) -> State:
-    """The same values, cut off from the graph: h_{t-k} has no influence on the gradient at t (D15)."""
+    """The same values, detached from the graph: h_{t-k} has no influence on the gradient at t (D15)."""
     return map_state(Tensor.detach, state)
 
 
 def where_real(real: Tensor, new: State, old: State) -> State:
-    """The new state in the rows where `real` (B,) holds, the old one elsewhere."""
+    """The new state in the rows where `real` (B,) is True, the old one elsewhere."""
     before = state_tensors(old)
     return map_state(
         lambda tensor: torch.where(real.view(-1, *[1] * (tensor.dim() - 1)), tensor, next(before)), new
@@ -75,6 +79,6 @@ def where_real(real: Tensor, new: State, old: State) -> State:
 
 
 def with_tensors(state: State, values: list[Tensor]) -> State:
-    """The same tree holding `values` in the order of `tensors`."""
+    """The same tree with `values` as its tensors, in the order of `state_tensors`."""
     rest = iter(values)
     return map_state(lambda _: next(rest), state)

@@ -1,4 +1,4 @@
-"""The Transformer: attention and feed-forward in blocks on a residual path, with one scheme of positions for all."""
+"""The Transformer: blocks of attention and feed-forward on a residual path, with one position scheme for all blocks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from seqloom.nn.visibility import Visibility
 
 
 class Block(Layer):
-    """pre:  x ← x + f(norm(x));   post:  x ← norm(x + f(x))   for f = self-attention, cross-attention where there is a memory,
-    feed-forward   [G1, G2, G3, D-18]"""
+    """pre:  x ← x + f(norm(x));   post:  x ← norm(x + f(x))   for f = self-attention, cross-attention if there is a
+    memory, feed-forward   [G1, G2, G3, D-18]"""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Block(Layer):
     def forward(
         self, x: Tensor, state: State = None, mask: Tensor | None = None, visibility: Visibility | None = None
     ) -> tuple[Tensor, State]:
-        cache, looking = state or self.start(x.shape[0])
+        cache, cross_state = state or self.start(x.shape[0])
         pre = self.order == "pre"
         y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask, visibility)
         x = self.add(x, y, self.attention_norm)
         if self.cross:
-            y, looking = self.cross(self.cross_norm(x) if pre else x, looking, mask)
+            y, cross_state = self.cross(self.cross_norm(x) if pre else x, cross_state, mask)
             x = self.add(x, y, self.cross_norm)
         x = self.add(x, self.feedforward(self.feedforward_norm(x) if pre else x, mask), self.feedforward_norm)
-        return x, (cache, looking)
+        return x, (cache, cross_state)
 
     def add(self, x: Tensor, y: Tensor, norm: Norm) -> Tensor:
         x = x + self.dropout(y)
@@ -61,11 +61,11 @@ class Block(Layer):
 
 
 class Transformer(Layer):
-    """Positions, then `layers` blocks; a last norm closes the pre-norm arrangement. With a memory it is a decoder, without causality an
-    encoder. `attention` and `cross` carry options of their own, such as windows, groups and key sizes. `input_norm` is a norm of what enters the
-    first block, positions included (BERT).
+    """Positions, then `layers` blocks, then a final norm if the blocks are pre-norm. With a memory it is a decoder,
+    without causality an encoder. `attention` and `cross` take options such as `window`, `kv_heads` and `key_dim`.
+    `input_norm` normalises the input of the first block, positions included (BERT).
 
-    Weights start as N(0, 0.02²), those that feed the residual path as N(0, 0.02²/2L).
+    Weights are initialised from N(0, 0.02²), those of an `out_proj`, which feed the residual path, from N(0, 0.02²/2L).
     """
 
     def __init__(
@@ -130,16 +130,16 @@ class Transformer(Layer):
         mask: Tensor | None = None,
         visible: Tensor | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
-        """`visible` (…, T, S) hides more than causality and padding do, in all layers."""
+        """`visible` (…, T, S) hides more keys than causality and padding do, in all layers."""
         return self.run(x, state, mask, visible)
 
     def hidden_states(
         self, x: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[list[Tensor], State]:
-        """The last is y, with its norm."""
-        found: list[Tensor] = []
-        y, state = self.run(x, state, mask, None, found)
-        return [*found[:-1], y], state
+        """The outputs of each block; the last is y, after the final norm."""
+        outputs: list[Tensor] = []
+        y, state = self.run(x, state, mask, None, outputs)
+        return [*outputs[:-1], y], state
 
     def run(
         self,
@@ -147,19 +147,17 @@ class Transformer(Layer):
         state: State,
         mask: Tensor | None,
         visible: Tensor | None,
-        levels: list[Tensor] | None = None,
+        hidden_states: list[Tensor] | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
-        """`hidden_states` takes what each block gives, where it is wanted."""
+        """Appends each block's output to `hidden_states` if it is given."""
         state = state or self.start(x.shape[0])
-        visibility = self.blocks[0].attention.visibility(
-            x, state[0][0], mask, visible
-        )  # the same for all: they share positions and options
+        visibility = self.blocks[0].attention.visibility(x, state[0][0], mask, visible)
         x = self.position.embed(x, visibility.positions)
         x = self.dropout(x if self.input_norm is None else self.input_norm(x))
         if (
             x.shape[1] == 1
             and mask is None
-            and levels is None
+            and hidden_states is None
             and (done := decode.decode_step(self.blocks, x, state, visibility))
         ):
             return done[0] if self.norm is None else self.norm(done[0]), done[1]
@@ -167,6 +165,6 @@ class Transformer(Layer):
         for block, before in zip(self.blocks, state, strict=True):
             x, now = block(x, before, mask, visibility)
             after.append(now)
-            if levels is not None:
-                levels.append(x)
+            if hidden_states is not None:
+                hidden_states.append(x)
         return x if self.norm is None else self.norm(x), tuple(after)

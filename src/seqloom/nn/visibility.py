@@ -1,5 +1,5 @@
-"""What the queries of one call may see of the keys: causality, window, padding and the positions' share of the scores, worked out once for
-all layers of a stack. Left out: a cache that forgets what a window has passed."""
+"""Which keys the queries of one call see: causality, window, padding and the position bias, computed once for all
+layers of a stack. A cache that drops the keys outside a window is left out."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seqloom.nn.attention_core import DenseAttention
 from seqloom.nn.memo import Memo, next_power_of_two
 from seqloom.nn.position import Position, Positions
 
-CHUNK = 256  # queries: the kernel's own step, below which nothing is saved
+CHUNK = 256  # queries per chunk: the block size of torch's kernel, below which chunks save nothing
 
 
 class Visibility(NamedTuple):
-    """Which keys are real (B, S), None where all are; the queries' positions; how attention is computed."""
+    """The mask of real keys (B, S), None if all are; the queries' positions; how attention is computed."""
 
     key_mask: Tensor | None
     positions: Positions
@@ -26,7 +26,7 @@ class Visibility(NamedTuple):
 
 
 class VisibilityRule(NamedTuple):
-    """Query t sees key j for j ≤ t where `causal`, and |t - j| < `window` where there is one [F13]; the position adds its bias."""
+    """Query t sees key j for j ≤ t if `causal`, and |t - j| < `window` if there is one [F13]; the position adds its bias."""
 
     position: Position
     causal: bool
@@ -36,37 +36,41 @@ class VisibilityRule(NamedTuple):
     def build(
         self,
         x: Tensor,
-        past: int,
-        before: Tensor | None,
+        past_length: int,
+        past_mask: Tensor | None,
         mask: Tensor | None,
         visible: Tensor | None,
         fused: bool,
     ) -> Visibility:
-        """For x (B, T, D) after `past` positions with the mask `before`; `visible` (…, T, S) hides more."""
+        """For x (B, T, D) after `past_length` positions with the mask `past_mask`; `visible` (…, T, S) hides more."""
         batch, length, _ = x.shape
-        total = past + length
+        total = past_length + length
         key_mask = masks.concat_masks(
-            before, past, masks.none_if_full(mask), batch, length, x.device
+            past_mask, past_length, masks.none_if_full(mask), batch, length, x.device
         )  # (B, S) or None
-        tail = key_mask is not None and masks.right_padded(key_mask)  # padding stands after every real query
+        right_padded = key_mask is not None and masks.right_padded(key_mask)
         context = self.position.context
-        level = key_mask is None or (tail and (context is None or total <= context))
-        positions: Positions = slice(past, total) if level else masks.positions(key_mask)[:, past:]
-        order = self.causal and length > 1
-        if fused and visible is None and length and (key_mask is None or (tail and self.causal)):
-            return Visibility(key_mask, positions, self.shift_invariant_plan(x, past, total, order))
+        same_positions = key_mask is None or (right_padded and (context is None or total <= context))
+        positions: Positions = (
+            slice(past_length, total) if same_positions else masks.positions(key_mask)[:, past_length:]
+        )
+        needs_causal = self.causal and length > 1
+        if fused and visible is None and length and (key_mask is None or (right_padded and self.causal)):
+            return Visibility(
+                key_mask, positions, self.shift_invariant_plan(x, past_length, total, needs_causal)
+            )
         if key_mask is not None:
             visible = (
                 key_mask[:, None, None] if visible is None else visible & key_mask[:, None, None]
             )  # (B, 1, 1, S)
-        if order:
+        if needs_causal:
             later = masks.causal(length, total, x.device)
             visible = later if visible is None else visible & later
-        queries = torch.arange(past, total, device=x.device) if level else positions
-        keys = torch.arange(total, device=x.device) if level else masks.positions(key_mask)
+        queries = torch.arange(past_length, total, device=x.device) if same_positions else positions
+        keys = torch.arange(total, device=x.device) if same_positions else masks.positions(key_mask)
         if self.window is not None:
-            near = self.in_window(queries, keys)
-            visible = near if visible is None else visible & near
+            in_window = self.in_window(queries, keys)
+            visible = in_window if visible is None else visible & in_window
         bias = self.position.bias(queries, keys)
         bias = None if bias is None else bias.to(x.dtype)
         return Visibility(
@@ -77,31 +81,34 @@ class VisibilityRule(NamedTuple):
 
     def in_window(self, queries: Tensor, keys: Tensor) -> Tensor:
         """(T, S) or (B, 1, T, S)"""
-        near = (queries[..., :, None] - keys[..., None, :]).abs() < self.window
-        return near if near.dim() == 2 else near[:, None]
+        in_window = (queries[..., :, None] - keys[..., None, :]).abs() < self.window
+        return in_window if in_window.dim() == 2 else in_window[:, None]
 
     def shift_invariant_plan(
-        self, x: Tensor, past: int, total: int, order: bool
+        self, x: Tensor, past_length: int, total: int, needs_causal: bool
     ) -> SDPAttention | BandedAttention:
-        """Where padding does not matter, all depends on t - j alone."""
-        length = total - past
+        """The plan without padding, when visibility and bias depend on t - j alone."""
+        length = total - past_length
         biased = type(self.position).bias is not Position.bias
-        if not biased and self.window is None and (not order or not past):
-            return SDPAttention(None, order, None)
-        near = None if self.window is None else self.window - 1
+        if not biased and self.window is None and (not needs_causal or not past_length):
+            return SDPAttention(None, needs_causal, None)
+        in_window = None if self.window is None else self.window - 1
         chunk = 1 if length == 1 else CHUNK
-        reach = near, 0 if self.causal else near
-        left = next_power_of_two(past + length) if near is None else near
-        right = chunk if self.causal else next_power_of_two(length) if near is None else chunk + near
+        reach = in_window, 0 if self.causal else in_window
+        left = next_power_of_two(past_length + length) if in_window is None else in_window
+        right = (
+            chunk if self.causal else next_power_of_two(length) if in_window is None else chunk + in_window
+        )
         if length == 1 and self.causal and not biased:
-            return BandedAttention(None, left, chunk, past, reach)
+            return BandedAttention(None, left, chunk, past_length, reach)
         key = (chunk, left, right, x.dtype, x.device)
-        return BandedAttention(self.memo(key, lambda: self.bias_table(*key)), left, chunk, past, reach)
+        return BandedAttention(self.memo(key, lambda: self.bias_table(*key)), left, chunk, past_length, reach)
 
     def bias_table(
         self, chunk: int, left: int, right: int, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
-        """The bias of the queries left … left + chunk over the keys 0 … left + right, -inf at what they do not see: (1, H or 1, chunk, …)."""
+        """The bias of the queries left … left + chunk over the keys 0 … left + right, -inf at hidden keys:
+        (1, H or 1, chunk, left + right)."""
         queries, keys = (
             torch.arange(left, left + chunk, device=device),
             torch.arange(left + right, device=device),
