@@ -146,7 +146,7 @@ def test_every_kind_keeps_the_promises_and_learns(
 ):
     part = getattr(mine, name)
     rows = check_part(part)
-    assert [row.kept for row in rows] == [None, *[True] * 5], "; ".join(map(str, rows))
+    assert [row.passed for row in rows] == [None, *[True] * 5], "; ".join(map(str, rows))
     preset = (
         ["lstm-lm", "data.width=9"]
         if name in ("MinimalGate", "RunningMean")
@@ -229,13 +229,13 @@ class Rounded(RNN):
 )
 def test_a_broken_promise_is_found(part: type, broken: str):
     rows = {row.promise: row for row in check_part(part)}
-    assert rows[broken].kept is False and rows[broken].reason
+    assert rows[broken].passed is False and rows[broken].reason
 
 
 def test_a_wrong_equation_is_found(mine: ModuleType):
     wrong = check_part(mine.Angle, lambda score, q, k: 8 * q @ k)[0]
     right = check_part(mine.Angle, lambda score, q, k: 8 * q @ k / (q.norm() * k.norm()))[0]
-    assert wrong.kept is False and "differs by" in wrong.reason and right.kept
+    assert wrong.passed is False and "differs by" in wrong.reason and right.passed
 
 
 def test_checking_leaves_no_trace(mine: ModuleType):

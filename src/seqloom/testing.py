@@ -40,14 +40,14 @@ MASK = torch.tensor(
 
 
 class CheckResult(NamedTuple):
-    """Whether a promise is kept; None where it does not apply."""
+    """Whether a promise holds; None if it does not apply."""
 
     promise: str
-    kept: bool | None
+    passed: bool | None
     reason: str = ""
 
     def __str__(self) -> str:
-        sign = {True: "✓", False: "✗", None: "–"}[self.kept]
+        sign = {True: "✓", False: "✗", None: "–"}[self.passed]
         return f"{sign} {self.promise}{f': {self.reason}' if self.reason else ''}"
 
 

@@ -10,6 +10,7 @@ lecture uses them.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
@@ -23,6 +24,7 @@ from seqloom.nn.layer import Factory, require
 from seqloom.nn.state import State
 
 Bias = Literal["plus", "minus", "none"]
+OLD_NAMES = {"Blocks": "LinearCell", "Hidden": "HiddenState"}
 
 
 class HiddenState(NamedTuple):
@@ -309,3 +311,12 @@ def units_for_parameters(cell: Factory[Cell], size: int, parameters: int) -> int
         middle = (low + high) // 2
         low, high = (middle, high) if count(middle) <= parameters else (low, middle)
     return low
+
+
+def __getattr__(name: str) -> object:
+    """The names of earlier versions, with a warning."""
+    if name not in OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    message = f"seqloom.nn.cells.{name} is now called seqloom.nn.cells.{OLD_NAMES[name]}"
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    return globals()[OLD_NAMES[name]]
