@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
-from seqloom.batches import Blocks, Masked, Windows
 from seqloom.batches.batch import Batch, Batches
-from seqloom.decoding import Decoding
-from seqloom.inference import prediction
-from seqloom.inference.generation import Execution, generate
-from seqloom.measure import Number, likelihood, make_signature, pronunciation, translation
-from seqloom.measure.classification import Confusion
+from seqloom.batches.windows import Blocks, Windows
+from seqloom.measure.likelihood import likelihood
+from seqloom.measure.number import Number, make_signature
 from seqloom.nn.state import State
 from seqloom.run import Run
 from seqloom.text.store import Store, build
 from seqloom.text.tokenizer import signature
+
+if TYPE_CHECKING:
+    from seqloom.inference.prediction import LabelMetrics
+    from seqloom.measure.classification import Confusion
 
 TOKENS_PER_BLOCK = 1 << 20  # tokens that are counted at a time, which bounds the memory
 MIN_TOKENS_PER_UNK = 1000  # bits per byte are left out if more than one token in 1000 is <unk>
@@ -106,13 +108,17 @@ def signature_options(data: Batches) -> dict[str, object]:
     """The options of the data that a signature names; its keys are part of published figures and never change."""
     if isinstance(data, Windows):
         return {"width": data.width, "stride": data.stride}
+    from seqloom.batches.masked import Masked
+
     if isinstance(data, Masked):
         return {"width": data.width, "rate": data.rate}
     return {"width": data.width} if isinstance(data, Blocks) else {}
 
 
-def evaluate_labels(run: Run, store: Store, max_batches: int | None = None) -> prediction.LabelMetrics:
+def evaluate_labels(run: Run, store: Store, max_batches: int | None = None) -> LabelMetrics:
     """The scores of a run that predicts labels, and the mean -ln P of the correct ones."""
+    from seqloom.inference import prediction
+
     shared = conditions(run, store)
     metrics = prediction.measure(run, store, shared, max_batches)
     nll, count = held_out_nll(run, store, max_batches)
@@ -125,7 +131,7 @@ def evaluate_labels(run: Run, store: Store, max_batches: int | None = None) -> p
 def confusion_matrix(run: Run, paths: list[str]) -> Confusion:
     """How often each label was predicted for each correct label."""
     confusion = None
-    if prediction.task_of(run.model):
+    if run.model.predicts_labels:
         confusion = evaluate_labels(run, read_store(run, paths)).confusion
     if confusion is None:
         raise ValueError(f"{run.folder}: a {type(run.model).__name__} predicts no labels; drop --confusion")
@@ -139,7 +145,7 @@ def read_store(run: Run, paths: list[str]) -> Store:
 
 def held_out(run: Run, store: Store, max_batches: int) -> list[Number]:
     """The scores on at most `max_batches` batches: of labels, or the likelihood, with bits per byte if that is all data."""
-    if prediction.task_of(run.model):
+    if run.model.predicts_labels:
         return evaluate_labels(run, store, max_batches).numbers
     nll, count = held_out_nll(run, store, max_batches)
     return likelihood(nll, count, utf8_bytes(run, store, count), conditions(run, store))
@@ -160,7 +166,7 @@ def evaluate(
     windows in which a language model reads the text.
     """
     store = read_store(run, paths)
-    if prediction.task_of(run.model):
+    if run.model.predicts_labels:
         return evaluate_labels(run, store).numbers
     if not run.model.predicts_tokens:
         raise ValueError(
@@ -195,6 +201,10 @@ def evaluate_pairs(
     shared: dict[str, object],
 ) -> list[Number]:
     """The scores of the texts that the run generates from the first field of each record."""
+    from seqloom.decoding import Decoding
+    from seqloom.inference.generation import Execution, generate
+    from seqloom.measure import pronunciation, translation
+
     reader = run.recipe.reader(paths)
     sources, targets = zip(*reader, strict=True)
     decoding = Decoding(beam=width, length_penalty=penalty)

@@ -32,7 +32,8 @@ from seqloom.text.corpus import Reader
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
 
 PRESETS = Path(__file__).parent / "presets"
-OTHER_SECTIONS = ("train", "files", "seed", "from", "freeze", "lr_factors", "layer_decay", "lora")
+FINETUNE_SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
+OTHER_SECTIONS = ("train", "files", "seed", *FINETUNE_SECTIONS)
 
 
 def text_names(modules: dict[str, str]) -> LazyNames:
@@ -170,6 +171,11 @@ class Config:
         if seed is not None:
             tree["seed"] = seed
         return cls(tree, lines, parts)
+
+    @property
+    def finetunes(self) -> bool:
+        """Whether the config has a section of `train/finetune.py`."""
+        return any(section in self.tree for section in FINETUNE_SECTIONS)
 
     def reader(self, paths: list[str]) -> Reader:
         return self.parts["corpus"](paths)

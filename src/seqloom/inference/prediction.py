@@ -7,26 +7,26 @@ A task is the module for a class of model. It has `predictions(run, source)`, on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Sized
+from importlib import import_module
 from itertools import chain, islice, pairwise
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-from torch import nn
 
-from seqloom.inference import classification, question_answering, regression, tagging
 from seqloom.measure import Number
 from seqloom.measure.classification import Confusion
-from seqloom.models import Classifier, ExtractiveQA, MaskedLM, Regressor, Tagger
+from seqloom.models.base import Model
 from seqloom.run import Run
 from seqloom.text.fields import RecordSchema
 from seqloom.text.store import Store, in_memory_store
 
-TASKS: dict[type[nn.Module], ModuleType] = {
-    Tagger: tagging,
-    Classifier: classification,
-    Regressor: regression,
-    ExtractiveQA: question_answering,
+# the module of each task, imported when a model of the task is used
+TASKS = {
+    "tagging": "seqloom.inference.tagging",
+    "classification": "seqloom.inference.classification",
+    "regression": "seqloom.inference.regression",
+    "question answering": "seqloom.inference.question_answering",
 }
 CHUNK = 1 << 19  # characters in memory at a time
 MAX_RECORDS = 2048  # records in memory at a time
@@ -39,16 +39,16 @@ class LabelMetrics(NamedTuple):
     confusion: Confusion | None
 
 
-def task_of(model: nn.Module) -> ModuleType | None:
-    """The task of a model; None for a model that generates text."""
-    return next((task for cls, task in TASKS.items() if isinstance(model, cls)), None)
+def task_of(model: Model) -> ModuleType | None:
+    """The module of the model's task; None if the model predicts no labels."""
+    return import_module(TASKS[model.task]) if model.task in TASKS else None
 
 
 def require_task(run: Run) -> ModuleType:
     """The task of a run's model; raises for a model without labels."""
     task = task_of(run.model)
     if task is None:
-        verb = "fill" if isinstance(run.model, MaskedLM) else "generate"
+        verb = "fill" if run.model.task == "masked language modelling" else "generate"
         raise ValueError(
             f"{run.folder}: a {type(run.model).__name__} predicts no labels; use: seqloom {verb} {run.folder}"
         )

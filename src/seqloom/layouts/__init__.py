@@ -20,13 +20,10 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from seqloom.layouts import mapping
-from seqloom.layouts.bert import BERT, DISTILBERT
 from seqloom.layouts.family import Family, Unsupported
-from seqloom.layouts.gpt2 import GPT2
 from seqloom.layouts.hf_folder import SafetensorsFiles
-from seqloom.layouts.llama import LLAMA, to_half_layout, to_interleaved_layout
-from seqloom.layouts.marian import MARIAN
 from seqloom.layouts.tokenizer_config import template_json, tokenizer_files
+from seqloom.lazy import LazyNames
 from seqloom.models.base import Model
 from seqloom.nn.norm import LayerNorm, RMSNorm
 from seqloom.nn.output import OutputLayer
@@ -45,7 +42,22 @@ __all__ = [
     "with_family_template",
 ]
 
-FAMILIES = {family.model_type: family for family in (GPT2, LLAMA, BERT, DISTILBERT, MARIAN)}
+# By model_type; a family's module is imported when the family is looked up.
+FAMILIES = LazyNames(
+    {
+        "gpt2": ("seqloom.layouts.gpt2", "GPT2"),
+        "llama": ("seqloom.layouts.llama", "LLAMA"),
+        "bert": ("seqloom.layouts.bert", "BERT"),
+        "distilbert": ("seqloom.layouts.bert", "DISTILBERT"),
+        "marian": ("seqloom.layouts.marian", "MARIAN"),
+    }
+)
+FAMILIES_OF_TASK = {
+    "language modelling": ("gpt2", "llama"),
+    "encoding": ("bert", "distilbert"),
+    "masked language modelling": ("bert", "distilbert"),
+    "translation": ("marian",),
+}
 # metadata of a safetensors file with a family's names; more keys would be written in arbitrary order
 HF_METADATA = {"format": "pt"}
 LEGACY_SUFFIXES = {".gamma": ".weight", ".beta": ".bias"}  # names of a norm's weights in the first BERTs
@@ -60,14 +72,21 @@ class ExportedFiles(NamedTuple):
     texts: dict[str, str]
 
 
+def families_for(model: nn.Module) -> list[Family]:
+    """The families that hold models of the same task."""
+    task = model.task if isinstance(model, Model) else ""
+    return [FAMILIES[name] for name in FAMILIES_OF_TASK.get(task, ())]
+
+
 def family_of(model: nn.Module) -> tuple[Family, dict[str, Any]]:
     """The family that can hold a model, and its config.json; raises Unsupported if none can."""
     reasons: list[str] = []
-    for family in FAMILIES.values():
+    for family in families_for(model):
         try:
             return family, family.hf_config(model)
         except Unsupported as error:
             reasons.append(f"as {family.model_type}, {error}")
+    reasons = reasons or [f"there is none for a {type(model).__name__}"]
     raise Unsupported(f"no folder of the Hugging Face layout can hold this model: {'; '.join(reasons)}")
 
 
@@ -76,7 +95,9 @@ def with_family_template(model: nn.Module, tokenizer: Tokenizer) -> Tokenizer:
 
     `model` may be on the meta device.
     """
-    for family in (BERT, DISTILBERT, MARIAN):
+    if isinstance(model, Model) and model.task == "language modelling":
+        return tokenizer
+    for family in families_for(model):
         try:
             family.hf_config(model)
         except Unsupported:
@@ -88,7 +109,9 @@ def with_family_template(model: nn.Module, tokenizer: Tokenizer) -> Tokenizer:
 def export_files(model: nn.Module, weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> ExportedFiles:
     """The files of a model with the given weights, in the layout of its family."""
     family, config = family_of(model)
-    if family is LLAMA:
+    if family.model_type == "llama":
+        from seqloom.layouts.llama import to_half_layout
+
         weights = to_half_layout(model, weights)
     is_body = config["architectures"][0] in ("BertModel", "DistilBertModel")
     prefix = "" if is_body else family.prefix
@@ -168,7 +191,11 @@ def import_weights(
         mappings, shapes, lambda name: tensors.get(full_names[name]) if name in full_names else None
     )
     weights = flip_nsp_classes(weights)
-    return to_interleaved_layout(model, weights) if family is LLAMA else weights
+    if family.model_type != "llama":
+        return weights
+    from seqloom.layouts.llama import to_interleaved_layout
+
+    return to_interleaved_layout(model, weights)
 
 
 def check_equal(name: str, original: str, copy: Tensor, first: Tensor, tolerance: float, source: str) -> None:
@@ -194,7 +221,7 @@ def names_without_prefix(tensors: SafetensorsFiles, family: Family) -> dict[str,
     for full in tensors.shapes:
         name = full.removeprefix(family.prefix)
         for old, new in LEGACY_SUFFIXES.items():
-            if family is BERT and name.endswith(old):
+            if family.model_type == "bert" and name.endswith(old):
                 name = name.removesuffix(old) + new
         if name in full_names:
             raise ValueError(

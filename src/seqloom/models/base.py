@@ -24,6 +24,9 @@ class Model(nn.Module):
         False  # the text it writes continues its input; otherwise it answers it, as a translation does
     )
     predicts_tokens: ClassVar[bool] = False  # has an output layer over the vocabulary
+    predicts_labels: ClassVar[bool] = (
+        False  # labels, numbers or spans for records: a module of inference/ does it
+    )
     embeds_text: ClassVar[bool] = False  # `features(ids, None, mask)` gives a vector for each token of a text
     context: int | None = None  # the most positions it can take; None is any number
     source_context: int | None = None  # the same for the source of a sequence-to-sequence model

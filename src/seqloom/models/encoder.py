@@ -70,6 +70,7 @@ class WindowedEncoder(BaseEncoder):
     The windows depend on the text alone, not on the other texts of the batch.
     """
 
+    predicts_labels = True
     unk_id: int | None = 1  # id of <unk>, set before training; None if the tokenizer has none
 
     def __init__(

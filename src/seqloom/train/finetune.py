@@ -31,7 +31,6 @@ from seqloom.nn import lora
 from seqloom.run import Config, config_of, is_run, load_weights
 from seqloom.text import tokenizer_file
 
-SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
 HEAD_OPTIONS = ("type", "dropout", "output", "tied", "pooler")  # model options that belong to the task
 INPUT_OPTIONS = ("chars",)  # model options that add inputs which the stack of the source run has never read
 REPORT_FILE = "begin.json"
@@ -226,7 +225,7 @@ def initialize(model: nn.Module, recipe: Config, folder: Path | None) -> InitRep
     If the folder already has a checkpoint, reads begin.json instead of the source run. Returns None if the config
     has none of the fine-tuning sections.
     """
-    if not any(section in recipe.tree for section in SECTIONS):
+    if not recipe.finetunes:
         return None
     options = FinetuneOptions(recipe)
     if folder is not None and any((folder / "checkpoints").glob("step-*")):

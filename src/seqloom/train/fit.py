@@ -61,7 +61,7 @@ def prepare(recipe: Config, saved: Path | None = None, quiet: bool = True) -> Pr
     if saved and saved.exists():
         trained_tokenizer = tokenizer_file.load(saved)
     else:
-        source_tokenizer = finetune.source_tokenizer(recipe)
+        source_tokenizer = finetune.source_tokenizer(recipe) if recipe.finetunes else None
         trained_tokenizer = source_tokenizer or layouts.with_family_template(meta_model, recipe.tokenizer())
     if saved and saved.with_name("labels.json").exists():
         label_names: Sequence[str] = labels.load(saved.with_name("labels.json"))
@@ -75,7 +75,7 @@ def prepare(recipe: Config, saved: Path | None = None, quiet: bool = True) -> Pr
     if not saved or not any((saved.parent / "checkpoints").glob("step-*")):
         initialize.load_word_vectors(model, trained_tokenizer, None if quiet else log)
         initialize.initialize_from_data(model, train, label_names)
-    init_report = finetune.initialize(model, recipe, saved and saved.parent)
+    init_report = finetune.initialize(model, recipe, saved and saved.parent) if recipe.finetunes else None
     if init_report and not quiet:
         for line in init_report.lines(model):
             log(line)
@@ -155,7 +155,7 @@ def train(recipe: Config, folder: Path, threads: int | None = None, quiet: bool 
     Of several processes under torchrun, the main rank reads and writes the folder. `threads` holds for this call only.
     """
     with use_threads(threads or None):
-        options = build_trainer(finetune.pin_source(recipe))
+        options = build_trainer(finetune.pin_source(recipe) if recipe.finetunes else recipe)
         world = distributed.init()
         try:
             prepared = train_in_world(recipe, folder, options, world, quiet)
@@ -183,11 +183,12 @@ def train_in_world(recipe: Config, folder: Path, options: Trainer, world: World,
         recipe.data(prepared.valid),
         world,
         recipe.seed,
-        finetune.lr_factors(model, recipe),
+        finetune.lr_factors(model, recipe) if recipe.finetunes else {},
     )
     with files.exclusive(folder, "training") if world.is_main else nullcontext():
         result = TrainLoop(options, job, quiet).run()
-        lora.merge_lora(model)
+        if recipe.finetunes:
+            lora.merge_lora(model)
         if world.is_main:
             finish_run(folder, prepared, result, options.eval_batches)
     distributed.barrier(world)

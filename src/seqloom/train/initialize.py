@@ -8,20 +8,21 @@ the vectors again.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from seqloom.measure.spans import has_span_tags
-from seqloom.models import Regressor, Tagger
-from seqloom.nn import Embedding
+from seqloom.nn.embedding import Embedding
 from seqloom.text.fields import preview
 from seqloom.text.special_tokens import SPECIALS
 from seqloom.text.store import Store
-from seqloom.vectors.formats import load
-from seqloom.vectors.vectors import Vectors
+
+if TYPE_CHECKING:
+    from seqloom.models import Regressor, Tagger
+    from seqloom.vectors.vectors import Vectors
 
 
 def load_word_vectors(
@@ -31,6 +32,8 @@ def load_word_vectors(
     for name, part in model.named_modules():
         if not isinstance(part, Embedding) or part.vectors is None:
             continue
+        from seqloom.vectors.formats import load
+
         vectors = load(part.vectors)
         dim = part.table.shape[1]
         if vectors.dim != dim:
@@ -72,6 +75,8 @@ def match_tokens(vectors: Vectors, tokenizer: Tokenizer) -> list[tuple[int, int]
 
 def initialize_from_data(model: nn.Module, store: Store, labels: Sequence[str]) -> None:
     """Sets what a new model takes from its training data, and checks the data against the model."""
+    from seqloom.models import Regressor, Tagger
+
     if isinstance(model, Regressor):
         set_target_scale(model, store)
     elif isinstance(model, Tagger):
@@ -90,6 +95,8 @@ def check_span_tags(model: Tagger, store: Store, names: Sequence[str]) -> None:
     """Raises if the head restricts tags to spans and the training data has a sequence of tags that is not a span."""
     if not model.head.spans:
         return
+    from seqloom.measure.spans import has_span_tags
+
     if not has_span_tags(names):
         raise ValueError(
             f"model.head.spans: {preview(names)} are not span labels, such as O, B-PER and I-PER; remove it"
