@@ -1,4 +1,4 @@
-"""Words from their characters: a vector for every word, even one that was never seen."""
+"""Word vectors from characters, also for words that are not in the vocabulary."""
 
 from __future__ import annotations
 

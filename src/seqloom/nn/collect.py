@@ -1,5 +1,5 @@
-"""Losses that a part adds to the objective's own, such as the balance of a mixture of experts. They pass through no attribute: whoever
-wants them opens a collection, and outside of one nothing is kept. Each thread has its own."""
+"""Auxiliary losses and attention weights, which parts hand to whoever collects them. No part stores them: outside a
+collection they are dropped. Each thread and context has its own collection."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _losses: ContextVar[list[Tensor] | None] = ContextVar("losses", default=None)
 
 
 def collecting_losses() -> bool:
-    """Whether an added loss would reach anyone."""
+    """Whether auxiliary losses are being collected."""
     return _losses.get() is not None
 
 
 def add_aux_loss(loss: Tensor) -> None:
-    """One number per call of the part, as a mean over tokens: the objective weighs it with its own count."""
+    """Adds one loss per call of a part, a mean over tokens; the objective multiplies it by its number of tokens."""
     losses = _losses.get()
     if losses is not None:
         losses.append(loss)
@@ -29,7 +29,7 @@ def add_aux_loss(loss: Tensor) -> None:
 
 @contextmanager
 def collect_aux_losses() -> Iterator[list[Tensor]]:
-    """Inside, what parts add is in the list; the innermost collection gets it."""
+    """Collects the losses that parts add into the list; the innermost collection receives them."""
     losses: list[Tensor] = []
     before = _losses.set(losses)
     try:
@@ -42,7 +42,7 @@ _weights: ContextVar[list[Tensor] | None] = ContextVar("weights", default=None)
 
 
 def record_weights(weights: Tensor | None) -> None:
-    """α (B, H, T, S) of one call of attention over a memory."""
+    """Records α (B, H, T, S) of one call of attention."""
     notes = _weights.get()
     if notes is not None and weights is not None:
         notes.append(weights)
@@ -50,7 +50,7 @@ def record_weights(weights: Tensor | None) -> None:
 
 @contextmanager
 def capture_attention() -> Iterator[list[Tensor]]:
-    """Inside, parts take their plain form, which makes weights, and the list has them in the order of the calls."""
+    """Runs parts in their plain form, which computes weights, and collects the weights in the order of the calls."""
     notes: list[Tensor] = []
     before = _weights.set(notes)
     try:

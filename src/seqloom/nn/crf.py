@@ -1,7 +1,7 @@
-"""Paths of labels: how a score for each token and label becomes a distribution over whole sequences of labels. A tagger takes either part.
+"""Heads of a tagger: from a score for each token and label to a distribution over sequences of labels.
 
-Both read `scores` (B, T, K), `tags` (B, T) and `mask` (B, T); padding may stand anywhere and hold anything. Left out: higher orders, and
-segments as units (semi-Markov), which no lecture has.
+Both heads read `scores` (B, T, K), `tags` (B, T) and `mask` (B, T); padding may be anywhere and hold anything. Higher
+orders and semi-Markov segments are left out, since no lecture has them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from seqloom.nn import mask as masks
 from seqloom.nn.layer import require
 from seqloom.nn.mask import gather_steps, left_align
 
-FORBIDDEN = -1e4  # what a forbidden step adds: its probability is 0, and yet no sum of such is NaN
+FORBIDDEN = -1e4  # the score of a forbidden transition: probability 0, without NaN in sums
 TransitionScores = tuple[Tensor, Tensor, Tensor]
 """The scores of a step from label to label (K, K), of a beginning (K,) and of an end (K,)."""
 

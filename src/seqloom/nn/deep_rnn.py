@@ -1,4 +1,4 @@
-"""Depth for recurrent stacks: fast-forward connections around each recurrence, and a residual path around any layer."""
+"""Deep recurrent stacks: fast-forward connections, a mixture of layers, and two separate directions."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from seqloom.nn.state import State
 class FastForward(Layer):
     """f₁ = W₁ x,   fₗ = Wₗ [fₗ₋₁; hₗ₋₁],   hₗ = cell over time of fₗ,   y = [f_L; h_L]   (Deep-Att, Zhou et al.)   [L2]
 
-    Between f₁ and f_L stands no recurrence and no nonlinearity: the gradient reaches every depth. Read both ways, two columns begin in
-    opposite directions and turn round at every layer.
+    There is no recurrence and no nonlinearity between f₁ and f_L, so the gradient reaches every depth. With both
+    directions, two stacks start in opposite directions and reverse at every layer.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class ScalarMix(nn.Module):
 class SeparateBiRNN(Layer):
     """h→ₗ = RNN→(h→ₗ₋₁),   h←ₗ = RNN←(h←ₗ₋₁),   h₀ = x,   y = mix([x; x], [h→₁; h←₁], …, [h→_L; h←_L])   [I10, D7]
 
-    Neither direction sees the other, at no depth, so each is a language model of its own; `RNN` with both directions lets them meet between
-    its layers. With `residual` layers after the first add what they read.
+    Neither direction sees the other at any depth, so each is a language model of its own; `RNN` with both directions
+    concatenates them between its layers. With `residual`, layers after the first add their input to their output.
     """
 
     causal = False

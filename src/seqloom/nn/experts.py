@@ -1,4 +1,4 @@
-"""A mixture of experts: many feed-forward networks, of which each token uses a few."""
+"""A mixture of experts: each token uses a few of many feed-forward networks."""
 
 from __future__ import annotations
 

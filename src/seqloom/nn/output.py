@@ -1,4 +1,4 @@
-"""The adaptive softmax: frequent words at once, rare ones by groups, each only where it is needed."""
+"""Output layers: from features to logits over the vocabulary, and the negative log-likelihood of given words."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from seqloom.nn.norm import LayerNorm, Norm
 
 
 def to_float32(logits: Tensor) -> Tensor:
-    """Half precision is read in single."""
+    """Casts float16 and bfloat16 to float32."""
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
 class OutputLayer(nn.Module):
-    """What a model says about the next word: `forward` gives logits of every word, `nll` -ln P of given ones."""
+    """Output layer: `forward` gives the logits of every word, `nll` the negative log-likelihood of given words."""
 
     vocabulary: int
 

@@ -1,6 +1,7 @@
-"""A sequence as one vector: pool(x, mask), (B, T, D) → (B, D). 0 where a row has no token; padding may stand anywhere.
+"""Pools: a sequence as one vector, pool(x, mask), (B, T, D) → (B, D). A row without tokens gives 0; padding may be
+anywhere.
 
-Attention that a decoder asks at each step is `GlobalAttention` in attention.py.
+The attention of a recurrent decoder is `GlobalAttention` in rnn_decoder.py.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class LastPool(Pool):
 class FirstPool(Pool):
     """y = x₁, the first token   [T2]
 
-    Where a stack that reads right to left ends, and where BERT's [CLS] stands.
+    The last step of a stack that reads right to left, and the position of BERT's [CLS].
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -52,7 +53,7 @@ class FirstPool(Pool):
 class EndsPool(Pool):
     """y = [h→_n; h←₁]   [T2, D7]
 
-    For x = [h→; h←]: each direction where it ends, so that each has read the whole.
+    For x = [h→; h←]: each direction at its last step, where it has read the full sequence.
     """
 
     def __init__(self, size: int):
@@ -87,7 +88,7 @@ class MaxPool(Pool):
 class AttentionPool(Pool):
     """y = Σₜ αₜ xₜ,   α = softmaxₜ uᵀ tanh(W xₜ + b)   [F9]
 
-    Attention whose query u is learnt (Yang et al.); `hidden` rows in W, as many as x is wide unless said.
+    Attention with a learned query u (Yang et al.); W has `hidden` rows, by default as many as x is wide.
     """
 
     def __init__(self, size: int, hidden: int | None = None):
