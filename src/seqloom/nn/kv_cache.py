@@ -18,11 +18,13 @@ from seqloom.nn.state import RowSelection, map_state
 
 
 class KVCache:
-    """Keys (B, G, S, K) and values (B, G, S, K') of the positions so far, with room to grow, and which of them are real tokens (B, S).
+    """Keys (B, G, S, K) and values (B, G, S, K') of the positions so far, in buffers with spare capacity, and the mask
+    of real tokens (B, S).
 
-    Appending writes into the free room when this cache is the newest of its history, and copies otherwise, so two continuations of one
-    state never disturb each other. Under autograd it always copies. Where there is a `table` (B, at least S), position s of row b lies in
-    row table[b, s] of the room. `program` is what a step of all layers is made of; the first layer's cache carries it (step.py).
+    Appending writes into the buffers if this cache is the newest of its history, and copies them otherwise, so that two
+    continuations of one state never overwrite each other. Under autograd it always copies. With a `row_table` (B, at
+    least S), position s of row b is stored in row row_table[b, s] of the buffers. `program` is the compiled decoding
+    step of all layers, stored in the first layer's cache (decode.py).
     """
 
     program: Any = None
@@ -60,7 +62,7 @@ class KVCache:
         )  # (B, S, G, K) → (B, G, S, K)
 
     def append(self, k: Tensor, v: Tensor, mask: Tensor | None) -> KVCache:
-        """`mask` is that of old and new positions together, (B, S + T); None where all are real."""
+        """`mask` covers old and new positions together, (B, S + T); None if all are real."""
         if not self.length:
             return KVCache.create(k, v, mask)
         if torch.is_grad_enabled():
@@ -72,7 +74,7 @@ class KVCache:
         return new
 
     def reserve(self, more: int, rows: int, mask: Tensor | None) -> KVCache:
-        """The cache after `more` positions that are yet to be written."""
+        """The cache with `more` further positions, which the caller writes."""
         end = self.length + more
         rooms, filled, table = (self.key_buffer, self.value_buffer), self.used, self.row_table
         sealed = self.key_buffer.is_inference() and not torch.is_inference_mode_enabled()
@@ -124,14 +126,14 @@ class KVCache:
 
 
 def grow(room: Tensor, length: int, end: int, rows: int) -> Tensor:
-    """A copy of what is filled, with room for at least so many rows, and `end` positions and half as many again."""
+    """A copy of the used part in a buffer of at least `rows` rows and about 1.5 `end` positions."""
     new = room.new_empty(max(rows, len(room)), room.shape[1], end + max(32, end // 2), room.shape[3])
     new[: len(room), :, :length] = room[:, :, :length]
     return new
 
 
 def extend_table(table: Tensor, length: int, size: int) -> Tensor:
-    """The table for `size` positions: after the first `length` each row's lie in its own place."""
+    """The table for `size` positions: those after the first `length` are stored in the row itself."""
     own = torch.arange(len(table), dtype=torch.int32, device=table.device)[:, None].expand(-1, size - length)
     return torch.cat([table[:, :length], own], 1)
 
