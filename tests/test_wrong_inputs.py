@@ -96,10 +96,10 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
     "misspelt section": (lambda p: ["check", "gpt", "modle.dim=3"], ["modle", "model"]),
     "part in the wrong place": (
         lambda p: ["check", "gpt", "model.stack.position=LSTM"],
-        ["LSTM", "cannot stand here"],
+        ["LSTM", "cannot be used here"],
     ),
     "wrong type": (lambda p: ["check", "gpt", "model.stack.layers=four"], ["whole number", "four"]),
-    "override without a value": (lambda p: ["check", "gpt", "model.dim"], ["place=value"]),
+    "override without a value": (lambda p: ["check", "gpt", "model.dim"], ["path=value"]),
     "broken YAML": (lambda p: ["check", write(p / "a.yaml", "model: {type: [\n")], ["a.yaml:", "YAML"]),
     "YAML that names code": (
         lambda p: ["check", write(p / "a.yaml", "model: !!python/object/apply:os.system ['echo hacked']\n")],
@@ -127,7 +127,7 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
     "folder that is no run": (lambda p: ["evaluate", str(p), "x.txt"], ["not a run folder"]),
     "out is a full folder": (
         lambda p: ["train", "gpt", *SMALL, "--data", write(p / "a.txt", lines(100)), "--out", str(p)],
-        ["exists and is no run folder"],
+        ["exists and is not a run folder"],
     ),
     "out cannot be made": (
         lambda p: [
@@ -183,7 +183,7 @@ def any_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["generate", "{run}", "x", "--greedy", "--top-p", "0.5"], ["--greedy", "--top-p"]),
         (["generate", "{run}", "x", "--beam", "2", "--samples", "2"], ["--beam 2", "--samples"]),
         (["generate", "{run}", "x", "--beam", "2", "--temperature", "0.5"], ["--beam 2", "--temperature"]),
-        (["generate", "{run}", "x", "--repetition", "1e-30"], ["repetition is 1e-30"]),
+        (["generate", "{run}", "x", "--repetition", "1e-30"], ["the repetition penalty is 1e-30"]),
         (["generate", "{run}", "x", "--stop", ""], ["empty stop"]),
         (["generate", "{run}", "x", "--stop", "\udcff"], ["--stop 1", "UTF-8"]),
         (["generate", "{run}", "x", "y\udcff"], ["text 2", "UTF-8"]),
