@@ -203,7 +203,8 @@ def evaluate_pairs(
     """The scores of the texts that the run generates from the first field of each record."""
     from seqloom.decoding import Decoding
     from seqloom.inference.generation import Execution, generate
-    from seqloom.measure import pronunciation, translation
+    from seqloom.measure.pronunciation import pronunciation
+    from seqloom.measure.translation import translation
 
     reader = run.recipe.reader(paths)
     sources, targets = zip(*reader, strict=True)

@@ -5,7 +5,9 @@ import math
 import pytest
 import sacrebleu
 
-from seqloom.measure import Number, likelihood, make_signature, translation
+from seqloom.measure.likelihood import likelihood
+from seqloom.measure.number import Number, make_signature
+from seqloom.measure.translation import translation
 
 
 def test_likelihood_is_its_definition() -> None:

@@ -13,7 +13,7 @@ from sacrebleu.metrics import BLEU
 
 from seqloom import world
 from seqloom.cli import main
-from seqloom.measure import Number
+from seqloom.measure.number import Number
 from seqloom.run import PRESETS, Config, find_config
 from seqloom.studies import Study, prepare, rows, run_all
 from seqloom.studies.published import TABLE2

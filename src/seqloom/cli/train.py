@@ -20,7 +20,7 @@ from seqloom.cli.app import (
 )
 
 if TYPE_CHECKING:
-    from seqloom.measure import Number
+    from seqloom.measure.number import Number
 
 
 @app.command

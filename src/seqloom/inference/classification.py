@@ -11,8 +11,8 @@ from seqloom.batches import Labelled
 from seqloom.batches.buckets import rows
 from seqloom.inference.in_order import predict_in_order
 from seqloom.inference.task_model import model_of
-from seqloom.measure import Number
 from seqloom.measure.classification import Calibration, Confusion, classification_metrics
+from seqloom.measure.number import Number
 from seqloom.models import Classifier
 from seqloom.run import Run
 

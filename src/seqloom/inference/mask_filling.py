@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches import masked, pad
-from seqloom.measure import Number, make_signature
+from seqloom.measure.number import Number, make_signature
 from seqloom.models import MaskedLM
 from seqloom.run import Run
 from seqloom.text.tokenizer import signature

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqloom.measure import Number
 from seqloom.measure.classification import Confusion
+from seqloom.measure.number import Number
 from seqloom.models.base import Model
 from seqloom.run import Run
 from seqloom.text.fields import RecordSchema

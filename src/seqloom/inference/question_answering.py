@@ -17,7 +17,7 @@ from seqloom.batches import Questions
 from seqloom.batches.buckets import rows, sizes
 from seqloom.inference.in_order import predict_in_order
 from seqloom.inference.task_model import model_of
-from seqloom.measure import Number
+from seqloom.measure.number import Number
 from seqloom.measure.question_answering import AnswerMetrics
 from seqloom.models import ExtractiveQA
 from seqloom.run import Run

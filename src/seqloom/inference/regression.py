@@ -11,7 +11,7 @@ from seqloom.batches import Labelled
 from seqloom.batches.buckets import rows
 from seqloom.inference.in_order import predict_in_order
 from seqloom.inference.task_model import model_of
-from seqloom.measure import Number
+from seqloom.measure.number import Number
 from seqloom.measure.regression import correlations
 from seqloom.models import Regressor
 from seqloom.run import Run

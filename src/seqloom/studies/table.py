@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from seqloom import files
 from seqloom.decoding import Decoding
 from seqloom.inference.generation import ensemble, generate
-from seqloom.measure import Number, translation
+from seqloom.measure.number import Number
+from seqloom.measure.translation import translation
 from seqloom.run import load
 from seqloom.studies.study import Study, name
 from seqloom.text.corpus import Parallel

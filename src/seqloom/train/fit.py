@@ -12,7 +12,7 @@ import torch
 from tokenizers import Tokenizer
 
 from seqloom import config, evaluation, files, layouts
-from seqloom.measure import Number
+from seqloom.measure.number import Number
 from seqloom.models import Model
 from seqloom.nn import lora
 from seqloom.run import Config, Run, config_of, is_run, named_weights, save_weights

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from seqloom import files
-from seqloom.measure import Number, make_signature
+from seqloom.measure.number import Number, make_signature
 from seqloom.text.lines import lines, local_copy
 from seqloom.vectors.backend import load_kernels
 from seqloom.vectors.vectors import Vectors

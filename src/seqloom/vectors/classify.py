@@ -16,7 +16,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit, log_softmax
 
-from seqloom.measure import Number, make_signature
+from seqloom.measure.number import Number, make_signature
 from seqloom.vectors import formats
 from seqloom.vectors.benchmarks import ScoreWithInterval, wilson_interval
 from seqloom.vectors.features import Features

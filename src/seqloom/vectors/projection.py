@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from seqloom.files import write_atomic
-from seqloom.measure import make_signature
+from seqloom.measure.number import make_signature
 from seqloom.vectors.vectors import Vectors
 
 TEMPLATE = Path(__file__).with_name("map.html")
