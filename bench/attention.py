@@ -27,7 +27,7 @@ from probe import Row, apart, interleave, lone, probe, record, show
 from seqloom.fused.dispatch import plain
 from seqloom.nn import ALiBi, NoPosition, Rotary, SelfAttention
 from seqloom.nn.position import slopes
-from seqloom.train.malloc import keep_freed_memory
+from seqloom.train.process import keep_freed_memory
 
 DIM, HEADS, POSITIONS = 512, 8, 4096
 SIZE = DIM // HEADS

@@ -10,7 +10,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import numpy as np
 from torch import nn
 
-from seqloom.layouts import family_of, mapping, missing_shapes
+from seqloom.layouts import family as mapping
+from seqloom.layouts import family_of, missing_shapes
 from seqloom.run import named_weights
 
 

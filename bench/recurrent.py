@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from probe import Row, apart, interleave, lone, probe, record, show
 from seqloom.fused.dispatch import plain
 from seqloom.nn import GRU, LSTM, RNN, UGRNN, Cell, Gated, Vanilla
-from seqloom.train.malloc import keep_freed_memory
+from seqloom.train.process import keep_freed_memory
 
 LENGTH, BATCH = 35, 20
 DIMS = (200, 650, 1500)

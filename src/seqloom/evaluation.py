@@ -12,8 +12,7 @@ from torch import nn
 
 from seqloom.batches.batch import Batch, Batches
 from seqloom.batches.windows import Blocks, Windows
-from seqloom.measure.likelihood import likelihood
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, likelihood, make_signature
 from seqloom.nn.state import State
 from seqloom.run import Run
 from seqloom.text.store import Store, build

@@ -11,7 +11,7 @@ import torch
 from seqloom.decoding import parallel_map
 from seqloom.decoding.workers import Cancelled, _cancelled, check_cancelled
 from seqloom.fused.dispatch import fused_enabled, plain
-from seqloom.nn.collect import add_aux_loss, capture_attention, collect_aux_losses, record_weights
+from seqloom.nn.layer import add_aux_loss, capture_attention, collect_aux_losses, record_weights
 
 
 def test_results_come_in_the_order_of_the_items() -> None:

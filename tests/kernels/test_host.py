@@ -25,16 +25,7 @@ def test_every_change_of_a_kernel_changes_the_cache_folder(tmp_path, monkeypatch
 
 def test_every_cached_kernel_is_in_the_folder_of_the_digest():
     """numba's default folder would keep code whose callees in other files have changed."""
-    from seqloom.kernels import (
-        analogies,
-        cooccurrence,
-        crf,
-        glove,
-        parse_floats,
-        recurrence,
-        simd,
-        word2vec,
-    )
+    from seqloom.kernels import analogies, cooccurrence, crf, glove, parse_floats, recurrence, simd, word2vec
 
     folder = Path(host.cache_dir())
     for kernel in (

@@ -5,8 +5,7 @@ import math
 import pytest
 import sacrebleu
 
-from seqloom.measure.likelihood import likelihood
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, likelihood, make_signature
 from seqloom.measure.translation import translation
 
 

@@ -32,7 +32,7 @@ from seqloom.nn import (
 from seqloom.objectives import next_token
 from seqloom.run import Config, load
 from seqloom.train.loop import TrainLoop
-from seqloom.train.metrics import read_metrics
+from seqloom.train.progress import read_metrics
 
 WORDS, DIM = 11, 12
 experts = partial(Experts, experts=3, top_k=2, expert=partial(FeedForward, dim=10))

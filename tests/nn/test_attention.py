@@ -41,7 +41,7 @@ from seqloom.nn import (
     Transformer,
     Vanilla,
     attend,
-    visibility,
+    attention_core,
 )
 from seqloom.nn import mask as masks
 
@@ -130,7 +130,7 @@ OPTIONS = [
 @pytest.mark.parametrize("position, window, causal", OPTIONS)
 def test_chunks_change_nothing(monkeypatch, position, window, causal: bool):
     """Queries in chunks of three, with the keys each may reach, give the outputs and gradients of the whole table; so do pieces of a text."""
-    monkeypatch.setattr(visibility, "CHUNK", 3)
+    monkeypatch.setattr(attention_core, "CHUNK", 3)
     part = shaken(SelfAttention(8, 4, position=position(8, 4), causal=causal, window=window, kv_heads=2))
     x = torch.randn(2, 11, 8, requires_grad=True)
     mask = torch.arange(11) < torch.tensor([[11], [7]])
@@ -154,7 +154,7 @@ def test_chunks_change_nothing(monkeypatch, position, window, causal: bool):
 
 def test_a_window_costs_what_it_holds(monkeypatch):
     """Each chunk meets the keys that its queries can see and no others: work is linear in the length."""
-    monkeypatch.setattr(visibility, "CHUNK", 4)
+    monkeypatch.setattr(attention_core, "CHUNK", 4)
     view = SelfAttention(4, 1, window=3).visibility(torch.randn(1, 10, 4)).plan
     assert isinstance(view, BandedAttention) and view.chunks(10, 10) == [
         (0, 4, 0, 4),

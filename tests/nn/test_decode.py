@@ -25,8 +25,8 @@ from seqloom.nn import (
     SelfAttention,
     SwiGLU,
     Transformer,
+    basic,
     decode,
-    linear,
     quantize,
     select,
 )
@@ -65,7 +65,7 @@ def test_few_rows_are_the_product_of_many(threads, rows, columns, size):
 def test_the_compiled_product_is_taken_for_few_rows_only(monkeypatch):
     taken = []
     monkeypatch.setattr(fused_linear, "load_kernels", lambda name: taken.append(1))
-    layer, x = linear.Linear(16, 8), torch.randn(4, 16)
+    layer, x = basic.Linear(16, 8), torch.randn(4, 16)
     layer(x)  # gradients
     with torch.no_grad():
         layer(torch.randn(fused_linear.SMALL_GEMM_ROWS + 1, 16))
@@ -77,7 +77,7 @@ def test_the_compiled_product_is_taken_for_few_rows_only(monkeypatch):
 
 
 def test_strided_rows_and_no_rows():
-    layer = linear.Linear(16, 8)
+    layer = basic.Linear(16, 8)
     x = torch.randn(3, 5, 32)[:, 2:3, ::2]
     with torch.no_grad():
         torch.testing.assert_close(layer(x), layer(x.contiguous()))
@@ -86,7 +86,7 @@ def test_strided_rows_and_no_rows():
 
 
 def test_not_a_number_stays_one():
-    layer, x = linear.Linear(16, 8), torch.randn(2, 16)
+    layer, x = basic.Linear(16, 8), torch.randn(2, 16)
     x[1, 3] = float("nan")
     with torch.no_grad():
         y = layer(x)
@@ -108,7 +108,7 @@ def test_the_compiled_attention_is_taken(monkeypatch):
     """One query in single precision, without gradients: nothing else reaches the parts through it."""
     taken = []
     monkeypatch.setattr(
-        "seqloom.nn.kv_cache.decode_attention",
+        "seqloom.fused.decode_attention.decode_attention",
         lambda *args: taken.append(args) or decode_attention(*args),
     )
     for options in ATTENTION.values():

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seqloom.fused.dispatch import plain
-from seqloom.nn import Experts, FeedForward, SwiGLU, Transformer, collect
+from seqloom.nn import Experts, FeedForward, SwiGLU, Transformer, layer
 from seqloom.nn.experts import load_balance_loss
 
 SIZE = 6
@@ -78,7 +78,7 @@ def test_balance_is_one_where_all_are_used_alike_and_n_where_one_has_all():
 def test_balance_is_its_formula_and_padding_has_no_share():
     part, x = made(experts=3, top_k=2, balance=0.7), torch.randn(2, 4, SIZE)
     mask = torch.tensor([[True, True, False, True], [False, True, True, True]])
-    with collect.collect_aux_losses() as losses:
+    with layer.collect_aux_losses() as losses:
         part(x, mask)
     rows = x[mask]
     chosen = Counter(choices(part, rows).flatten().tolist())
@@ -97,7 +97,7 @@ def test_balance_teaches_the_router_to_use_all():
         part.router.weight[1:] *= 0.01  # nearly all tokens with a positive sum go to the first
     optimizer, history = torch.optim.SGD(part.router.parameters(), 0.5), []
     for _ in range(60):
-        with collect.collect_aux_losses() as losses:
+        with layer.collect_aux_losses() as losses:
             part(x)
         losses[0].backward()
         optimizer.step()
@@ -110,11 +110,11 @@ def test_balance_teaches_the_router_to_use_all():
 def test_nothing_is_added_in_use_without_balance_or_uncollected():
     x = torch.randn(1, 3, SIZE)
     for part in (made(False), made(balance=0.0)):
-        with collect.collect_aux_losses() as losses:
+        with layer.collect_aux_losses() as losses:
             part(x)
         assert losses == []
     made()(x)
-    assert not collect.collecting_losses()
+    assert not layer.collecting_losses()
 
 
 def test_every_parameter_has_a_gradient_though_its_expert_has_no_token():

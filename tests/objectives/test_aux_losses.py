@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from seqloom.batches import PairBatch, TokenBatch
 from seqloom.models import LanguageModel, Seq2Seq
-from seqloom.nn import Experts, FeedForward, Transformer, collect
+from seqloom.nn import Experts, FeedForward, Transformer, layer
 from seqloom.objectives import next_token, translation
 
 experts = partial(Experts, experts=4, top_k=1, balance=0.5, expert=partial(FeedForward, dim=8))
@@ -33,27 +33,27 @@ def batch(rows: int, counted: int = 5) -> TokenBatch:
 
 def test_the_innermost_collection_gets_it_and_outside_nothing_is_kept():
     one, two, three = (torch.tensor(float(n)) for n in range(3))
-    collect.add_aux_loss(one)
-    with collect.collect_aux_losses() as outer:
+    layer.add_aux_loss(one)
+    with layer.collect_aux_losses() as outer:
         assert outer == []
-        collect.add_aux_loss(one)
-        with collect.collect_aux_losses() as inner:
-            collect.add_aux_loss(two)
-        collect.add_aux_loss(three)
-    collect.add_aux_loss(one)
-    assert outer == [one, three] and inner == [two] and not collect.collecting_losses()
+        layer.add_aux_loss(one)
+        with layer.collect_aux_losses() as inner:
+            layer.add_aux_loss(two)
+        layer.add_aux_loss(three)
+    layer.add_aux_loss(one)
+    assert outer == [one, three] and inner == [two] and not layer.collecting_losses()
 
 
 def test_an_error_inside_closes_the_collection():
-    with pytest.raises(KeyError), collect.collect_aux_losses():
+    with pytest.raises(KeyError), layer.collect_aux_losses():
         raise KeyError
-    assert not collect.collecting_losses()
+    assert not layer.collecting_losses()
 
 
 def test_another_thread_has_its_own():
     """A model that generates beside one that learns adds nothing to it."""
-    with collect.collect_aux_losses() as losses:
-        thread = threading.Thread(target=lambda: collect.add_aux_loss(torch.ones(())))
+    with layer.collect_aux_losses() as losses:
+        thread = threading.Thread(target=lambda: layer.add_aux_loss(torch.ones(())))
         thread.start()
         thread.join()
     assert losses == []
@@ -64,7 +64,7 @@ def test_another_thread_has_its_own():
 
 def test_the_loss_is_the_likelihood_and_the_weight_times_what_was_added():
     model, text = language().train(), batch(3, counted=4)
-    with collect.collect_aux_losses() as losses:
+    with layer.collect_aux_losses() as losses:
         model.features(text.ids)
     assert len(losses) == 2  # one for each layer
     loss, numbers, _ = next_token(model, text)
@@ -78,7 +78,7 @@ def test_a_translators_two_sides_add():
     text = batch(3)
     pair = PairBatch(text.ids, text.mask, text.ids, text.targets, text.mask)
     loss, numbers, _ = translation(model, pair, smoothing=0.0)
-    with collect.collect_aux_losses() as losses:
+    with layer.collect_aux_losses() as losses:
         model.features(pair.ids, model.start(pair.source, pair.source_mask), pair.mask)
     assert len(losses) == 3
     assert numbers["aux_loss"] == pytest.approx(float(sum(losses).detach()))
@@ -108,7 +108,7 @@ def expected() -> list[torch.Tensor]:
     model = language().train()
     total = 0
     for part in PARTS:
-        with collect.collect_aux_losses() as losses:
+        with layer.collect_aux_losses() as losses:
             h, _ = model.features(part.ids)
         log_p = model.output(h).log_softmax(-1)
         nats = -log_p.gather(-1, part.targets[..., None])[..., 0][part.mask].sum()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqloom.run import load
-from seqloom.train.metrics import read_metrics
+from seqloom.train.progress import read_metrics
 
 STILL = ["train.steps=30", "train.eval_every=10", "train.log_every=1", "train.average_checkpoints=0"]
 FAMILIES = {

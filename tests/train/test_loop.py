@@ -14,7 +14,7 @@ from seqloom.files import sha256
 from seqloom.run import Config, load
 from seqloom.train.checkpoint import latest
 from seqloom.train.loop import Diverged, Stopped, TrainLoop
-from seqloom.train.metrics import read_metrics
+from seqloom.train.progress import read_metrics
 
 GPT = [
     "model.dim=16",

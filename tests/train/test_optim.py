@@ -7,8 +7,18 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
-from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, LinearDecay
+from seqloom.train.optim import (
+    SGD,
+    AdamW,
+    ByValue,
+    Constant,
+    Cosine,
+    GlobalNorm,
+    InverseSquareRoot,
+    LinearDecay,
+    NoClip,
+    PerTensor,
+)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.batches.batch import Batch, Cursor, shard_rows
-from seqloom.batches.permutation import hash_key, permute
+from seqloom.batches.batch import Batch, Cursor, hash_key, permute, shard_rows
 from seqloom.text.store import Column, Store
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom.batches.batch import hash_key
 from seqloom.batches.buckets import Buckets, pad, rows, sizes
-from seqloom.batches.permutation import hash_key
 from seqloom.text.store import Store
 
 MAX_WORD_BYTES = 32  # bytes of a word that the model reads

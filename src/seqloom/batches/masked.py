@@ -14,9 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.batches.batch import Cursor, shard_rows
+from seqloom.batches.batch import Cursor, hash_key, shard_rows
 from seqloom.batches.masking import check_fractions, hashed_uniform, mask_tokens
-from seqloom.batches.permutation import hash_key
 from seqloom.batches.windows import WindowOrder, require_tokens
 from seqloom.text.special_tokens import SPECIALS, SpecialTokens
 from seqloom.text.store import Store

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.batches.permutation import splitmix64
+from seqloom.batches.batch import splitmix64
 from seqloom.text.special_tokens import MASK
 
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import torch
 
-from seqloom.batches.batch import Cursor, TokenBatch, shard_rows
-from seqloom.batches.permutation import hash_key, permute
+from seqloom.batches.batch import Cursor, TokenBatch, hash_key, permute, shard_rows
 from seqloom.text.special_tokens import EOS
 from seqloom.text.store import Store
 

@@ -1,6 +1,6 @@
 """The command line: each verb is a function. torch is imported only inside the functions, so that --help is fast."""
 
-from seqloom.cli import (  # each module adds its verbs to the app
+from seqloom.cli import (
     classify,
     compare,
     data,

@@ -8,17 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqloom.cli.app import (
-    Count,
-    Files,
-    Kind,
-    Threads,
-    app,
-    need_text,
-    open_run,
-    print_result,
-    stdin_lines,
-)
+from seqloom.cli.app import Count, Files, Kind, Threads, app, need_text, open_run, print_result, stdin_lines
 
 if TYPE_CHECKING:
     from seqloom.inference.generation import Completion

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import (
-    Count,
-    Files,
-    Kind,
-    Threads,
-    app,
-    open_run,
-    print_result,
-    recipe,
-)
+from seqloom.cli.app import Count, Files, Kind, Threads, app, open_run, print_result, recipe
 
 if TYPE_CHECKING:
     from seqloom.measure.number import Number

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from seqloom.decoding.protocol import (
-    AttendingModel,
-    AutoregressiveModel,
-    GenerativeModel,
-    State,
-    to_float32,
-)
+from seqloom.decoding.protocol import AttendingModel, AutoregressiveModel, GenerativeModel, State, to_float32
 
 
 class Ensemble:

@@ -18,8 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqloom.fused.dispatch import plain
 from seqloom.models import Model, Seq2Seq
-from seqloom.nn.dropout import Dropout
-from seqloom.train.flops import flop_counter
+from seqloom.nn.basic import Dropout
+from seqloom.train.budget import flop_counter
 
 ConstructorArgs = dict[int, dict[str, Any]]
 """id of a part → argument of its constructor → value"""

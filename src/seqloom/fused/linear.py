@@ -1,4 +1,4 @@
-"""Fast forms of `nn/linear.py` and of `nn/int8.py`: y = W x + b for few rows, in float32 and with int8
+"""Fast forms of `nn/basic.py` and of `nn/int8.py`: y = W x + b for few rows, in float32 and with int8
 weights.
 
 For few rows the time goes into reading W, and torch's product is tuned for many. The kernels are in

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from seqloom import config, files
-from seqloom.layouts.mapping import Shapes
+from seqloom.layouts.family import Shapes
 from seqloom.run import Config, Run, load, save_weights
 from seqloom.text import tokenizer as tokenizers
 from seqloom.text.special_tokens import special_tokens

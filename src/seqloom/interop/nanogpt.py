@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from seqloom.interop import tokenizer as hf_tokenizer
 from seqloom.interop.import_run import ForeignCheckpoint, shapes, with_vocab_size
 from seqloom.interop.torch_file import LazyTensor, TorchFile
-from seqloom.layouts import check_equal, gpt2, mapping
+from seqloom.layouts import check_equal, family, gpt2
 from seqloom.layouts.hf_folder import HFConfig
 
 COMPILED_PREFIX = "_orig_mod."
@@ -73,7 +73,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         ]
         copies = gpt2.GPT2.tied_copies
         torch_shapes = {name: tensor.size for name, tensor in tensors.items() if name not in copies}
-        mapping.check(mappings, shapes(model), torch_shapes, str(path))
+        family.check(mappings, shapes(model), torch_shapes, str(path))
         for name, original in copies.items():
             if name in tensors:
                 first = file.read(tensors[original])
@@ -82,7 +82,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         def get(name: str) -> Tensor | None:
             return file.read(tensors[name]).to(torch.float32) if name in tensors else None
 
-        return mapping.read(mappings, shapes(model), get)
+        return family.read(mappings, shapes(model), get)
 
     return ForeignCheckpoint("nanogpt", tree, loaded, weights)
 

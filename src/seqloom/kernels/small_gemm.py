@@ -1,4 +1,4 @@
-"""y = x Wᵀ + b for few rows x in float32: the fast form of `nn/linear.py`, called by `fused/linear.py`.
+"""y = x Wᵀ + b for few rows x in float32: the fast form of `nn/basic.py`, called by `fused/linear.py`.
 
 Arrays are passed by address, which makes the cheapest call: x (m, k) and W (n, k) with consecutive rows, b
 (n,), y (m, n), all float32.

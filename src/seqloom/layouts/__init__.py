@@ -19,13 +19,13 @@ from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from seqloom.layouts import mapping
+from seqloom.layouts import family as mapping
 from seqloom.layouts.family import Family, Unsupported
 from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.layouts.tokenizer_config import template_json, tokenizer_files
 from seqloom.lazy import LazyNames
 from seqloom.models.base import Model
-from seqloom.nn.norm import LayerNorm, RMSNorm
+from seqloom.nn.basic import LayerNorm, RMSNorm
 from seqloom.nn.output import OutputLayer
 
 __all__ = [

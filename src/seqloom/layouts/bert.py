@@ -15,16 +15,19 @@ from seqloom.layouts.family import (
     Family,
     TransformerSizes,
     Unsupported,
+    WeightMapping,
     blocks_of,
     is_tied,
     require,
     require_plain_embedding,
     require_plain_heads,
     require_type,
+    same,
+    stacked,
     transformer_sizes,
+    weight_and_bias,
 )
 from seqloom.layouts.hf_folder import HFConfig
-from seqloom.layouts.mapping import WeightMapping, same, stacked, weight_and_bias
 
 EPSILON = 1e-12  # of DistilBERT's norms; its config.json has no key for it
 

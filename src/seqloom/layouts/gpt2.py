@@ -12,16 +12,18 @@ from seqloom.config import Tree
 from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
     Family,
+    WeightMapping,
     blocks_of,
     is_tied,
     require,
     require_plain_embedding,
     require_plain_heads,
     require_type,
+    same,
     transformer_sizes,
+    weight_and_bias,
 )
 from seqloom.layouts.hf_folder import HFConfig
-from seqloom.layouts.mapping import WeightMapping, same, weight_and_bias
 
 
 def model_tree(hf_config: HFConfig, names: set[str]) -> Tree:

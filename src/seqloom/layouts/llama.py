@@ -13,15 +13,17 @@ from seqloom import nn as parts
 from seqloom.config import Tree
 from seqloom.layouts.family import (
     Family,
+    WeightMapping,
     blocks_of,
     is_tied,
     require,
     require_plain_embedding,
     require_type,
+    same,
+    stacked,
     transformer_sizes,
 )
 from seqloom.layouts.hf_folder import HFConfig
-from seqloom.layouts.mapping import WeightMapping, same, stacked
 
 
 def model_tree(hf_config: HFConfig, names: set[str]) -> Tree:

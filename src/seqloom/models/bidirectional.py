@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from seqloom.models.base import Model
+from seqloom.nn.basic import Dropout
 from seqloom.nn.deep_rnn import SeparateBiRNN
-from seqloom.nn.dropout import Dropout
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory
 from seqloom.nn.output import Output

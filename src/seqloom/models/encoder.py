@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.models.base import Model
-from seqloom.nn.dropout import Dropout
+from seqloom.nn.basic import Dropout
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, Layer, require
 from seqloom.nn.state import State

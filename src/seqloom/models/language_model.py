@@ -5,10 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from seqloom.models.base import Model
-from seqloom.nn.dropout import Dropout
+from seqloom.nn.basic import Dropout, Linear
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, Layer, require
-from seqloom.nn.linear import Linear
 from seqloom.nn.output import Output, OutputLayer
 from seqloom.nn.state import State
 

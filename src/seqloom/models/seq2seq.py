@@ -6,11 +6,9 @@ import torch
 from torch import Tensor
 
 from seqloom.models.base import Model
-from seqloom.nn.collect import capture_attention, concat_heads
-from seqloom.nn.dropout import Dropout
+from seqloom.nn.basic import Dropout, Linear
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.layer import Factory, Layer, Memory, require
-from seqloom.nn.linear import Linear
+from seqloom.nn.layer import Factory, Layer, Memory, capture_attention, concat_heads, require
 from seqloom.nn.output import Output
 from seqloom.nn.state import State
 

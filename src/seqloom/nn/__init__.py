@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from seqloom.fused.dispatch import fused_enabled, plain
     from seqloom.nn.attention import CrossAttention, SelfAttention
     from seqloom.nn.attention_core import attend
+    from seqloom.nn.basic import Dropout, LayerNorm, Norm, RMSNorm
     from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
     from seqloom.nn.chain import Chain, Residual
     from seqloom.nn.char_embedding import CharCNN, CharEmbedding, CharEncoder, CharRNN
     from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
     from seqloom.nn.crf import CRF, SoftmaxHead, TagHead
     from seqloom.nn.deep_rnn import FastForward, ScalarMix, SeparateBiRNN
-    from seqloom.nn.dropout import Dropout
     from seqloom.nn.embedding import Embedding, SegmentEmbedding
     from seqloom.nn.experts import Experts
     from seqloom.nn.feedforward import FFN, FeedForward, SwiGLU
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from seqloom.nn.layer import Factory, Layer, Memory
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
     from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
-    from seqloom.nn.norm import LayerNorm, Norm, RMSNorm
     from seqloom.nn.output import AdaptiveSoftmax, HeadTransform, Output, OutputLayer
     from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool
     from seqloom.nn.position import (

@@ -7,14 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.nn.attention_core import attend, can_use_sdpa
+from seqloom.nn.attention_core import Visibility, VisibilityRule, attend, can_use_sdpa
+from seqloom.nn.basic import Linear
 from seqloom.nn.kv_cache import CrossKV, KVCache
 from seqloom.nn.layer import Factory, Layer, Memory, require
-from seqloom.nn.linear import Linear
-from seqloom.nn.memo import Memo
 from seqloom.nn.position import NoPosition, Position
 from seqloom.nn.score import AttentionWeights, ScaledDot, Score, Softmax
-from seqloom.nn.visibility import Visibility, VisibilityRule
+from seqloom.nn.state import Memo
 
 
 class HeadSizes(NamedTuple):

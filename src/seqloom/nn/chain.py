@@ -6,9 +6,8 @@ import inspect
 
 from torch import Tensor, nn
 
-from seqloom.nn.dropout import Dropout
+from seqloom.nn.basic import Dropout, LayerNorm, Norm
 from seqloom.nn.layer import Factory, Layer, Memory, require
-from seqloom.nn.norm import LayerNorm, Norm
 from seqloom.nn.state import State
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor, cat, nn
 
+from seqloom.nn.basic import Dropout
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.dropout import Dropout
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.recurrent import RNN, UnrolledCell
 from seqloom.nn.state import State

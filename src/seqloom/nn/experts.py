@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
-from seqloom.nn import collect
+from seqloom.nn import layer
 from seqloom.nn.feedforward import FFN, FeedForward
 from seqloom.nn.layer import Factory, require
 
@@ -69,8 +69,8 @@ class Experts(FFN):
         if self.noise is not None and self.training:
             scores = scores + torch.randn_like(scores) * F.softplus(self.noise(tokens))
         best, chosen = scores.topk(self.top_k, -1)
-        if self.training and self.balance and collect.collecting_losses():
-            collect.add_aux_loss(self.balance * load_balance_loss(scores, chosen))
+        if self.training and self.balance and layer.collecting_losses():
+            layer.add_aux_loss(self.balance * load_balance_loss(scores, chosen))
         gates = best.softmax(-1) if self.top_k > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
         if self.training and self.capacity is not None:
             gates = gates * self.within_capacity(chosen)

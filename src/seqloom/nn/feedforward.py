@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.nn.basic import Linear
 from seqloom.nn.layer import require
-from seqloom.nn.linear import Linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh"]
 ACTIVATIONS = {

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.fused.linear import linear_int8
+from seqloom.nn.basic import Linear
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import require
-from seqloom.nn.linear import Linear
 from seqloom.nn.output import Output, OutputLayer
 
 PANEL = 16  # rows that stand together

@@ -1,17 +1,28 @@
-"""The interface of every sequence layer: recurrent, convolutional, mixing or attention."""
+"""The contract of every sequence layer, recurrent, convolutional, mixing or attending; and the collections through which parts hand out
+auxiliary losses and attention weights.
+
+No part stores these: outside a collection they are dropped. Each thread and context has its own collection.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from seqloom.fused.dispatch import plain
 from seqloom.nn.state import State
 
 Part = TypeVar("Part")
 Factory = Callable[..., Part]
-"""Builds a part: its class, or a `partial` of it. The parent calls it with the sizes."""
+"""What makes a part: its class, or a `partial` of it. The parent calls it with the sizes."""
+
+_losses: ContextVar[list[Tensor] | None] = ContextVar("losses", default=None)
+_weights: ContextVar[list[Tensor] | None] = ContextVar("weights", default=None)
 
 
 class Memory(NamedTuple):
@@ -54,3 +65,60 @@ def require(condition: bool, message: str) -> None:
     """Raises ValueError with the message unless the condition holds; constructors check their sizes with it."""
     if not condition:
         raise ValueError(message)
+
+
+"""Builds a part: its class, or a `partial` of it. The parent calls it with the sizes."""
+
+
+def collecting_losses() -> bool:
+    """Whether auxiliary losses are being collected."""
+    return _losses.get() is not None
+
+
+def add_aux_loss(loss: Tensor) -> None:
+    """Adds one loss per call of a part, a mean over tokens; the objective multiplies it by its number of tokens."""
+    losses = _losses.get()
+    if losses is not None:
+        losses.append(loss)
+
+
+@contextmanager
+def collect_aux_losses() -> Iterator[list[Tensor]]:
+    """Collects the losses that parts add into the list; the innermost collection receives them."""
+    losses: list[Tensor] = []
+    before = _losses.set(losses)
+    try:
+        yield losses
+    finally:
+        _losses.reset(before)
+
+
+def record_weights(weights: Tensor | None) -> None:
+    """Records α (B, H, T, S) of one call of attention."""
+    notes = _weights.get()
+    if notes is not None and weights is not None:
+        notes.append(weights)
+
+
+@contextmanager
+def capture_attention() -> Iterator[list[Tensor]]:
+    """Runs parts in their plain form, which computes weights, and collects the weights in the order of the calls."""
+    notes: list[Tensor] = []
+    before = _weights.set(notes)
+    try:
+        with plain():
+            yield notes
+    finally:
+        _weights.reset(before)
+
+
+def concat_heads(notes: list[Tensor], length: int) -> Tensor | None:
+    """All heads of all parts that looked, (B, heads, T, S), T = `length`; None where nothing did. A part that asks step by step has noted
+    each of its steps in turn."""
+    parts, steps = [], []
+    for weights in notes:
+        steps.append(weights)
+        if sum(step.shape[2] for step in steps) == length:
+            parts.append(torch.cat(steps, 2))
+            steps = []
+    return torch.cat(parts, 1) if parts else None

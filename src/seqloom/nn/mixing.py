@@ -10,11 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
-from seqloom.nn.dropout import Dropout
+from seqloom.nn.basic import Dropout, LayerNorm, Norm
 from seqloom.nn.feedforward import FFN, FeedForward
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import gather_steps, left_align
-from seqloom.nn.norm import LayerNorm, Norm
 
 
 class MixFeatures(Layer):

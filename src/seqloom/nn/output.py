@@ -1,4 +1,4 @@
-"""Output layers: from features to logits over the vocabulary, and the negative log-likelihood of given words."""
+"""Output layers: logits over the vocabulary and the negative log-likelihood of given tokens; the adaptive softmax."""
 
 from __future__ import annotations
 
@@ -9,12 +9,28 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.fused import cross_entropy as fused
 from seqloom.fused.linear import linear
-from seqloom.nn.cross_entropy import cross_entropy
+from seqloom.nn.basic import LayerNorm, Norm
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.feedforward import ACTIVATIONS, Activation
 from seqloom.nn.layer import Factory, require
-from seqloom.nn.norm import LayerNorm, Norm
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
+    """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w   [E3], and the part without ε: (…, V), (…) → (…), (…).
+
+    The second takes no gradient where ε is above 0."""
+    result = fused.cross_entropy(logits, targets, smoothing)
+    if result is not None:
+        return result
+    log_p = logits.log_softmax(-1)
+    nats = -log_p.gather(-1, targets[..., None])[..., 0]
+    return (
+        (nats, nats)
+        if not smoothing
+        else ((1 - smoothing) * nats - smoothing * log_p.mean(-1), nats.detach())
+    )
 
 
 def to_float32(logits: Tensor) -> Tensor:

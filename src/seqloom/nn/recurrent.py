@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.recurrence import RecurrentDropout, recurrence
 from seqloom.nn import mask as masks
+from seqloom.nn.basic import Dropout
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.dropout import Dropout
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import real_first_order
 from seqloom.nn.state import State, where_real

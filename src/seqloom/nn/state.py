@@ -1,9 +1,4 @@
-"""The state of a layer: what it needs of the positions before its input.
-
-A state is a tree of tuples, lists, dicts and NamedTuples with tensors, ints and None as leaves. The first axis of a
-tensor is the batch. A state is an argument and a result, never an attribute, so generation, beam search and
-truncated BPTT need only the functions of this module.
-"""
+"""States: what a layer remembers of the positions before its input, as nested tuples of tensors; and memos of tables that many calls read."""
 
 from __future__ import annotations
 
@@ -12,6 +7,28 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+
+class Memo:
+    """The most recently requested table."""
+
+    def __init__(self) -> None:
+        self.last: tuple[Hashable, Any] = (None, None)
+
+    def __call__(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        last_key, value = self.last
+        if last_key != key:
+            # an inference tensor could not be used in training later
+            with torch.inference_mode(False), torch.no_grad():
+                value = make()
+            self.last = (key, value)
+        return value
+
+
+def next_power_of_two(length: int) -> int:
+    """The next power of two, at least 64: a growing sequence needs a new table only when its length has doubled."""
+    return 1 << max(6, (length - 1).bit_length())
+
 
 State = Any
 

@@ -9,14 +9,13 @@ from torch import Tensor, nn
 
 from seqloom.nn import decode
 from seqloom.nn.attention import CrossAttention, SelfAttention
-from seqloom.nn.dropout import Dropout
+from seqloom.nn.attention_core import Visibility
+from seqloom.nn.basic import Dropout, LayerNorm, Norm
 from seqloom.nn.feedforward import FFN, FeedForward
 from seqloom.nn.layer import Factory, Layer, Memory, require
-from seqloom.nn.norm import LayerNorm, Norm
 from seqloom.nn.position import Position, Sinusoidal
 from seqloom.nn.score import ScaledDot, Score
 from seqloom.nn.state import State
-from seqloom.nn.visibility import Visibility
 
 
 class Block(Layer):

@@ -3,7 +3,7 @@ is a function (model, batch, state) → loss, numbers, state.
 
 The loss is a sum over the tokens of the batch that count. The training loop divides by their number over all
 ranks and micro-batches, so that any split of a batch gives the same gradient. Auxiliary losses of parts
-(`nn/collect.py`) are means over tokens; in training they are added with the number of counted tokens as
+(`nn/layer.py`) are means over tokens; in training they are added with the number of counted tokens as
 weight, and evaluation leaves them out.
 """
 
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.batch import Batch, PairBatch, TokenBatch
-from seqloom.nn import collect
+from seqloom.nn import layer
 from seqloom.nn.output import OutputLayer
 from seqloom.nn.state import State
 
@@ -63,7 +63,7 @@ def token_loss(
 def collecting_aux_losses(model: Trainable) -> AbstractContextManager[list[Tensor]]:
     """Returns a context that collects the auxiliary losses of
     the model's parts; nothing is collected in evaluation."""
-    return collect.collect_aux_losses() if model.training else nullcontext([])
+    return layer.collect_aux_losses() if model.training else nullcontext([])
 
 
 def add_aux_losses(

@@ -9,7 +9,7 @@ from seqloom.report import escape, figure, page, table
 from seqloom.studies.published import REPORTED, SOURCE
 from seqloom.studies.study import Study
 from seqloom.studies.table import ResultRow, buckets, entries, read_test_text, translations_of
-from seqloom.train.metrics import read_metrics
+from seqloom.train.progress import read_metrics
 
 HEAD = ("system", "rank", "BLEU", "±", "chrF", "FLOPs", "seconds", "parameters", "tokens", "steps", "memory")
 

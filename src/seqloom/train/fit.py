@@ -19,12 +19,22 @@ from seqloom.run import Config, Run, config_of, is_run, named_weights, save_weig
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
 from seqloom.text.store import Store
 from seqloom.threads import use_threads
-from seqloom.train import budget, distributed, finetune, initialize
-from seqloom.train.distributed import World
+from seqloom.train import budget, finetune, initialize, process
 from seqloom.train.loop import TrainLoop
-from seqloom.train.optim import SGD, AdamW, ByValue, GlobalNorm, NoClip, PerTensor
+from seqloom.train.optim import (
+    SGD,
+    AdamW,
+    ByValue,
+    Constant,
+    Cosine,
+    GlobalNorm,
+    InverseSquareRoot,
+    LinearDecay,
+    NoClip,
+    PerTensor,
+)
+from seqloom.train.process import World
 from seqloom.train.progress import TokenizeProgress, log
-from seqloom.train.schedule import Constant, Cosine, InverseSquareRoot, LinearDecay
 from seqloom.train.trainer import Trainer, TrainJob, TrainResult
 
 OPTIMIZERS = (AdamW, SGD)
@@ -156,11 +166,11 @@ def train(recipe: Config, folder: Path, threads: int | None = None, quiet: bool 
     """
     with use_threads(threads or None):
         options = build_trainer(finetune.pin_source(recipe) if recipe.finetunes else recipe)
-        world = distributed.init()
+        world = process.init()
         try:
             prepared = train_in_world(recipe, folder, options, world, quiet)
         finally:
-            distributed.shutdown()
+            process.shutdown()
     return Run(folder, recipe, prepared.tokenizer, prepared.model.eval(), prepared.labels)
 
 
@@ -169,11 +179,11 @@ def train_in_world(recipe: Config, folder: Path, options: Trainer, world: World,
     if world.is_main:
         check_folder(folder, recipe)
     else:
-        distributed.barrier(world)
+        process.barrier(world)
     prepared = prepare(recipe, folder / "tokenizer.json", quiet or not world.is_main)
     if world.is_main:
         open_folder(folder, prepared)
-        distributed.barrier(world)
+        process.barrier(world)
     model = prepared.model
     job = TrainJob(
         folder,
@@ -191,7 +201,7 @@ def train_in_world(recipe: Config, folder: Path, options: Trainer, world: World,
             lora.merge_lora(model)
         if world.is_main:
             finish_run(folder, prepared, result, options.eval_batches)
-    distributed.barrier(world)
+    process.barrier(world)
     return prepared
 
 

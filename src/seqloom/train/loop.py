@@ -22,14 +22,11 @@ from seqloom.evaluation import total_nll
 from seqloom.files import NoRoom
 from seqloom.nn.state import State, detach, state_tensors, with_tensors
 from seqloom.run import named_weights, set_weights
-from seqloom.train import checkpoint, distributed
-from seqloom.train.budget import Estimate
-from seqloom.train.estimate import estimate_cost
-from seqloom.train.malloc import keep_freed_memory
-from seqloom.train.metrics import Metrics
+from seqloom.train import checkpoint, process
+from seqloom.train.budget import Estimate, estimate_cost
 from seqloom.train.optim import set_lr_factors
-from seqloom.train.progress import ProgressBar, log
-from seqloom.train.signals import Signals
+from seqloom.train.process import Signals, keep_freed_memory
+from seqloom.train.progress import Metrics, ProgressBar, log
 from seqloom.train.trainer import Trainer, TrainJob, TrainResult
 
 MAX_SKIPPED_IN_A_ROW = 5
@@ -128,7 +125,7 @@ class TrainLoop:
         finally:
             self.progress.close()
             self.metrics.close()
-        distributed.barrier(self.world)
+        process.barrier(self.world)
         self.set_final_weights()
         return TrainResult(
             self.step, self.best, self.best_step, self.seconds, self.tokens, self.estimate, resumed_from
@@ -151,7 +148,7 @@ class TrainLoop:
         """
         micro_batches = [next(stream) for _ in range(self.options.accumulate)]
         local_tokens = sum(batch.num_targets for batch, _ in micro_batches)
-        tokens, signals = distributed.all_sum(self.world, local_tokens, signal)
+        tokens, signals = process.all_sum(self.world, local_tokens, signal)
         local_loss = 0.0
         for index, (batch, cursor) in enumerate(micro_batches):
             last = index == len(micro_batches) - 1
@@ -167,7 +164,7 @@ class TrainLoop:
             group["lr"] = lr * group["factor"]
         norm = self.options.clip([p.grad for p in self.parameters if p.grad is not None])
         is_bad = not (math.isfinite(norm) and math.isfinite(local_loss))
-        total_loss, num_bad = distributed.all_sum(self.world, local_loss, is_bad)
+        total_loss, num_bad = process.all_sum(self.world, local_loss, is_bad)
         loss = total_loss / tokens
         self.step += 1
         if num_bad:
@@ -212,7 +209,7 @@ class TrainLoop:
         """Measures the held-out loss and remembers the best step."""
         batches = self.job.held_out(self.options.eval_batches)
         local_nll, local_count = total_nll(self.job.model, self.job.objective, batches)
-        nll, count = distributed.all_sum(self.world, local_nll, local_count)
+        nll, count = process.all_sum(self.world, local_nll, local_count)
         loss = nll / max(count, 1)
         improved = loss < self.best
         if improved:
@@ -228,7 +225,7 @@ class TrainLoop:
     def save_checkpoint(self) -> None:
         """Saves a checkpoint. On a full disk it prints a warning, and training continues without one."""
         local_tensors = [torch.get_rng_state(), *(tensor.detach() for tensor in state_tensors(self.state))]
-        gathered = [distributed.gather(self.world, tensor) for tensor in local_tensors]
+        gathered = [process.gather(self.world, tensor) for tensor in local_tensors]
         if not self.world.is_main:
             return
         names = {id(p): name for name, p in self.job.model.named_parameters()}

@@ -13,9 +13,8 @@ from seqloom.batches.batch import Batch, Batches
 from seqloom.models import Model
 from seqloom.nn.layer import Factory
 from seqloom.train.budget import Estimate
-from seqloom.train.distributed import World
-from seqloom.train.optim import AdamW, Clip, GlobalNorm
-from seqloom.train.schedule import Cosine, Schedule
+from seqloom.train.optim import AdamW, Clip, Cosine, GlobalNorm, Schedule
+from seqloom.train.process import World
 
 
 class TrainJob(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.batches.permutation import hash_key, permute
+from seqloom.batches.batch import hash_key, permute
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 1000, 65537])

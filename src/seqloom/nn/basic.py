@@ -1,5 +1,7 @@
-"""Normalisation of each position's features. The lectures have no ε; here it avoids a division by 0 for constant
-inputs."""
+"""The elementary parts: the linear map, dropout and normalisation.
+
+Dropout draws random bytes, eight decisions for each 64-bit number, where torch draws once for each element.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,42 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
+from seqloom.fused.linear import linear
+from seqloom.nn.layer import require
+
+
+class Linear(nn.Linear):
+    """y = W x + b"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return linear(x, self.weight, self.bias)
+
+
+class Dropout(nn.Module):
+    """y = x ⊙ m / (1 - p),  m ~ Bernoulli(1 - p), while training; y = x otherwise.
+
+    On a CPU p is rounded to a multiple of 1/256, and the scale with it, so the mean stays exact.
+    """
+
+    def __init__(self, rate: float = 0.0):
+        super().__init__()
+        require(0 <= rate < 1, f"dropout must be at least 0 and below 1, not {rate}")
+        self.rate = rate
+        self.dropped = min(round(rate * 256), 255)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0:
+            return x
+        if x.device.type != "cpu":
+            return F.dropout(x, self.rate)
+        if self.dropped == 0:
+            return x
+        draws = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+        keep = draws.view(torch.uint8)[: x.numel()].view(x.shape).to(x.dtype).ge_(self.dropped)
+        return x * keep.mul_(256 / (256 - self.dropped))
+
+    def extra_repr(self) -> str:
+        return f"{self.rate}"
 
 
 class Norm(nn.Module):

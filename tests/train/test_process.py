@@ -10,7 +10,7 @@ import pytest
 PROGRAM = """
 import resource
 import numpy as np
-from seqloom.train.malloc import keep_freed_memory
+from seqloom.train.process import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
