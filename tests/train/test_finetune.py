@@ -17,7 +17,7 @@ import seqloom
 from seqloom.files import sha256
 from seqloom.run import Config, load_weights
 from seqloom.train import finetune
-from seqloom.train.optim import AdamW, set_lr_factors
+from seqloom.train.trainer import AdamW, set_lr_factors
 
 SMALL = ["tokenizer={type: BPE, size: 300}", "model.dim=16", "model.stack.heads=2", "data.width=16"]
 GPT = [

@@ -121,7 +121,7 @@ def test_accumulating_small_batches_is_one_big_batch(tmp_path: Path, text: Path)
 
 def poison(monkeypatch, when, value: float) -> None:
     """Put a bad number into the gradient at the given steps."""
-    from seqloom.train.optim import GlobalNorm
+    from seqloom.train.trainer import GlobalNorm
 
     call, seen = GlobalNorm.__call__, iter(range(10**6))
 

@@ -8,7 +8,7 @@ from seqloom import compat
 from seqloom.run import Config
 from seqloom.train.finetune import FinetuneOptions, InitReport
 from seqloom.train.fit import build_trainer
-from seqloom.train.optim import LinearDecay
+from seqloom.train.trainer import LinearDecay
 
 PRESENT = [
     "train.eval_every=7",

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from seqloom import models
-from seqloom import nn as parts
 from seqloom.config import Tree
 from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
@@ -28,6 +27,12 @@ from seqloom.layouts.family import (
     weight_and_bias,
 )
 from seqloom.layouts.hf_folder import HFConfig
+from seqloom.nn.basic import LayerNorm
+from seqloom.nn.embedding import Embedding, SegmentEmbedding
+from seqloom.nn.feedforward import FeedForward
+from seqloom.nn.output import Output
+from seqloom.nn.position import Learned
+from seqloom.nn.transformer import Transformer
 
 EPSILON = 1e-12  # of DistilBERT's norms; its config.json has no key for it
 
@@ -154,30 +159,30 @@ class EncoderSizes(NamedTuple):
     context: int | None
 
 
-def encoder_sizes(model: models.Encoder, embedding_cls: type[parts.Embedding]) -> EncoderSizes:
+def encoder_sizes(model: models.Encoder, embedding_cls: type[Embedding]) -> EncoderSizes:
     """The sizes of an encoder for BERT or DistilBERT; raises Unsupported with the first difference."""
     out_proj = model.out_proj if isinstance(model, models.MaskedLM) else None
     embedding = require_plain_embedding(model.embedding, out_proj, embedding_cls)
-    stack = require_type(model.stack, parts.Transformer, "stack")
-    sizes = transformer_sizes(stack, "post", False, parts.LayerNorm, parts.FeedForward)
+    stack = require_type(model.stack, Transformer, "stack")
+    sizes = transformer_sizes(stack, "post", False, LayerNorm, FeedForward)
     require_plain_heads(sizes, stack.dim)
     require(
-        type(stack.position) is parts.Learned,
+        type(stack.position) is Learned,
         f"its positions are {type(stack.position).__name__}, not Learned",
     )
-    require(type(stack.input_norm) is parts.LayerNorm, "its stack has no norm before the first block")
-    epsilons = {require_type(stack.input_norm, parts.LayerNorm, "entry norm").epsilon, sizes.epsilon}
+    require(type(stack.input_norm) is LayerNorm, "its stack has no norm before the first block")
+    epsilons = {require_type(stack.input_norm, LayerNorm, "entry norm").epsilon, sizes.epsilon}
     if isinstance(model, models.MaskedLM):
         is_tied(model.output, embedding, allow_bias=True, expected=True)
-        output = require_type(model.output, parts.Output, "output")
+        output = require_type(model.output, Output, "output")
         head = output.head
-        if head is None or output.bias is None or type(head.norm) is not parts.LayerNorm:
+        if head is None or output.bias is None or type(head.norm) is not LayerNorm:
             raise Unsupported("its output does not have BERT's head")
         require(
             ACTIVATION_TO_HF.get(head.activation) == sizes.activation,
             "its head has another activation than its stack",
         )
-        epsilons.add(require_type(head.norm, parts.LayerNorm, "head's norm").epsilon)
+        epsilons.add(require_type(head.norm, LayerNorm, "head's norm").epsilon)
     require(len(epsilons) == 1, "its norms have different epsilons")
     return EncoderSizes(sizes, len(embedding.table), stack.dim, stack.context)
 
@@ -185,11 +190,11 @@ def encoder_sizes(model: models.Encoder, embedding_cls: type[parts.Embedding]) -
 def bert_config(model: nn.Module) -> dict[str, Any]:
     """The config.json of a model; raises Unsupported if it is not a BERT."""
     model = require_encoder(model)
-    sizes = encoder_sizes(model, parts.SegmentEmbedding)
+    sizes = encoder_sizes(model, SegmentEmbedding)
     architecture = "BertModel"
     if type(model) is models.MaskedLM:
         architecture = "BertForPreTraining" if model.pooler else "BertForMaskedLM"
-    segments = require_type(model.embedding, parts.SegmentEmbedding, "embedding").segments
+    segments = require_type(model.embedding, SegmentEmbedding, "embedding").segments
     return {
         "architectures": [architecture],
         "model_type": "bert",
@@ -257,7 +262,7 @@ def distil_mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
 def distil_config(model: nn.Module) -> dict[str, Any]:
     """The config.json of a model; raises Unsupported if it is not a DistilBERT."""
     model = require_encoder(model)
-    sizes = encoder_sizes(model, parts.Embedding)
+    sizes = encoder_sizes(model, Embedding)
     require(model.pooler is None, "it has a pooler")
     epsilon = sizes.transformer.epsilon
     require(epsilon == EPSILON, f"its norms have an epsilon of {epsilon}, not {EPSILON}")

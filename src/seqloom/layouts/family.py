@@ -10,9 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from seqloom import nn as parts
 from seqloom.config import Tree
 from seqloom.layouts.hf_folder import HFConfig
+from seqloom.nn.attention import SelfAttention
+from seqloom.nn.basic import LayerNorm, RMSNorm
+from seqloom.nn.embedding import Embedding
+from seqloom.nn.feedforward import FeedForward, SwiGLU
+from seqloom.nn.output import Output
+from seqloom.nn.score import ScaledDot, Softmax
+from seqloom.nn.transformer import Transformer
 
 if TYPE_CHECKING:
     from seqloom.nn.transformer import Block
@@ -39,7 +45,7 @@ ACTIVATION_TO_HF = {
 
 NONE: Mapping[str, Any] = MappingProxyType({})
 T = TypeVar("T")
-E = TypeVar("E", bound="parts.Embedding")
+E = TypeVar("E", bound="Embedding")
 
 
 class Family(NamedTuple):
@@ -93,21 +99,21 @@ def blocks_of(stack: nn.Module) -> list[Block]:
     """The blocks of a Transformer."""
     from seqloom.nn.transformer import Block
 
-    stack = require_type(stack, parts.Transformer, "stack")
+    stack = require_type(stack, Transformer, "stack")
     return [require_type(block, Block, "block") for block in stack.blocks]
 
 
 def transformer_sizes(
-    stack: parts.Transformer,
+    stack: Transformer,
     order: str,
     causal: bool,
-    norm_cls: type[parts.LayerNorm] | type[parts.RMSNorm],
-    ffn_cls: type[parts.FeedForward] | type[parts.SwiGLU],
+    norm_cls: type[LayerNorm] | type[RMSNorm],
+    ffn_cls: type[FeedForward] | type[SwiGLU],
 ) -> TransformerSizes:
     """The sizes of a stack that has the given arrangement; raises Unsupported with the first difference."""
     blocks = blocks_of(stack)
     block = blocks[0]
-    attention = require_type(block.attention, parts.SelfAttention, "attention")
+    attention = require_type(block.attention, SelfAttention, "attention")
     require(
         block.order == order,
         f"its norms come {'before' if block.order == 'pre' else 'after'} the sublayers "
@@ -115,13 +121,13 @@ def transformer_sizes(
     )
     require(stack.causal == causal, f"its stack is {'' if stack.causal else 'not '}causal")
     require(
-        type(attention.score) is parts.ScaledDot and type(attention.weights) is parts.Softmax,
+        type(attention.score) is ScaledDot and type(attention.weights) is Softmax,
         "its attention is not scaled dot-product attention",
     )
     require(attention.visibility_rule.window is None, "its attention has a window")
-    norm: parts.LayerNorm | parts.RMSNorm = require_type(block.attention_norm, norm_cls, "norm")
-    ffn: parts.FeedForward | parts.SwiGLU = require_type(block.feedforward, ffn_cls, "feed-forward part")
-    activation = ffn.activation if isinstance(ffn, parts.FeedForward) else "swish"
+    norm: LayerNorm | RMSNorm = require_type(block.attention_norm, norm_cls, "norm")
+    ffn: FeedForward | SwiGLU = require_type(block.feedforward, ffn_cls, "feed-forward part")
+    activation = ffn.activation if isinstance(ffn, FeedForward) else "swish"
     require(activation in ACTIVATION_TO_HF, f"its feed-forward part has the activation {activation}")
     return TransformerSizes(
         layers=len(blocks),
@@ -160,11 +166,9 @@ def require_plain_embedding(
     return table
 
 
-def is_tied(
-    output: nn.Module, embedding: parts.Embedding, allow_bias: bool, expected: bool | None = None
-) -> bool:
+def is_tied(output: nn.Module, embedding: Embedding, allow_bias: bool, expected: bool | None = None) -> bool:
     """Whether the output layer uses the embedding's table; raises Unsupported if it is not as `expected`."""
-    output = require_type(output, parts.Output, "output")
+    output = require_type(output, Output, "output")
     require(allow_bias or output.bias is None, "its output has a bias")
     tied = output.table is embedding.table
     require(

@@ -7,7 +7,6 @@ from typing import Any
 from torch import nn
 
 from seqloom import models
-from seqloom import nn as parts
 from seqloom.config import Tree
 from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
@@ -24,6 +23,11 @@ from seqloom.layouts.family import (
     weight_and_bias,
 )
 from seqloom.layouts.hf_folder import HFConfig
+from seqloom.nn.basic import LayerNorm
+from seqloom.nn.embedding import Embedding
+from seqloom.nn.feedforward import FeedForward
+from seqloom.nn.position import Learned
+from seqloom.nn.transformer import Transformer
 
 
 def model_tree(hf_config: HFConfig, names: set[str]) -> Tree:
@@ -110,12 +114,12 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
     """The config.json of a model; raises Unsupported if it is not a GPT-2."""
     require(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
     model = require_type(model, models.LanguageModel, "class")
-    embedding = require_plain_embedding(model.embedding, model.out_proj, parts.Embedding)
-    stack = require_type(model.stack, parts.Transformer, "stack")
-    sizes = transformer_sizes(stack, "pre", True, parts.LayerNorm, parts.FeedForward)
+    embedding = require_plain_embedding(model.embedding, model.out_proj, Embedding)
+    stack = require_type(model.stack, Transformer, "stack")
+    sizes = transformer_sizes(stack, "pre", True, LayerNorm, FeedForward)
     require_plain_heads(sizes, stack.dim)
     require(
-        type(stack.position) is parts.Learned,
+        type(stack.position) is Learned,
         f"its positions are {type(stack.position).__name__}, not Learned",
     )
     require(stack.input_norm is None, "its stack has a norm before the first block")

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from seqloom import models
-from seqloom import nn as parts
 from seqloom.config import Tree
 from seqloom.layouts.family import (
     Family,
@@ -24,6 +23,11 @@ from seqloom.layouts.family import (
     transformer_sizes,
 )
 from seqloom.layouts.hf_folder import HFConfig
+from seqloom.nn.basic import RMSNorm
+from seqloom.nn.embedding import Embedding
+from seqloom.nn.feedforward import SwiGLU
+from seqloom.nn.position import LinearScaling, Llama3Scaling, Rotary
+from seqloom.nn.transformer import Transformer
 
 
 def model_tree(hf_config: HFConfig, names: set[str]) -> Tree:
@@ -142,10 +146,10 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
     """The config.json of a model; raises Unsupported if it is not a Llama."""
     require(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
     model = require_type(model, models.LanguageModel, "class")
-    embedding = require_plain_embedding(model.embedding, model.out_proj, parts.Embedding)
-    stack = require_type(model.stack, parts.Transformer, "stack")
-    sizes = transformer_sizes(stack, "pre", True, parts.RMSNorm, parts.SwiGLU)
-    position = require_type(stack.position, parts.Rotary, "position scheme")
+    embedding = require_plain_embedding(model.embedding, model.out_proj, Embedding)
+    stack = require_type(model.stack, Transformer, "stack")
+    sizes = transformer_sizes(stack, "pre", True, RMSNorm, SwiGLU)
+    position = require_type(stack.position, Rotary, "position scheme")
     require(position.theta is None, "its rotary positions have one angle for all pairs")
     require(
         sizes.key_dim == sizes.value_dim,
@@ -154,9 +158,9 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
     require(stack.input_norm is None, "its stack has a norm before the first block")
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": position.base}
     scaling = position.scaling
-    if type(scaling) is parts.LinearScaling:
+    if type(scaling) is LinearScaling:
         rope |= {"rope_type": "linear", "factor": scaling.factor}
-    elif type(scaling) is parts.Llama3Scaling:
+    elif type(scaling) is Llama3Scaling:
         rope |= {
             "rope_type": "llama3",
             "factor": scaling.factor,
@@ -204,8 +208,8 @@ def to_interleaved_layout(model: nn.Module, weights: Mapping[str, Tensor]) -> di
 def rope_row_order(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[tuple[str, Tensor]]:
     """The weights with interleaved rotary pairs, each with the row order that turns pairs into halves."""
     model = require_type(model, models.LanguageModel, "class")
-    stack = require_type(model.stack, parts.Transformer, "stack")
-    if not isinstance(stack.position, parts.Rotary) or stack.position.layout != "interleaved":
+    stack = require_type(model.stack, Transformer, "stack")
+    if not isinstance(stack.position, Rotary) or stack.position.layout != "interleaved":
         return
     for layer, block in enumerate(blocks_of(stack)):
         heads, kv_heads, key_dim, _ = block.attention.shape

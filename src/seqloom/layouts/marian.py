@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from seqloom import models
-from seqloom import nn as parts
 from seqloom.config import Tree
 from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
@@ -28,6 +27,13 @@ from seqloom.layouts.family import (
     weight_and_bias,
 )
 from seqloom.layouts.hf_folder import HFConfig
+from seqloom.nn.attention import CrossAttention
+from seqloom.nn.basic import LayerNorm
+from seqloom.nn.embedding import Embedding
+from seqloom.nn.feedforward import FeedForward
+from seqloom.nn.position import Sinusoidal
+from seqloom.nn.score import ScaledDot, Softmax
+from seqloom.nn.transformer import Transformer
 
 LENGTH = 4096  # rows of the position table that transformers builds; ours are computed for any length
 SIDES = ("encoder", "decoder")
@@ -72,9 +78,9 @@ def model_tree(hf_config: HFConfig, names: set[str]) -> Tree:
     return tree if hf_config.flag("tie_word_embeddings", True) else {**tree, "tied": False}
 
 
-def stack_of(model: models.Seq2Seq, side: str) -> parts.Transformer:
+def stack_of(model: models.Seq2Seq, side: str) -> Transformer:
     """The encoder or the decoder."""
-    return require_type(model.encoder if side == "encoder" else model.decoder, parts.Transformer, side)
+    return require_type(model.encoder if side == "encoder" else model.decoder, Transformer, side)
 
 
 def mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
@@ -114,16 +120,16 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
     """The config.json of a model; raises Unsupported if it is not a Marian."""
     require(type(model) is models.Seq2Seq, f"it is a {type(model).__name__}")
     model = require_type(model, models.Seq2Seq, "class")
-    embedding = require_plain_embedding(model.embedding, model.out_proj, parts.Embedding, scaled=True)
+    embedding = require_plain_embedding(model.embedding, model.out_proj, Embedding, scaled=True)
     require(model.source_embedding is embedding, "source and target have separate embeddings")
     sizes: dict[str, TransformerSizes] = {}
     for side in SIDES:
         stack = stack_of(model, side)
-        size = transformer_sizes(stack, "post", side == "decoder", parts.LayerNorm, parts.FeedForward)
+        size = transformer_sizes(stack, "post", side == "decoder", LayerNorm, FeedForward)
         require_plain_heads(size, stack.dim)
         position = stack.position
         if not (
-            type(position) is parts.Sinusoidal
+            type(position) is Sinusoidal
             and position.layout == "halves"
             and position.base == 10000
             and position.first == 0
@@ -135,11 +141,9 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
         require(stack.input_norm is None, "its stack has a norm before the first block")
         require(size.epsilon == 1e-5, f"its norms have an epsilon of {size.epsilon}, not 1e-05")
         sizes[side] = size
-    cross = require_type(
-        blocks_of(stack_of(model, "decoder"))[0].cross, parts.CrossAttention, "cross-attention"
-    )
+    cross = require_type(blocks_of(stack_of(model, "decoder"))[0].cross, CrossAttention, "cross-attention")
     require(
-        type(cross.score) is parts.ScaledDot and type(cross.weights) is parts.Softmax,
+        type(cross.score) is ScaledDot and type(cross.weights) is Softmax,
         "its cross-attention is not scaled dot-product attention",
     )
     require(
@@ -174,7 +178,7 @@ def hf_config(model: nn.Module) -> dict[str, Any]:
 def position_rows(side: str, model: nn.Module, rows: int) -> Tensor:
     """The first `rows` of the sinusoidal table, which a file may store."""
     stack = stack_of(require_type(model, models.Seq2Seq, "class"), side)
-    return require_type(stack.position, parts.Sinusoidal, "position scheme").encoding(slice(0, rows))
+    return require_type(stack.position, Sinusoidal, "position scheme").encoding(slice(0, rows))
 
 
 MARIAN = Family(

@@ -15,13 +15,16 @@ from seqloom import config, evaluation, files, layouts
 from seqloom.measure.number import Number
 from seqloom.models import Model
 from seqloom.nn import lora
+from seqloom.nn.embedding import Embedding
 from seqloom.run import Config, Run, config_of, is_run, named_weights, save_weights
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
 from seqloom.text.store import Store
 from seqloom.threads import use_threads
 from seqloom.train import budget, finetune, initialize, process
 from seqloom.train.loop import TrainLoop
-from seqloom.train.optim import (
+from seqloom.train.process import World
+from seqloom.train.progress import TokenizeProgress, log
+from seqloom.train.trainer import (
     SGD,
     AdamW,
     ByValue,
@@ -32,10 +35,10 @@ from seqloom.train.optim import (
     LinearDecay,
     NoClip,
     PerTensor,
+    Trainer,
+    TrainJob,
+    TrainResult,
 )
-from seqloom.train.process import World
-from seqloom.train.progress import TokenizeProgress, log
-from seqloom.train.trainer import Trainer, TrainJob, TrainResult
 
 OPTIMIZERS = (AdamW, SGD)
 CLIPS = (GlobalNorm, PerTensor, ByValue, NoClip)
@@ -83,8 +86,10 @@ def prepare(recipe: Config, saved: Path | None = None, quiet: bool = True) -> Pr
     model.set_unk_id(train.specials.unk)
     # A checkpoint holds these weights as they were after training, so a resumed run does not set them again.
     if not saved or not any((saved.parent / "checkpoints").glob("step-*")):
-        initialize.load_word_vectors(model, trained_tokenizer, None if quiet else log)
-        initialize.initialize_from_data(model, train, label_names)
+        if any(isinstance(part, Embedding) and part.vectors is not None for part in model.modules()):
+            initialize.load_word_vectors(model, trained_tokenizer, None if quiet else log)
+        if model.predicts_labels:
+            initialize.initialize_from_data(model, train, label_names)
     init_report = finetune.initialize(model, recipe, saved and saved.parent) if recipe.finetunes else None
     if init_report and not quiet:
         for line in init_report.lines(model):
@@ -164,7 +169,7 @@ def train(recipe: Config, folder: Path, threads: int | None = None, quiet: bool 
 
     Of several processes under torchrun, the main rank reads and writes the folder. `threads` holds for this call only.
     """
-    with use_threads(threads or None):
+    with use_threads(threads) if threads else nullcontext():
         options = build_trainer(finetune.pin_source(recipe) if recipe.finetunes else recipe)
         world = process.init()
         try:

@@ -24,10 +24,9 @@ from seqloom.nn.state import State, detach, state_tensors, with_tensors
 from seqloom.run import named_weights, set_weights
 from seqloom.train import checkpoint, process
 from seqloom.train.budget import Estimate, estimate_cost
-from seqloom.train.optim import set_lr_factors
 from seqloom.train.process import Signals, keep_freed_memory
 from seqloom.train.progress import Metrics, ProgressBar, log
-from seqloom.train.trainer import Trainer, TrainJob, TrainResult
+from seqloom.train.trainer import Trainer, TrainJob, TrainResult, set_lr_factors
 
 MAX_SKIPPED_IN_A_ROW = 5
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqloom.train.optim import (
+from seqloom.train.trainer import (
     SGD,
     AdamW,
     ByValue,
