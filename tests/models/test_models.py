@@ -130,7 +130,7 @@ NAMES = {
     [
         (
             {"type": "Seq2Seq", "encoder": "RNN", "decoder": "RNN"},
-            "model.decoder: RNN cannot stand here, since it takes no memory",
+            "model.decoder: RNN cannot be used here: it has no parameter memory",
         ),
         (
             {"type": "Seq2Seq", "encoder": "AttentiveRNN", "decoder": "AttentiveRNN"},
@@ -139,11 +139,11 @@ NAMES = {
         ({"type": "LanguageModel"}, "model: LanguageModel needs stack; add it"),
         (
             {"type": "LanguageModel", "stack": {"type": "RNN", "cell": {"type": "LSTM", "dim": 3}}},
-            "what stands around LSTM gives it its dim",
+            "dim is set by the part around LSTM; remove it",
         ),
         (
             {"type": "LanguageModel", "stack": {"type": "Transformer", "position": {"type": "LSTM"}}},
-            "LSTM cannot stand here; choose from Learned",
+            "LSTM cannot be used here; choose from Learned",
         ),
     ],
 )
