@@ -1,4 +1,5 @@
-"""Names that are imported when they are first used, so that a training of one model does not load the parts of all the others.
+"""Modules that are imported when they are first used: parts, so that a training of one model does not load those of all the others, and
+compiled kernels, which may be unavailable.
 
 A package lists its public names once, as imports under `if TYPE_CHECKING:`, where type checkers and editors see them too:
 
@@ -11,10 +12,17 @@ A package lists its public names once, as imports under `if TYPE_CHECKING:`, whe
 from __future__ import annotations
 
 import ast
+import logging
 from collections.abc import Callable, Container, Iterator, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
+from types import ModuleType
 from typing import Any
+
+_lock = Lock()
+_warned = False
 
 
 class LazyNames(Mapping[str, Any]):
@@ -68,3 +76,23 @@ def lazy_names(package: str, file: str) -> tuple[LazyNames, Callable[[str], Any]
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return names, get, lambda: sorted(names)
+
+
+@cache
+def load_kernels(name: str) -> ModuleType | None:
+    """The module `name` of `seqloom.kernels`, or None if it cannot be imported because numba is missing or broken.
+
+    The first failure prints one warning; later failures are silent. numba takes half a second to import.
+    """
+    global _warned
+    try:
+        return import_module(f"seqloom.kernels.{name}")
+    except Exception as error:  # an unsuitable numba can fail in many ways during its import
+        with _lock:
+            if not _warned:
+                _warned = True
+                logging.getLogger("seqloom").warning(
+                    "numba cannot be used (%s): compiled kernels are off, everything runs in its plain, slower form",
+                    " ".join(str(error).split()) or type(error).__name__,
+                )
+        return None

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqloom import kernels
+from seqloom import lazy
 from seqloom.fused import crf, dispatch
 from seqloom.fused.cross_entropy import cross_entropy
 from seqloom.fused.linear import linear_int8
@@ -39,7 +39,7 @@ def without_fast_forms(request, monkeypatch):
         with dispatch.plain():
             yield
     else:
-        monkeypatch.setattr(kernels, "load", lambda name: None)
+        monkeypatch.setattr(lazy, "load_kernels", lambda name: None)
         yield
 
 

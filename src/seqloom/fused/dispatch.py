@@ -17,7 +17,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from seqloom import kernels
+from seqloom import lazy
 
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
@@ -39,7 +39,7 @@ def plain() -> Iterator[None]:
 
 def kernels_available() -> bool:
     """Whether compiled kernels can be loaded. The first call warns if they cannot."""
-    return kernels.load("host") is not None
+    return lazy.load_kernels("host") is not None
 
 
 @cache

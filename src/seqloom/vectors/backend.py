@@ -10,16 +10,16 @@ from importlib import import_module
 from types import ModuleType
 from typing import Literal
 
-from seqloom import kernels
+from seqloom import lazy
 
 Name = Literal["analogies", "cooccurrence", "glove", "parse_floats", "word2vec"]
 
 
 def load_kernels(name: Name) -> ModuleType:
     """The compiled module `name`, or its plain form if numba is missing or broken (with one warning)."""
-    return kernels.load(name) or import_module(f"seqloom.vectors.plain.{name}")
+    return lazy.load_kernels(name) or import_module(f"seqloom.vectors.plain.{name}")
 
 
 def useful_threads(name: Name, threads: int) -> int:
     """`threads` for the compiled form, which releases the GIL; 1 for the plain form, which does not."""
-    return threads if kernels.load(name) else 1
+    return threads if lazy.load_kernels(name) else 1
