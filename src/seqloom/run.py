@@ -233,9 +233,9 @@ class Config:
             name for name in ("vocabulary", "source_vocabulary") if name in parameters and name not in options
         ]
         sizes = dict.fromkeys(names, rows)
-        if "labels" in parameters:
-            sizes["labels"] = len(labels)
-        model: Model = factory(**sizes)
+        if "labels" not in parameters:
+            return factory(**sizes)
+        model: Model = factory(**sizes, labels=len(labels))
         model.set_labels(labels)
         return model
 

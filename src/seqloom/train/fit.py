@@ -83,7 +83,8 @@ def prepare(recipe: Config, saved: Path | None = None, quiet: bool = True) -> Pr
     progress = None if quiet else TokenizeProgress()
     train, valid = recipe.stores(trained_tokenizer, progress, label_names)
     model = recipe.model(trained_tokenizer.get_vocab_size(), label_names)
-    model.set_unk_id(train.specials.unk)
+    if model.predicts_labels:
+        model.set_unk_id(train.specials.unk)
     # A checkpoint holds these weights as they were after training, so a resumed run does not set them again.
     if not saved or not any((saved.parent / "checkpoints").glob("step-*")):
         if any(isinstance(part, Embedding) and part.vectors is not None for part in model.modules()):
