@@ -47,7 +47,7 @@ class Estimate(NamedTuple):
         """The estimate in a few lines."""
         parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items())
         return (
-            f"estimate: {sum(self.parameters.values()):,} parameters ({parts})\n"
+            f"promise: {sum(self.parameters.values()):,} parameters ({parts})\n"
             f"          {self.flops_per_token / 1e6:,.2f} MFLOP per token, {self.memory / 2**20:,.0f} MiB, "
             f"{self.steps:,} steps in {duration(self.seconds)} on this machine"
         )
