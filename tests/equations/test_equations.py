@@ -378,12 +378,9 @@ def test_any_text_is_mathml_and_loses_no_letter(text: str):
 
 
 def every_part() -> list[type]:
-    return [
-        kind
-        for room in (models, nn)
-        for kind in vars(room).values()
-        if inspect.isclass(kind) and kind.__module__.startswith("seqloom")
-    ]
+    """Both packages import their names at first use, so `vars` does not hold them."""
+    public = [getattr(package, name) for package in (models, nn) for name in package.__all__]
+    return [part for part in public if inspect.isclass(part) and part.__module__.startswith("seqloom")]
 
 
 @pytest.mark.parametrize("kind", every_part(), ids=lambda kind: kind.__name__)
