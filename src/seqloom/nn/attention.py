@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.nn.attention_core import Visibility, VisibilityRule, attend, can_use_sdpa
+from seqloom.nn.attention_core import Visibility, VisibilityRule, can_use_sdpa
 from seqloom.nn.basic import Linear
 from seqloom.nn.kv_cache import CrossKV, KVCache
 from seqloom.nn.layer import Factory, Layer, Memory, require
@@ -76,11 +76,14 @@ class SelfAttention(Layer):
         value_dim: int | None = None,
     ):
         super().__init__()
-        self.heads, self.shape = heads, HeadSizes.create(size, heads, kv_heads, key_dim, value_dim)
+        self.heads = heads
+        self.shape = HeadSizes.create(size, heads, kv_heads, key_dim, value_dim)
         require(window is None or window > 0, f"window must be at least 1, not {window}")
-        self.dim, self.causal = size, causal
+        self.dim = size
+        self.causal = causal
         self.qkv_proj = Linear(size, sum(self.shape.proj_widths), bias)
-        self.score, self.weights = score(self.shape.key_dim), weights()
+        self.score = score(self.shape.key_dim)
+        self.weights = weights()
         self.position = position or NoPosition(size, heads)
         self.position.check_head_dim(self.shape.key_dim)
         self.out_proj = Linear(heads * self.shape.value_dim, size, bias)
@@ -90,9 +93,9 @@ class SelfAttention(Layer):
         tensors = (*self.out_proj.parameters(), *self.out_proj.buffers())
         like = next(tensor for tensor in tensors if tensor.is_floating_point())
         _, kv_heads, key_dim, value_dim = self.shape
-        return KVCache.create(
-            like.new_empty(batch, kv_heads, 0, key_dim), like.new_empty(batch, kv_heads, 0, value_dim), None
-        )
+        keys = like.new_empty(batch, kv_heads, 0, key_dim)
+        values = like.new_empty(batch, kv_heads, 0, value_dim)
+        return KVCache.create(keys, values, None)
 
     def visibility(
         self,
@@ -101,11 +104,10 @@ class SelfAttention(Layer):
         mask: Tensor | None = None,
         visible: Tensor | None = None,
     ) -> Visibility:
-        """Which keys x sees. `visible` (…, T, S) hides more keys, for example those of other documents in the same row."""
-        past, before = (0, None) if state is None else (state.length, state.mask)
-        return self.visibility_rule.build(
-            x, past, before, mask, visible, can_use_sdpa(self.score, self.weights)
-        )
+        """Which keys x sees. `visible` (…, T, S) hides more keys, such as those of other documents in the same row."""
+        past_length, past_mask = (0, None) if state is None else (state.length, state.mask)
+        fused = can_use_sdpa(self.score, self.weights)
+        return self.visibility_rule.build(x, past_length, past_mask, mask, visible, fused)
 
     def forward(
         self,
@@ -125,11 +127,11 @@ class SelfAttention(Layer):
         visibility: Visibility | None = None,
     ) -> tuple[Tensor, Tensor | None, KVCache]:
         """The outputs, the weights (B, H, T, S) if the plain form is used, and the state. A stack passes one `visibility`
-        to all its layers."""
+        to all its layers.
+        """
         visibility = visibility or self.visibility(x, state, mask)
-        q, k, v = (
-            part.transpose(1, 2) for part in self.split_heads(x, visibility)
-        )  # (B, H, T, K), (B, G, T, K), (B, G, T, K')
+        # (B, H, T, K), (B, G, T, K), (B, G, T, K')
+        q, k, v = (heads.transpose(1, 2) for heads in self.split_heads(x, visibility))
         state = (state or self.start(x.shape[0])).append(k, v, visibility.key_mask)
         y, weights = state.attend(visibility.plan, q, self.score, self.weights)
         return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state
@@ -140,14 +142,13 @@ class SelfAttention(Layer):
         batch, length, _ = x.shape
         q_width, k_width, v_width = self.shape.proj_widths
         if self.position.rotates:
-            both, v = self.qkv_proj(x).split_with_sizes([q_width + k_width, v_width], -1)
-            both = self.position.rotate(
-                both.view(batch, length, heads + kv_heads, key_dim), visibility.positions
-            )
-            q, k = both.split_with_sizes([heads, kv_heads], 2)
+            qk, v = self.qkv_proj(x).split_with_sizes([q_width + k_width, v_width], -1)
+            qk = qk.view(batch, length, heads + kv_heads, key_dim)
+            q, k = self.position.rotate(qk, visibility.positions).split_with_sizes([heads, kv_heads], 2)
         else:
             q, k, v = self.qkv_proj(x).split_with_sizes([q_width, k_width, v_width], -1)
-            q, k = q.view(batch, length, heads, key_dim), k.view(batch, length, kv_heads, key_dim)
+            q = q.view(batch, length, heads, key_dim)
+            k = k.view(batch, length, kv_heads, key_dim)
         return q, k, v.view(batch, length, kv_heads, value_dim)
 
 
@@ -169,36 +170,45 @@ class CrossAttention(Layer):
         weights: Factory[AttentionWeights] = Softmax,
     ):
         super().__init__()
-        self.dim, self.heads, self.shape = size, heads, HeadSizes.create(size, heads, kv_heads, key_dim)
-        queries, keys, values = self.shape.proj_widths
-        self.q_proj = Linear(size, queries, bias)
-        self.kv_proj = Linear(memory, keys + values, bias)
-        self.score, self.weights = score(self.shape.key_dim), weights()
+        self.dim = size
+        self.heads = heads
+        self.shape = HeadSizes.create(size, heads, kv_heads, key_dim)
+        q_width, k_width, v_width = self.shape.proj_widths
+        self.q_proj = Linear(size, q_width, bias)
+        self.kv_proj = Linear(memory, k_width + v_width, bias)
+        self.score = score(self.shape.key_dim)
+        self.weights = weights()
         self.out_proj = Linear(size, size, bias)
 
     def start(self, batch: int, memory: Memory | None = None) -> CrossKV:
-        require(
-            memory is not None,
-            "cross-attention needs a memory: start it with the encoder's outputs",
-        )
-        parts = self.kv_proj(memory.values).split(self.shape.proj_widths[1:], -1)
-        k, v = (
-            part.unflatten(-1, (self.shape.kv_heads, -1)).transpose(1, 2) for part in parts
-        )  # (B, G, S, K), (B, G, S, K')
+        if memory is None:
+            raise ValueError("cross-attention needs a memory: start it with the encoder's outputs")
+        projections = self.kv_proj(memory.values).split(self.shape.proj_widths[1:], -1)
+        # (B, G, S, K), (B, G, S, K')
+        k, v = (x.unflatten(-1, (self.shape.kv_heads, -1)).transpose(1, 2) for x in projections)
         if not torch.is_grad_enabled():
-            k, v = k.contiguous(), v.contiguous()  # decoding reads each head's keys at every step
+            # decoding reads each head's keys at every step
+            k = k.contiguous()
+            v = v.contiguous()
         return CrossKV(k, v, None if memory.mask is None else memory.mask[:, None, None])
 
-    def forward(self, x: Tensor, state: CrossKV, mask: Tensor | None = None) -> tuple[Tensor, CrossKV]:
+    def forward(
+        self, x: Tensor, state: CrossKV | None = None, mask: Tensor | None = None
+    ) -> tuple[Tensor, CrossKV]:
         y, _, state = self.forward_with_weights(x, state, mask)
         return y, state
 
     def forward_with_weights(
-        self, x: Tensor, state: CrossKV, mask: Tensor | None = None
+        self, x: Tensor, state: CrossKV | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, CrossKV]:
-        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state."""
+        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state, which `start` makes from the
+        memory.
+        """
+        batch, length, _ = x.shape
+        if state is None:
+            state = self.start(batch)
         q = (
-            self.q_proj(x).view(*x.shape[:2], self.shape.heads, self.shape.key_dim).transpose(1, 2)
+            self.q_proj(x).view(batch, length, self.shape.heads, self.shape.key_dim).transpose(1, 2)
         )  # (B, H, T, K)
-        y, weights = state.attend(q, self.score, self.weights, attend)
+        y, weights = state.attend(q, self.score, self.weights)
         return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state

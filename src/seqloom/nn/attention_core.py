@@ -1,8 +1,9 @@
-"""Attention itself: score, weigh, average; and which keys each query may see.
+"""Attention itself: scores, weights, weighted average; and which keys each query may see.
 
-Three plans compute the same: `DenseAttention` literally, `SDPAttention` with torch's kernel, `BandedAttention` in chunks where visibility
-depends on distance alone. Only the first produces attention weights. Causality, window, padding and position bias are combined into a plan
-once for all layers of a stack (`VisibilityRule.build`).
+Three plans compute the same outputs: `DenseAttention` follows the equation, `SDPAttention` calls torch's kernel, and
+`BandedAttention` works in chunks where visibility depends on distance alone. Only the first returns attention weights.
+Causality, window, padding and position bias are combined into a plan once for all layers of a stack
+(`VisibilityRule.build`).
 """
 
 from __future__ import annotations
@@ -35,15 +36,19 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """yₜ = Σⱼ αₜⱼ vⱼ,   αₜ = weightsⱼ(s(qₜ, kⱼ) + biasₜⱼ) over the visible j   [F9]
 
-    q (B, H, T, K), k (B, G, S, K), v (B, G, S, K') → y (B, H, T, K') and, in the plain form, α (B, H, T, S); G divides H. `visible` and
-    `bias` broadcast to (B, H, T, S). A query that sees nothing gives 0. `causal` says that query i sees keys up to i, for T = S.
+    q (B, H, T, K), k (B, G, S, K), v (B, G, S, K') → y (B, H, T, K') and, in the plain form, α (B, H, T, S); G divides
+    H. `visible` and `bias` broadcast to (B, H, T, S). The output of a query that sees no key is 0. `causal` limits
+    query i to keys up to i, for T = S.
     """
-    known = can_use_sdpa(score, weights)
-    if causal and not (known and visible is None and bias is None):
-        order = masks.causal(q.shape[2], k.shape[2], q.device)
-        visible, causal = order if visible is None else visible & order, False
-    view = SDPAttention.create(visible, bias, causal) if known else DenseAttention(visible, bias)
-    y, alpha = view.attend(q, k, v, score, weights)
+    fused = can_use_sdpa(score, weights)
+    if causal and not (fused and visible is None and bias is None):
+        not_later = masks.causal(q.shape[2], k.shape[2], q.device)
+        visible = combine_visible(visible, not_later)
+        causal = False
+    plan: AttentionPlan = DenseAttention(visible, bias)
+    if fused:
+        plan = SDPAttention.create(visible, bias, causal)
+    y, alpha = plan.attend(q, k, v, score, weights)
     record_weights(alpha)
     return y, alpha
 
@@ -53,23 +58,28 @@ def can_use_sdpa(score: Score, weights: AttentionWeights) -> bool:
     return fused_enabled() and score.scale is not None and weights.in_sdpa
 
 
+def combine_visible(first: Tensor | None, second: Tensor) -> Tensor:
+    """The keys that are visible in both masks; None hides nothing."""
+    return second if first is None else first & second
+
+
 class DenseAttention(NamedTuple):
-    """The equation as it stands."""
+    """The plain form: computes all scores and weights."""
 
     visible: Tensor | None
     bias: Tensor | None
 
     def single_query(self, keys: int) -> SingleQueryMask | None:
+        """None: the plain form does not use the decode kernel."""
         return None
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, score: Score, weights: AttentionWeights
     ) -> tuple[Tensor, Tensor]:
-        if (times := q.shape[1] // k.shape[1]) > 1:
-            k, v = (
-                k.repeat_interleave(times, 1),
-                v.repeat_interleave(times, 1),
-            )  # heads of a group share keys and values
+        group_size = q.shape[1] // k.shape[1]  # query heads that share keys and values
+        if group_size > 1:
+            k = k.repeat_interleave(group_size, 1)
+            v = v.repeat_interleave(group_size, 1)
         scores = score(q, k)
         alpha = weights(scores if self.bias is None else scores + self.bias, self.visible)
         return torch.einsum("bhts,bhsk->bhtk", alpha, v), alpha
@@ -77,19 +87,21 @@ class DenseAttention(NamedTuple):
 
 AttentionPlan = DenseAttention | SDPAttention | BandedAttention
 
-CHUNK = 256  # queries per chunk: the block size of torch's kernel, below which chunks save nothing
+CHUNK = 256  # queries per chunk: the block size of torch's kernel; smaller chunks save nothing
 
 
 class Visibility(NamedTuple):
-    """The mask of real keys (B, S), None if all are; the queries' positions; how attention is computed."""
+    """What the layers of a stack share in one call."""
 
-    key_mask: Tensor | None
-    positions: Positions
-    plan: DenseAttention | SDPAttention | BandedAttention
+    key_mask: Tensor | None  # (B, S), True = real token; None if all are real
+    positions: Positions  # of the queries
+    plan: AttentionPlan
 
 
 class VisibilityRule(NamedTuple):
-    """Query t sees key j for j ≤ t if `causal`, and |t - j| < `window` if there is one [F13]; the position adds its bias."""
+    """Query t sees key j for j ≤ t if `causal`, and |t - j| < `window` if there is one [F13]. The position scheme adds
+    its bias.
+    """
 
     position: Position
     causal: bool
@@ -105,7 +117,9 @@ class VisibilityRule(NamedTuple):
         visible: Tensor | None,
         fused: bool,
     ) -> Visibility:
-        """For x (B, T, D) after `past_length` positions with the mask `past_mask`; `visible` (…, T, S) hides more."""
+        """The visibility for x (B, T, D) after `past_length` positions with the mask `past_mask`; `visible` (…, T, S)
+        hides more keys.
+        """
         batch, length, _ = x.shape
         total = past_length + length
         key_mask = masks.concat_masks(
@@ -113,73 +127,71 @@ class VisibilityRule(NamedTuple):
         )  # (B, S) or None
         right_padded = key_mask is not None and masks.right_padded(key_mask)
         context = self.position.context
-        same_positions = key_mask is None or (right_padded and (context is None or total <= context))
-        positions: Positions = (
-            slice(past_length, total) if same_positions else masks.positions(key_mask)[:, past_length:]
-        )
+        row_positions: Tensor | None = None  # (B, S), if the rows count differently
+        if key_mask is not None and not (right_padded and (context is None or total <= context)):
+            row_positions = masks.positions(key_mask)
+        positions: Positions = slice(past_length, total)
+        if row_positions is not None:
+            positions = row_positions[:, past_length:]
         needs_causal = self.causal and length > 1
         if fused and visible is None and length and (key_mask is None or (right_padded and self.causal)):
-            return Visibility(
-                key_mask, positions, self.shift_invariant_plan(x, past_length, total, needs_causal)
-            )
+            banded = self.shift_invariant_plan(x, past_length, total, needs_causal)
+            return Visibility(key_mask, positions, banded)
         if key_mask is not None:
-            visible = (
-                key_mask[:, None, None] if visible is None else visible & key_mask[:, None, None]
-            )  # (B, 1, 1, S)
+            visible = combine_visible(visible, key_mask[:, None, None])  # (B, 1, 1, S)
         if needs_causal:
-            later = masks.causal(length, total, x.device)
-            visible = later if visible is None else visible & later
-        queries = torch.arange(past_length, total, device=x.device) if same_positions else positions
-        keys = torch.arange(total, device=x.device) if same_positions else masks.positions(key_mask)
+            visible = combine_visible(visible, masks.causal(length, total, x.device))
+        keys = torch.arange(total, device=x.device) if row_positions is None else row_positions
+        queries = keys[..., past_length:]
         if self.window is not None:
-            in_window = self.in_window(queries, keys)
-            visible = in_window if visible is None else visible & in_window
+            visible = combine_visible(visible, in_window(queries, keys, self.window))
         bias = self.position.bias(queries, keys)
         bias = None if bias is None else bias.to(x.dtype)
-        return Visibility(
-            key_mask,
-            positions,
-            SDPAttention.create(visible, bias, False) if fused else DenseAttention(visible, bias),
-        )
-
-    def in_window(self, queries: Tensor, keys: Tensor) -> Tensor:
-        """(T, S) or (B, 1, T, S)"""
-        in_window = (queries[..., :, None] - keys[..., None, :]).abs() < self.window
-        return in_window if in_window.dim() == 2 else in_window[:, None]
+        plan: AttentionPlan = DenseAttention(visible, bias)
+        if fused:
+            plan = SDPAttention.create(visible, bias, False)
+        return Visibility(key_mask, positions, plan)
 
     def shift_invariant_plan(
         self, x: Tensor, past_length: int, total: int, needs_causal: bool
     ) -> SDPAttention | BandedAttention:
-        """The plan without padding, when visibility and bias depend on t - j alone."""
+        """The plan without a padding mask: visibility and bias depend on t - j alone."""
         length = total - past_length
         biased = type(self.position).bias is not Position.bias
         if not biased and self.window is None and (not needs_causal or not past_length):
             return SDPAttention(None, needs_causal, None)
-        in_window = None if self.window is None else self.window - 1
+        reach = None if self.window is None else self.window - 1
+        visible_range = (reach, 0 if self.causal else reach)
         chunk = 1 if length == 1 else CHUNK
-        reach = in_window, 0 if self.causal else in_window
-        left = next_power_of_two(past_length + length) if in_window is None else in_window
-        right = (
-            chunk if self.causal else next_power_of_two(length) if in_window is None else chunk + in_window
-        )
+        left = next_power_of_two(past_length + length) if reach is None else reach
+        if self.causal:
+            right = chunk
+        else:
+            right = next_power_of_two(length) if reach is None else chunk + reach
         if length == 1 and self.causal and not biased:
-            return BandedAttention(None, left, chunk, past_length, reach)
+            return BandedAttention(None, left, chunk, past_length, visible_range)
         key = (chunk, left, right, x.dtype, x.device)
-        return BandedAttention(self.memo(key, lambda: self.bias_table(*key)), left, chunk, past_length, reach)
+        table = self.memo(key, lambda: self.bias_table(*key))
+        return BandedAttention(table, left, chunk, past_length, visible_range)
 
     def bias_table(
         self, chunk: int, left: int, right: int, dtype: torch.dtype, device: torch.device
     ) -> Tensor:
         """The bias of the queries left … left + chunk over the keys 0 … left + right, -inf at hidden keys:
-        (1, H or 1, chunk, left + right)."""
-        queries, keys = (
-            torch.arange(left, left + chunk, device=device),
-            torch.arange(left + right, device=device),
-        )
+        (1, H or 1, chunk, left + right).
+        """
+        queries = torch.arange(left, left + chunk, device=device)
+        keys = torch.arange(left + right, device=device)
         bias = self.position.bias(queries, keys)
         bias = torch.zeros(1, 1, chunk, left + right, device=device) if bias is None else bias
         if self.causal:
             bias = bias.masked_fill(keys > queries[:, None], float("-inf"))
         if self.window is not None:
-            bias = bias.masked_fill(~self.in_window(queries, keys), float("-inf"))
+            bias = bias.masked_fill(~in_window(queries, keys, self.window), float("-inf"))
         return bias.to(dtype)
+
+
+def in_window(queries: Tensor, keys: Tensor, window: int) -> Tensor:
+    """Whether |t - j| < window: positions (T,), (S,) → (T, S), or (B, T), (B, S) → (B, 1, T, S)."""
+    near = (queries[..., :, None] - keys[..., None, :]).abs() < window
+    return near if near.dim() == 2 else near[:, None]

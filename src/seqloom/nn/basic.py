@@ -60,7 +60,8 @@ class LayerNorm(Norm):
 
     def __init__(self, dim: int, affine: bool = True, epsilon: float = 1e-5):
         super().__init__()
-        self.dim, self.epsilon = dim, epsilon
+        self.dim = dim
+        self.epsilon = epsilon
         self.gain = nn.Parameter(torch.ones(dim)) if affine else None
         self.bias = nn.Parameter(torch.zeros(dim)) if affine else None
 
@@ -69,7 +70,7 @@ class LayerNorm(Norm):
             return F.layer_norm(x, (self.dim,), self.gain, self.bias, self.epsilon)
         centred = x - x.mean(-1, keepdim=True)
         y = centred / (centred.square().mean(-1, keepdim=True) + self.epsilon).sqrt()
-        return y if self.gain is None else self.gain * y + self.bias
+        return y if self.gain is None or self.bias is None else self.gain * y + self.bias
 
 
 class RMSNorm(Norm):
@@ -77,7 +78,8 @@ class RMSNorm(Norm):
 
     def __init__(self, dim: int, epsilon: float = 1e-5):
         super().__init__()
-        self.dim, self.epsilon = dim, epsilon
+        self.dim = dim
+        self.epsilon = epsilon
         self.gain = nn.Parameter(torch.ones(dim))
 
     def forward(self, x: Tensor) -> Tensor:

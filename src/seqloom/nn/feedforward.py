@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -13,7 +14,7 @@ from seqloom.nn.basic import Linear
 from seqloom.nn.layer import require
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh"]
-ACTIVATIONS = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
@@ -33,7 +34,9 @@ class FFN(nn.Module):
 
 
 class FeedForward(FFN):
-    """y = W₂ f(W₁ x + b₁) + b₂,   f = GELU, ReLU, swish, σ or tanh   [G5, D-19]. S2's ReLU(W x - B) is b₁ = -B; S1 has no bias.
+    """y = W₂ f(W₁ x + b₁) + b₂,   f = GELU, ReLU, swish, σ or tanh   [G5, D-19]
+
+    S2's ReLU(W x - B) is b₁ = -B; S1 has no bias.
 
     GELU(a) = a Φ(a); gelu_tanh is GPT-2's a/2 (1 + tanh(√(2/π) (a + 0.044715 a³))); swish(a) = a σ(a).
     """

@@ -1,5 +1,5 @@
-"""The contract of every sequence layer, recurrent, convolutional, mixing or attending; and the collections through which parts hand out
-auxiliary losses and attention weights.
+"""The contract of every sequence layer, recurrent, convolutional, mixing or attending; and the collections that
+receive auxiliary losses and attention weights.
 
 No part stores these: outside a collection they are dropped. Each thread and context has its own collection.
 """
@@ -19,7 +19,7 @@ from seqloom.nn.state import State
 
 Part = TypeVar("Part")
 Factory = Callable[..., Part]
-"""What makes a part: its class, or a `partial` of it. The parent calls it with the sizes."""
+"""Builds a part: its class, or a `partial` of it. The parent calls it with the sizes."""
 
 _losses: ContextVar[list[Tensor] | None] = ContextVar("losses", default=None)
 _weights: ContextVar[list[Tensor] | None] = ContextVar("weights", default=None)
@@ -67,9 +67,6 @@ def require(condition: bool, message: str) -> None:
         raise ValueError(message)
 
 
-"""Builds a part: its class, or a `partial` of it. The parent calls it with the sizes."""
-
-
 def collecting_losses() -> bool:
     """Whether auxiliary losses are being collected."""
     return _losses.get() is not None
@@ -86,37 +83,40 @@ def add_aux_loss(loss: Tensor) -> None:
 def collect_aux_losses() -> Iterator[list[Tensor]]:
     """Collects the losses that parts add into the list; the innermost collection receives them."""
     losses: list[Tensor] = []
-    before = _losses.set(losses)
+    token = _losses.set(losses)
     try:
         yield losses
     finally:
-        _losses.reset(before)
+        _losses.reset(token)
 
 
 def record_weights(weights: Tensor | None) -> None:
     """Records α (B, H, T, S) of one call of attention."""
-    notes = _weights.get()
-    if notes is not None and weights is not None:
-        notes.append(weights)
+    recorded = _weights.get()
+    if recorded is not None and weights is not None:
+        recorded.append(weights)
 
 
 @contextmanager
 def capture_attention() -> Iterator[list[Tensor]]:
     """Runs parts in their plain form, which computes weights, and collects the weights in the order of the calls."""
-    notes: list[Tensor] = []
-    before = _weights.set(notes)
+    recorded: list[Tensor] = []
+    token = _weights.set(recorded)
     try:
         with plain():
-            yield notes
+            yield recorded
     finally:
-        _weights.reset(before)
+        _weights.reset(token)
 
 
-def concat_heads(notes: list[Tensor], length: int) -> Tensor | None:
-    """All heads of all parts that looked, (B, heads, T, S), T = `length`; None where nothing did. A part that asks step by step has noted
-    each of its steps in turn."""
-    parts, steps = [], []
-    for weights in notes:
+def concat_heads(recorded: list[Tensor], length: int) -> Tensor | None:
+    """The recorded weights of all heads of all parts, (B, heads, T, S) with T = `length`; None if nothing was recorded.
+
+    A part that attends step by step has recorded each of its steps in turn.
+    """
+    parts: list[Tensor] = []
+    steps: list[Tensor] = []
+    for weights in recorded:
         steps.append(weights)
         if sum(step.shape[2] for step in steps) == length:
             parts.append(torch.cat(steps, 2))

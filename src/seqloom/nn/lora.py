@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.nn.layer import require
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class LoRA(nn.Module):
@@ -22,7 +25,8 @@ class LoRA(nn.Module):
     def __init__(self, base: nn.Linear, rank: int, alpha: float):
         super().__init__()
         require(rank > 0, f"rank must be at least 1, not {rank}")
-        self.base, self.scale = base, alpha / rank
+        self.base = base
+        self.scale = alpha / rank
         self.trainable = [parameter.requires_grad for parameter in base.parameters()]
         base.requires_grad_(False)
         self.lora_a = nn.Parameter(
@@ -53,48 +57,54 @@ class LoRA(nn.Module):
     def merged(self) -> nn.Linear:
         """The equivalent linear layer, with the requires_grad flags that it had before."""
         self.base.weight.copy_(self.weight)
-        for parameter, learns in zip(self.base.parameters(), self.trainable, strict=True):
-            parameter.requires_grad_(learns)
+        for parameter, trainable in zip(self.base.parameters(), self.trainable, strict=True):
+            parameter.requires_grad_(trainable)
         return self.base
 
 
 def add_lora(model: nn.Module, rank: int, alpha: float, names: Sequence[str]) -> list[str]:
-    """Puts an adapter around every linear layer whose dotted name one of the patterns fits, such as `stack.blocks.*.attention.qkv_proj`; `*` stands
-    for anything. Gives the names. What else learns is not changed: `model.requires_grad_(False)` before leaves the adapters alone."""
-    known = [name for name, _, _ in iter_linears(model, nn.Linear)]
+    """Wraps every linear layer whose dotted name matches one of the patterns in an adapter; returns the names.
+
+    A pattern is a name such as `stack.blocks.*.attention.qkv_proj`, in which `*` matches anything. Other parameters
+    stay as they are: call `model.requires_grad_(False)` first to train the adapters alone.
+    """
+    linear_names = [name for name, _, _ in iter_linears(model, nn.Linear)]
     for pattern in names:
-        some = ", ".join(known[:6]) + (", …" if len(known) > 6 else "")
+        examples = ", ".join(linear_names[:6]) + (", …" if len(linear_names) > 6 else "")
         require(
-            any(fnmatchcase(name, pattern) for name in known),
-            f"no linear layer is called {pattern!r}; there are {some or 'none'}",
+            any(fnmatchcase(name, pattern) for name in linear_names),
+            f"no linear layer is called {pattern!r}; the model has {examples or 'none'}",
         )
-    made: dict[int, LoRA] = {}
+    adapters: dict[int, LoRA] = {}
     for name, parent, base in iter_linears(model, nn.Linear):
         if any(fnmatchcase(name, pattern) for pattern in names):
-            if id(base) not in made:
-                made[id(base)] = LoRA(base, rank, alpha).train(base.training)
-            setattr(parent, name.rpartition(".")[2], made[id(base)])
+            if id(base) not in adapters:
+                adapters[id(base)] = LoRA(base, rank, alpha).train(base.training)
+            setattr(parent, name.rpartition(".")[2], adapters[id(base)])
     return [name for name, _, _ in iter_linears(model, LoRA)]
 
 
 def merge_lora(model: nn.Module) -> list[str]:
-    """Folds every adapter into the layer that it stands around: the same outputs, the names and sizes of before. Gives the names."""
-    found, done = list(iter_linears(model, LoRA)), {}
-    for name, parent, adapter in found:
-        if id(adapter) not in done:
-            done[id(adapter)] = adapter.merged()
-        setattr(parent, name.rpartition(".")[2], done[id(adapter)])
-    return [name for name, _, _ in found]
+    """Replaces every adapter by its merged linear layer and returns the names: same outputs, original weight names."""
+    adapters = list(iter_linears(model, LoRA))
+    merged: dict[int, nn.Linear] = {}
+    for name, parent, adapter in adapters:
+        if id(adapter) not in merged:
+            merged[id(adapter)] = adapter.merged()
+        setattr(parent, name.rpartition(".")[2], merged[id(adapter)])
+    return [name for name, _, _ in adapters]
 
 
-def iter_linears(model: nn.Module, kind: type[nn.Module]) -> Iterator[tuple[str, nn.Module, nn.Module]]:
-    """Dotted name, parent and layer of this kind, at every place; not those inside an adapter."""
+def iter_linears(model: nn.Module, cls: type[Module]) -> Iterator[tuple[str, nn.Module, Module]]:
+    """Dotted name, parent and layer for each layer of this class; a shared layer once for each of its names. Layers
+    inside an adapter are left out.
+    """
     parents = [
         (name, part)
         for name, part in model.named_modules(remove_duplicate=False)
         if not isinstance(part, LoRA)
     ]
-    for place, parent in parents:
-        for own, part in parent._modules.items():
-            if isinstance(part, kind):
-                yield f"{place}.{own}".removeprefix("."), parent, part
+    for parent_name, parent in parents:
+        for name, part in parent._modules.items():
+            if isinstance(part, cls):
+                yield f"{parent_name}.{name}".removeprefix("."), parent, part

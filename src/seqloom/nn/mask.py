@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,9 @@ def none_if_full(mask: Tensor | None) -> Tensor | None:
 
 
 def positions(mask: Tensor) -> Tensor:
-    """The index of each real token among the real tokens of its row; padding repeats the previous one: (B, T) → (B, T)."""
+    """The index of each real token among the real tokens of its row: (B, T) → (B, T). Padding repeats the previous
+    index.
+    """
     return (mask.cumsum(1) - 1).clamp(min=0)
 
 
@@ -51,25 +55,26 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
 
 class MaskedSoftmax(torch.autograd.Function):
     """The softmax over visible keys. A hidden key has weight 0, so the softmax's gradient for it is 0 as well, without
-    a second mask."""
+    a second mask.
+    """
 
     @staticmethod
-    def forward(ctx, scores: Tensor, visible: Tensor) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, visible: Tensor) -> Tensor:
         weights = scores.masked_fill_(~visible, float("-inf")).softmax(-1)
-        blind = ~visible.any(-1, keepdim=True)
-        if not blind.is_meta and blind.any():
-            weights.masked_fill_(blind, 0)
+        empty_rows = ~visible.any(-1, keepdim=True)
+        if not empty_rows.is_meta and empty_rows.any():
+            weights.masked_fill_(empty_rows, 0)
         ctx.save_for_backward(weights)
         return weights
 
     @staticmethod
-    def backward(ctx, gradient: Tensor):
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
         (weights,) = ctx.saved_tensors
-        return torch._softmax_backward_data(gradient, weights, -1, weights.dtype), None
+        return torch._softmax_backward_data(grad_output, weights, -1, weights.dtype), None
 
 
 def left_align(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """x and its mask with each row's real tokens first, and the order that restores the outputs, if one is needed."""
+    """x and its mask with each row's real tokens first, and the order that restores the outputs, None if nothing moved."""
     if mask is None or right_padded(mask):
         return x, mask, None
     order = real_first_order(x, mask, False)
@@ -86,4 +91,6 @@ def real_first_order(x: Tensor, mask: Tensor | None, backward: bool) -> Tensor:
     batch, length, _ = x.shape
     position = torch.arange(length, device=x.device).expand(batch, length)
     key = length - 1 - position if backward else position
-    return (key if mask is None else torch.where(mask, key, length + position)).argsort(1)
+    if mask is not None:
+        key = torch.where(mask, key, length + position)
+    return key.argsort(1)

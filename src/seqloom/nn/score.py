@@ -23,6 +23,7 @@ class Score(nn.Module):
         self.dim = dim
 
     def project_query(self, q: Tensor) -> Tensor:
+        """The query that is multiplied by k."""
         return q
 
 
@@ -36,7 +37,12 @@ class Dot(Score):
 
 
 class ScaledDot(Score):
-    """s(q, k) = q · k / √K   [F8, D-10]: with K independent terms of variance 1 the sum keeps variance 1, and the softmax its slope."""
+    """s(q, k) = q · k / √K   [F8, D-10]
+
+    With K independent terms of variance 1 the score keeps variance 1, and the softmax its slope.
+    """
+
+    scale: float
 
     def __init__(self, dim: int):
         super().__init__(dim)

@@ -1,4 +1,6 @@
-"""States: what a layer remembers of the positions before its input, as nested tuples of tensors; and memos of tables that many calls read."""
+"""States: what a layer remembers of the positions before its input, as nested tuples of tensors; and the cache of a
+table that many calls read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from torch import Tensor
 
 
 class Memo:
-    """The most recently requested table."""
+    """Caches the most recently requested table."""
 
     def __init__(self) -> None:
         self.last: tuple[Hashable, Any] = (None, None)
@@ -31,13 +33,22 @@ def next_power_of_two(length: int) -> int:
 
 
 State = Any
+"""A tree of tuples, lists and dicts whose leaves are tensors, `StateNode`s or plain values; None starts a new sequence."""
+
+
+class StateNode:
+    """A node of a state that is not a tuple and maps its tensors itself."""
+
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> StateNode:
+        """The same node with `change` applied to its tensors."""
+        raise NotImplementedError
 
 
 def map_state(change: Callable[[Tensor], Tensor], state: State) -> State:
-    """The same tree with `change` applied to every tensor. A node that has `map_tensors` maps its own tensors."""
+    """The same tree with `change` applied to every tensor."""
     if isinstance(state, Tensor):
         return change(state)
-    if hasattr(state, "map_tensors"):
+    if isinstance(state, StateNode):
         return state.map_tensors(change)
     if isinstance(state, tuple) and hasattr(state, "_fields"):
         return type(state)(*(map_state(change, part) for part in state))
@@ -50,16 +61,21 @@ def map_state(change: Callable[[Tensor], Tensor], state: State) -> State:
 
 def state_tensors(state: State) -> Iterator[Tensor]:
     """Every tensor of the tree, in order."""
-    found: list[Tensor] = []
-    map_state(lambda tensor: found.append(tensor) or tensor, state)
-    yield from found
+    tensors: list[Tensor] = []
+
+    def collect(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    map_state(collect, state)
+    yield from tensors
 
 
 class RowSelection:
     """A `change` for `map_state` that selects batch rows.
 
-    A node with `map_tensors` may read `rows` and select without copying its tensors; `cached` computes once what
-    several layers share.
+    A `StateNode` may read `rows` and select without copying its tensors; `cached` computes once what several layers
+    share.
     """
 
     def __init__(self, rows: Tensor):
@@ -89,13 +105,16 @@ def detach(state: State) -> State:
 
 def where_real(real: Tensor, new: State, old: State) -> State:
     """The new state in the rows where `real` (B,) is True, the old one elsewhere."""
-    before = state_tensors(old)
-    return map_state(
-        lambda tensor: torch.where(real.view(-1, *[1] * (tensor.dim() - 1)), tensor, next(before)), new
-    )
+    old_tensors = state_tensors(old)
+
+    def choose(tensor: Tensor) -> Tensor:
+        row_mask = real.view(-1, *[1] * (tensor.dim() - 1))
+        return torch.where(row_mask, tensor, next(old_tensors))
+
+    return map_state(choose, new)
 
 
 def with_tensors(state: State, values: list[Tensor]) -> State:
     """The same tree with `values` as its tensors, in the order of `state_tensors`."""
-    rest = iter(values)
-    return map_state(lambda _: next(rest), state)
+    remaining = iter(values)
+    return map_state(lambda _: next(remaining), state)
