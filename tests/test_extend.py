@@ -244,5 +244,5 @@ def test_checking_leaves_no_trace(mine: ModuleType):
     torch.manual_seed(3)
     check_part(mine.MinimalGate)
     assert torch.equal(torch.rand(1), expected) and torch.get_default_dtype() == torch.float32
-    with pytest.raises(ValueError, match="Linear is no Cell"):
+    with pytest.raises(ValueError, match="Linear is not a Cell"):
         check_part(torch.nn.Linear)

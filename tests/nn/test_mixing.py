@@ -65,7 +65,7 @@ def test_c5_what_mixes_over_tokens_refuses_a_longer_sentence(make):
         assert part(torch.randn(2, length, P))[0].shape == (2, length, P)
     with pytest.raises(
         ValueError,
-        match=rf"{make.__name__} is made for sentences of 3 tokens and refuses one of 4: .*MixFeatures",
+        match=rf"{make.__name__} takes sentences of at most 3 tokens, and this one has 4: .*MixFeatures",
     ):
         part(torch.randn(2, 4, P))
     mask = torch.tensor([[True, False, True, True], [False, True, False, False]])
@@ -91,7 +91,7 @@ def test_models_know_the_length():
     decoder = partial(Transformer, layers=1, heads=2)
     model = Seq2Seq(9, 9, P, partial(Mixer, length=7), decoder)
     assert model.source_context == 7
-    with pytest.raises(ValueError, match="Mixer is made for sentences of 7 tokens and refuses one of 8"):
+    with pytest.raises(ValueError, match="Mixer takes sentences of at most 7 tokens, and this one has 8"):
         model.start(torch.zeros(1, 8, dtype=torch.long))
     with pytest.raises(ValueError, match="a language model needs a causal stack"):
         LanguageModel(9, P, partial(Mixer, length=7))

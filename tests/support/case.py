@@ -1,4 +1,4 @@
-"""A case of the five promises: how a part is made in tiny sizes, what it reads, what it looks at."""
+"""A case of the five promises: how a part is built in small sizes, what it reads, and its memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIZE, MEMORY, WORDS, HEADS = 4, 3, 7, 2
 
 @dataclass(frozen=True)
 class Case:
-    """One line of the list: how the part is made, whether it reads ids or vectors, and whether it looks at a memory."""
+    """How the part is built, whether it reads ids or vectors, and whether it reads a memory."""
 
     name: str
     make: Callable[[], nn.Module]

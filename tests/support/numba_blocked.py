@@ -1,7 +1,8 @@
-"""Uses every part of seqloom that has a compiled form, and prints the results as JSON: run by test_without_numba.py in a process
-in which numba cannot be imported.
+"""Uses every part of seqloom that has a compiled form, and prints the results as JSON: test_without_numba.py runs it in a
+process in which numba cannot be imported.
 
-The golden runs' expected results come from processes with numba, so that equal results mean equal plain forms.
+The expected results of the golden runs come from processes with numba, so equal results mean that the plain forms agree
+with the compiled ones.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ VECTORS = ("skip-gram", "cbow", "glove", "ppmi-svd")
 
 
 def broken_promises() -> list[str]:
-    """The promises that parts do not keep."""
+    """The promises that parts break."""
     return [f"{part}: {result}" for part in PARTS for result in check_part(part) if result.passed is False]
 
 
 def golden_differences(folder: Path, names: tuple[str, ...]) -> list[str]:
-    """Where finished golden runs give other results than were recorded."""
+    """The finished golden runs whose results differ from the recorded ones."""
     found = []
     for name in names:
         golden = observe.ROOT / "v1" / name
@@ -50,7 +51,7 @@ def golden_differences(folder: Path, names: tuple[str, ...]) -> list[str]:
 
 
 def training_differences(folder: Path) -> list[str]:
-    """Where interrupted golden runs, trained to their end, have other losses than were recorded."""
+    """The interrupted golden runs whose losses, when training is finished, differ from the recorded ones."""
     found = []
     for name in RESUMED:
         golden = observe.ROOT / "v1" / name

@@ -1,5 +1,5 @@
-"""Every part and model that keeps the contract `y, state = part(x, state, mask)`, in tiny sizes. A new part is covered by a line here
-or in a parts_….py that it adds up, and its literal form in reference.py or a reference_….py."""
+"""Every part and model with the contract `y, state = part(x, state, mask)`, in small sizes. To cover a new part, add a
+line here or in one of the parts_….py files, and its literal form to reference.py or one of the reference_….py files."""
 
 from __future__ import annotations
 

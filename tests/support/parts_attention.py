@@ -1,4 +1,4 @@
-"""Cases of the five promises: attention, positions and decoders that look at a memory."""
+"""Cases of the five promises: attention, positions and decoders that attend to a memory."""
 
 from __future__ import annotations
 

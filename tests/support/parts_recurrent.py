@@ -1,4 +1,4 @@
-"""Cases of the five promises: recurrent cells and their arrangements."""
+"""Cases of the five promises: recurrent cells and layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.case import Case, layer, named
 
 
 class Square(Cell):
-    """A candidate of the user's own, without a kernel: R = sin(W x + h²)."""
+    """A user-defined candidate without a kernel: R = sin(W x + h²)."""
 
     def __init__(self, size: int, dim: int):
         super().__init__()
@@ -34,7 +34,7 @@ class Square(Cell):
 
 
 def used(make: partial) -> Case:
-    """The part as it is after training: where training draws, use takes the mean."""
+    """The part in evaluation mode, which uses the mean of what training samples."""
     return Case(f"{named(make)} in use", lambda: make(4).eval())
 
 

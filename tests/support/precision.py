@@ -8,7 +8,7 @@ import torch
 
 @pytest.fixture(autouse=True)
 def double() -> Iterator[None]:
-    """Everything is made and computed in double precision from the same seed, with one thread: tensors are too small for more."""
+    """Computes in double precision from the same seed, with one thread, since the tensors are too small for more."""
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     torch.set_default_dtype(torch.float64)
     torch.set_num_threads(1)

@@ -1,7 +1,7 @@
 """The five promises as one table, a row for each part and variant: `make promises`.
 
-It runs test_promises.py and shows what comes of it; the promises themselves are stated there and nowhere else. A promise is kept where every
-test of its section passes, and does not apply where the section's first test is not made for a part.
+Runs test_promises.py, which states the promises, and prints the results. A part keeps a promise if every test of the
+promise's section passes; the promise does not apply to the part if the section's first test has no case for it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ class Collector:
 
 
 def shortened(names: list[str], width: int) -> list[str]:
-    """Names that fit: a long one loses the sizes that all share, then its middle; those that become alike are numbered."""
+    """Names shortened to the column: a long name loses the sizes that all have in common, then its middle; equal results
+    are numbered."""
     found: list[str] = []
     for name in names:
         short = name if len(name) <= width else SIZES.sub("", name).replace("()", "").replace("(, ", "(")
@@ -105,7 +106,7 @@ def table(found: Collector, seconds: float) -> list[str]:
     ]
     lines[-1] += f"{found.done:,} tests in {seconds:.0f} s"
     return (
-        [*lines, "–: a part that is not causal takes a sequence whole, so it has no steps"]
+        [*lines, "–: a part that is not causal takes the full sequence in one call, so it has no steps"]
         if count["–"]
         else lines
     )

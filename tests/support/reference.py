@@ -1,6 +1,7 @@
-"""The literal form of every part: numpy, one example, loops over t and j. Slow on purpose, and written from the equations alone.
+"""The literal form of every part: numpy, one example, loops over t and j. Slow on purpose, and written from the
+equations alone.
 
-`of(part, x, memory)` looks up the part's literal form by the name of its class; a part without one fails there.
+`of(part, x, memory)` looks up the literal form by the name of the part's class, and fails if there is none.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 
 def of(part, x, memory=None):
-    """What the part must give for one example: x is (T, D) or T ids, memory (S, M) or S ids."""
+    """The expected outputs for one example: x is (T, D) or T ids, memory (S, M) or S ids."""
     forms = {
         "Block": lambda: block(part, x, memory),
         "Transformer": lambda: transformer(part, x, memory),
@@ -139,7 +140,7 @@ def words_in(part, ids):
 
 
 def by_groups(part, h):
-    """ln P of each word: of a frequent one at once, of another as ln P(group) + ln P(word | group)."""
+    """ln P of each word: directly for a frequent word, else ln P(group) + ln P(word | group)."""
     first, table = part.cluster_sizes[0], None if part.table is None else array(part.table)
     head = np.concatenate([array(part.common) if table is None else table[:first], array(part.groups)])
     chances = [math.log(p) for p in softmax([row @ h for row in head])]

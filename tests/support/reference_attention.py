@@ -1,4 +1,5 @@
-"""Literal forms: attention, positions and decoders that look at a memory. Each takes (part, x, memory) for one example."""
+"""Literal forms: attention, positions and decoders that attend to a memory. Each takes (part, x, memory) for one
+example."""
 
 from __future__ import annotations
 
@@ -29,13 +30,13 @@ def weighed(part, scores):
 
 
 def pairs(size, layout):
-    """Which two numbers of a vector turn together."""
+    """The indices of the two entries of a vector that are rotated together."""
     half = size // 2
     return [(i, i + half) if layout == "halves" else (2 * i, 2 * i + 1) for i in range(half)]
 
 
 def stretched(part, theta):
-    """The angle of one step after stretching, by its wave length."""
+    """The angle of one step after scaling, which depends on its wavelength."""
     if part is None:
         return theta
     if type(part).__name__ == "LinearScaling":
@@ -76,7 +77,7 @@ def heads_of(rows, heads):
 
 
 def averaged(part, q, k, v, seen, bias):
-    """One head: for each t the weights over the j that it sees, and the average of the values."""
+    """One head: for each t the weights over the visible j, and the average of the values."""
     outputs = []
     for t in range(len(q)):
         weights = weighed(part.weights, [score(part.score, q[t], k[j]) + bias(t, j) for j in seen(t)])

@@ -8,8 +8,8 @@ import numpy as np
 
 
 def fast_forward(part, x, memory):
-    import reference
-    from reference_recurrent import step
+    from support import reference
+    from support.reference_recurrent import step
 
     def unrolled(way, x):
         state, outputs = [np.zeros(way.cell.dim) for _ in way.cell.start(1)], [None] * len(x)
@@ -29,15 +29,15 @@ def fast_forward(part, x, memory):
 
 
 def residual(part, x, memory):
-    import reference
+    from support import reference
 
     y = reference.of(part.layer, np.array([reference.norm(part.norm, row) for row in x]), memory)
     return np.array(x) + y
 
 
 def two_ways(part, x, memory):
-    """Each direction alone, layer by layer; then γ Σ softmax(a) over x twice and the pairs of layers."""
-    import reference
+    """Each direction separately, layer by layer; then γ Σ softmax(a) over [x; x] and the pairs of layers."""
+    from support import reference
 
     def walked(way):
         levels = [np.array(x)]

@@ -11,7 +11,7 @@ from seqloom.nn import ScaledDot
 
 
 def basics():
-    import reference  # it imports this file
+    from support import reference  # it imports this file
 
     return reference
 

@@ -1,4 +1,4 @@
-"""Literal forms: recurrent cells and their arrangements. Each takes (part, x, memory) for one example; a step is written unit by unit."""
+"""Literal forms: recurrent cells and layers. Each takes (part, x, memory) for one example; a step is a loop over units."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def lstm(cell, x, state):
 
 
 def gru(cell, x, state):
-    """In the lecture's letters: u = 1 - z updates."""
+    """In the lecture's notation: the gate u = 1 - z replaces the state."""
     (h,) = state
     units = range(cell.dim)
     r = [sigmoid(block(cell, 0, x, h, d)) for d in units]

@@ -3,7 +3,7 @@ one compiled loop over time.
 
 One call of `kernels/attentive_recurrence.py` replaces a dozen calls for each step. Other attention weights
 than the softmax, several layers and a query without a projection take the plain loop of
-`AttentiveRNN.previous`.
+`AttentiveRNN.attend_from_previous`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ projected and added to x_proj. Arrays, C-contiguous, float32 or float64:
 - saved for the gradient: queries (T, B, A), contexts (T, B, M), weights (T, B, S).
 Rows of a step are independent; a reduction over A or M is one vector loop over rows that stay in the L1
 cache. Parts, threads and cache blocking are those of `recurrence.py`. Fallback: the loop of
-`AttentiveRNN.previous`.
+`AttentiveRNN.attend_from_previous`.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from seqloom.nn.layer import Factory, require
 from seqloom.nn.state import State
 
 Bias = Literal["plus", "minus", "none"]
+FusedUnroll = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State] | None]
 OLD_NAMES = {"Blocks": "LinearCell", "Hidden": "HiddenState"}
 
 
@@ -42,14 +43,19 @@ class Cell(nn.Module):
     `project_input` computes W x for all steps in one product. `gates` maps one step's projection and the state to
     named values, each (B, D); its products read `h_in`, which is h, with dropout applied if there is any. `update`
     maps these values to the next state, a NamedTuple whose first entry is h. A cell may define `step` instead of
-    the two if nothing needs its gates. A cell with a `kernel`, or with a `fused_unroll` over all steps, runs as
-    compiled code; otherwise it runs as a Python loop.
+    the two if nothing needs its gates. A cell with a `kernel`, which reads `recurrent_weights`, or with a
+    `fused_unroll` over all steps runs as compiled code; otherwise it runs as a Python loop.
     """
 
     dim: int
     width: int  # of one step's input projection
     kernel: CellKernel | None = None
-    fused_unroll: Callable | None = None
+
+    @property
+    def fused_unroll(self) -> FusedUnroll | None:
+        """A function (x, state, mask) → (y, final state) over all steps, for inputs padded on the right. It may return
+        None where it does not apply; a subclass may define it as a method."""
+        return None
 
     def start(self, batch: int) -> State:
         raise NotImplementedError
@@ -84,7 +90,9 @@ class LinearCell(Cell):
     def __init__(self, size: int, dim: int, blocks: int, bias: Bias):
         super().__init__()
         require(bias in ("plus", "minus", "none"), f"bias must be plus, minus or none, not {bias!r}")
-        self.dim, self.width, self.sign = dim, blocks * dim, -1 if bias == "minus" else 1
+        self.dim = dim
+        self.width = blocks * dim
+        self.sign = -1 if bias == "minus" else 1
         bound = 1 / math.sqrt(dim)
         self.input = nn.Parameter(torch.empty(blocks * dim, size).uniform_(-bound, bound))
         self.hidden = nn.Parameter(torch.empty(blocks * dim, dim).uniform_(-bound, bound))
@@ -93,14 +101,14 @@ class LinearCell(Cell):
     def start(self, batch: int) -> State:
         return HiddenState(self.hidden.new_zeros(batch, self.dim))
 
-    def signed_bias(self, bias: Tensor | None) -> Tensor | None:
-        return -bias if bias is not None and self.sign < 0 else bias
+    def signed_bias(self, bias: Tensor) -> Tensor:
+        return -bias if self.sign < 0 else bias
 
     def project_input(self, x: Tensor) -> Tensor:
         return linear(x, *self.input_weights())  # (…, W)
 
     def input_weights(self) -> tuple[Tensor, Tensor | None]:
-        return self.input, self.signed_bias(self.bias)
+        return self.input, None if self.bias is None else self.signed_bias(self.bias)
 
     def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
         return self.hidden, None
@@ -128,8 +136,8 @@ class Vanilla(LinearCell):
 class LSTM(LinearCell):
     """i, f, o = σ(W x + U h ± b),  g = tanh(W x + U h ± b),  c = f ⊙ c + i ⊙ g,  h = o ⊙ tanh(c)   [D8, D-1]
 
-    With `output` linear, h = o ⊙ c [D9]. One matrix holds the four products in the order i, f, g, o. What the gates
-    do to the memory c [D18]: f = 0 erases it, i = 1 writes to it, o = 1 shows it.
+    With `output` linear, h = o ⊙ c [D9]. One matrix holds the four blocks in the order i, f, g, o. The gates act on
+    the memory c [D18]: f = 0 erases it, i = 1 writes to it, o = 1 exposes it.
     """
 
     def __init__(self, size: int, dim: int, output: Literal["tanh", "linear"] = "tanh", bias: Bias = "plus"):
@@ -151,23 +159,21 @@ class LSTM(LinearCell):
         return LSTMState(gates["output"] * (c.tanh() if self.output == "tanh" else c), c)
 
     @property
-    def fused_unroll(self) -> Callable | None:
+    def fused_unroll(self) -> FusedUnroll | None:
         return self.torch_lstm if self.output == "tanh" else None
 
     def torch_lstm(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
-        """torch's fused LSTM. Right padding is one more input feature that closes i and o and opens f: c stays, h is 0."""
-        weight, bias = (
-            self.input,
-            self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.signed_bias(self.bias),
-        )
+        """torch's fused LSTM. Right padding is an additional input feature that closes i and o and opens f, so that c
+        does not change and h is 0."""
+        weight: Tensor = self.input
+        bias = self.hidden.new_zeros(4 * self.dim) if self.bias is None else self.signed_bias(self.bias)
         if mask is not None:
             gates = torch.tensor([-1e4, 1e4, 0.0, -1e4], dtype=weight.dtype, device=weight.device)
             x = torch.cat([x, (~mask).to(x.dtype).unsqueeze(-1)], -1)
             weight = torch.cat([weight, gates.repeat_interleave(self.dim).unsqueeze(-1)], 1)
         weights = [weight, self.hidden, bias, torch.zeros_like(bias)]
-        y, h, c = torch.lstm(
-            x, (state.h[None], state.c[None]), weights, True, 1, 0.0, self.training, False, True
-        )
+        initial = (state.h[None], state.c[None])
+        y, h, c = torch.lstm(x, initial, weights, True, 1, 0.0, self.training, False, True)
         h = h[0] if mask is None else last_real_output(y, state.h, mask)
         return y, LSTMState(h, c[0])
 
@@ -196,21 +202,21 @@ class GRU(LinearCell):
         self.hidden_bias = (
             nn.Parameter(torch.zeros(dim)) if reset == "outside" and self.bias is not None else None
         )
-        outside = reset == "outside"
-        self.kernel = (
-            CellKernel("gru_outside", num_saved=1, separate_recurrent_grad=True)
-            if outside
-            else CellKernel("gru_inside", num_saved=1, reset_block=2)
-        )
+        if reset == "outside":
+            self.kernel = CellKernel("gru_outside", num_saved=1, separate_recurrent_grad=True)
+        else:
+            self.kernel = CellKernel("gru_inside", num_saved=1, reset_block=2)
 
     def gates(self, x_proj: Tensor, state: HiddenState, h_in: Tensor) -> dict[str, Tensor]:
-        size = [2 * self.dim, self.dim]
-        (a, x), (gate, hidden) = x_proj.split(size, -1), self.hidden.split(size)
-        r, z = (a + h_in @ gate.T).sigmoid().chunk(2, -1)
+        sizes = [2 * self.dim, self.dim]
+        x_gates, x_new = x_proj.split(sizes, -1)
+        hidden_gates, hidden_new = self.hidden.split(sizes)
+        r, z = (x_gates + h_in @ hidden_gates.T).sigmoid().chunk(2, -1)
         if self.reset == "inside":
-            n = (x + (r * h_in) @ hidden.T).tanh()
+            n = (x_new + (r * h_in) @ hidden_new.T).tanh()
         else:
-            n = (x + r * linear(h_in, hidden, self.signed_bias(self.hidden_bias))).tanh()
+            bias = None if self.hidden_bias is None else self.signed_bias(self.hidden_bias)
+            n = (x_new + r * linear(h_in, hidden_new, bias)).tanh()
         return {"reset": r, "keep": z, "new": n}
 
     def update(self, gates: dict[str, Tensor], state: HiddenState) -> HiddenState:
@@ -219,22 +225,23 @@ class GRU(LinearCell):
     def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
         if self.hidden_bias is None:
             return self.hidden, None
-        return self.hidden, torch.cat(
-            [self.hidden_bias.new_zeros(2 * self.dim), self.signed_bias(self.hidden_bias)]
-        )
+        zeros = self.hidden_bias.new_zeros(2 * self.dim)
+        return self.hidden, torch.cat([zeros, self.signed_bias(self.hidden_bias)])
 
 
 class Gated(Cell):
     """G = σ(W x + U h ± b),  h = G ⊙ h + (1 - G) ⊙ R   [D12, D-4: G keeps]
 
-    A convex combination of the old h and a candidate R, the next h of any other cell, your own included. The rest of
-    the candidate's state is updated as the candidate does. Gated cells may be nested.
+    A convex combination of the old h and a candidate R, which is the next h of any other cell, user-defined cells
+    included. The candidate updates the other entries of the state. Gated cells may be nested.
     """
 
     def __init__(self, size: int, dim: int, candidate: Factory[Cell] = Vanilla, bias: Bias = "plus"):
         super().__init__()
-        self.candidate, self.gate = candidate(size, dim), LinearCell(size, dim, 1, bias)
-        self.dim, self.width = dim, self.candidate.width + dim
+        self.candidate = candidate(size, dim)
+        self.gate = LinearCell(size, dim, 1, bias)
+        self.dim = dim
+        self.width = self.candidate.width + dim
         if self.candidate.kernel is not None:
             self.kernel = self.candidate.kernel.with_gate(self.candidate.width // dim)
 
@@ -242,54 +249,51 @@ class Gated(Cell):
         return self.candidate.start(batch)
 
     def project_input(self, x: Tensor) -> Tensor:
-        if (
-            x[..., 0].numel() >= x.shape[-1] and (read := self.input_weights()) is not None
-        ):  # one product; the matrices are smaller than what it gives
-            return linear(x, *read)
+        # one product where the concatenated matrices are no larger than its result
+        weights = self.input_weights() if x[..., 0].numel() >= x.shape[-1] else None
+        if weights is not None:
+            return linear(x, *weights)
         return torch.cat([self.candidate.project_input(x), self.gate.project_input(x)], -1)
 
     def input_weights(self) -> tuple[Tensor, Tensor | None] | None:
-        if (read := self.candidate.input_weights()) is None:
+        candidate_weights = self.candidate.input_weights()
+        if candidate_weights is None:
             return None
-        (inner, inner_bias), (outer, outer_bias) = read, self.gate.input_weights()
-        if inner_bias is None and outer_bias is None:
-            return torch.cat([inner, outer]), None
-        biases = [
-            m.new_zeros(len(m)) if bias is None else bias
-            for m, bias in ((inner, inner_bias), (outer, outer_bias))
-        ]
-        return torch.cat([inner, outer]), torch.cat(biases)
+        weights = (candidate_weights, self.gate.input_weights())
+        matrix = torch.cat([weight for weight, _ in weights])
+        if all(bias is None for _, bias in weights):
+            return matrix, None
+        biases = [weight.new_zeros(len(weight)) if bias is None else bias for weight, bias in weights]
+        return matrix, torch.cat(biases)
 
     def gates(self, x_proj: Tensor, state: State, h_in: Tensor) -> dict[str, Tensor]:
-        inner, outer = x_proj.split([self.candidate.width, self.dim], -1)
-        keep = (outer + h_in @ self.gate.hidden.T).sigmoid()
-        return {
-            "keep": keep,
-            **{
-                f"candidate.{name}": value for name, value in self.candidate.gates(inner, state, h_in).items()
-            },
-        }
+        x_candidate, x_gate = x_proj.split([self.candidate.width, self.dim], -1)
+        gates = {"keep": (x_gate + h_in @ self.gate.hidden.T).sigmoid()}
+        for name, value in self.candidate.gates(x_candidate, state, h_in).items():
+            gates[f"candidate.{name}"] = value
+        return gates
 
     def update(self, gates: dict[str, Tensor], state: State) -> State:
-        inner = {
+        candidate_gates = {
             name.removeprefix("candidate."): value
             for name, value in gates.items()
             if name.startswith("candidate.")
         }
-        r, *rest = self.candidate.update(inner, state)
+        r, *rest = self.candidate.update(candidate_gates, state)
         return type(state)(gates["keep"] * state[0] + (1 - gates["keep"]) * r, *rest)
 
     def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
         hidden, bias = self.candidate.recurrent_weights()
-        more = None if bias is None else torch.cat([bias, bias.new_zeros(self.dim)])
-        return torch.cat([hidden, self.gate.hidden]), more
+        if bias is not None:
+            bias = torch.cat([bias, bias.new_zeros(self.dim)])
+        return torch.cat([hidden, self.gate.hidden]), bias
 
 
 class UGRNN(Gated):
     """R = tanh(W x + U h ± b),  G = σ(W' x + U' h ± b'),  h = G ⊙ h + (1 - G) ⊙ R   [D11, D-4: G keeps]
 
-    The lecture subtracts its biases, and so does the default. Its parameters Φ are the six of `candidate` and
-    `gate`.
+    The lecture subtracts the biases, and so does the default. The lecture's parameters Φ are the six of `candidate`
+    and `gate`.
     """
 
     def __init__(self, size: int, dim: int, bias: Bias = "minus"):
@@ -297,7 +301,7 @@ class UGRNN(Gated):
 
 
 def units_for_parameters(cell: Factory[Cell], size: int, parameters: int) -> int:
-    """The largest `dim` of a cell with at most so many parameters, to compare cells of equal size [D19]."""
+    """The largest `dim` at which the cell has at most `parameters` parameters, to compare cells of equal size [D19]."""
 
     def count(dim: int) -> int:
         with torch.device("meta"):
@@ -314,7 +318,7 @@ def units_for_parameters(cell: Factory[Cell], size: int, parameters: int) -> int
 
 
 def __getattr__(name: str) -> object:
-    """The names of earlier versions, with a warning."""
+    """Resolves the names of earlier versions, with a DeprecationWarning."""
     if name not in OLD_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     message = f"seqloom.nn.cells.{name} is now called seqloom.nn.cells.{OLD_NAMES[name]}"

@@ -15,13 +15,16 @@ from seqloom.nn.recurrent import RNN
 
 
 class CharEncoder(nn.Module):
-    """y = read(c₁ … c_n): the vectors of a word's characters, (N, C, size) with mask (N, C), as one of the word, (N, dim)."""
+    """y = read(c₁ … c_n)
+
+    Maps the vectors of a word's characters, (N, C, size) with mask (N, C), to one vector of the word, (N, dim).
+    """
 
     def __init__(self, size: int, dim: int):
         super().__init__()
         require(
             size > 0 and dim > 0,
-            f"a spelling needs characters and words of at least one number, not {size} and {dim}",
+            f"a character encoder needs an input and an output of at least one dimension, not {size} and {dim}",
         )
         self.dim = dim
 
@@ -32,8 +35,8 @@ class CharEncoder(nn.Module):
 class CharCNN(CharEncoder):
     """y = [y_w for each width w],   y_w = maxₜ tanh(b + Σᵢ Wᵢ cₜ₊ᵢ),   i = 0 … w-1
 
-    Every window that holds a character of the word, with zeros around it, so that prefixes and suffixes show (Kim et al.; Ma and Hovy). The widths
-    share `dim` evenly.
+    The maximum is over every window with at least one character of the word; zeros around the word make prefixes and
+    suffixes visible (Kim et al.; Ma and Hovy). `dim` is divided evenly among the widths.
     """
 
     def __init__(self, size: int, dim: int, widths: tuple[int, ...] = (3,)):
@@ -42,40 +45,48 @@ class CharCNN(CharEncoder):
             len(widths) > 0 and min(widths) > 0,
             f"a convolution needs widths of at least 1, not {list(widths)}",
         )
-        require(dim >= len(widths), f"{len(widths)} widths cannot share {dim} numbers: give fewer widths")
+        require(
+            dim >= len(widths),
+            f"{len(widths)} widths need at least {len(widths)} dimensions, not {dim}: use fewer widths",
+        )
         self.widths = tuple(widths)
-        shares = [dim // len(widths) + (number < dim % len(widths)) for number in range(len(widths))]
+        dims = [dim // len(widths) + (index < dim % len(widths)) for index in range(len(widths))]
         self.taps = nn.ModuleList(
-            nn.Linear(width * size, share) for width, share in zip(widths, shares, strict=True)
+            nn.Linear(width * size, out_dim) for width, out_dim in zip(widths, dims, strict=True)
         )
         self.pool = MaxPool(dim)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        found = []
+        outputs: list[Tensor] = []
         for width, taps in zip(self.widths, self.taps, strict=True):
-            around = F.pad(x.masked_fill(~mask[..., None], 0), (0, 0, width - 1, width - 1))
-            windows = around.unfold(1, width, 1).transpose(2, 3).flatten(2)  # (N, C + w - 1, w · size)
-            there = F.pad(mask, (width - 1, width - 1)).unfold(1, width, 1).any(2)
-            found.append(self.pool(taps(windows), there).tanh())  # the largest of tanh is tanh of the largest
-        return torch.cat(found, -1)
+            padded = F.pad(x.masked_fill(~mask[..., None], 0), (0, 0, width - 1, width - 1))
+            windows = padded.unfold(1, width, 1).transpose(2, 3).flatten(2)  # (N, C + w - 1, w · size)
+            window_mask = F.pad(mask, (width - 1, width - 1)).unfold(1, width, 1).any(2)
+            # tanh is monotonic, so it may follow the maximum
+            outputs.append(self.pool(taps(windows), window_mask).tanh())
+        return torch.cat(outputs, -1)
 
 
 class CharRNN(CharEncoder):
-    """y = [h→_n; h←₁]   [D7]: a recurrent layer of any cell that reads the characters both ways, each direction where it ends."""
+    """y = [h→_n; h←₁]   [D7]
+
+    A recurrent layer of any cell reads the characters in both directions; the output is each direction's last state.
+    """
 
     def __init__(self, size: int, dim: int, cell: Factory[Cell] = LSTM):
         super().__init__(size, dim)
-        require(dim % 2 == 0, f"two directions share the numbers of a word: {dim} is odd")
-        self.rnn, self.pool = RNN(size, dim // 2, cell, direction="both"), EndsPool(dim)
+        require(dim % 2 == 0, f"CharRNN splits dim between two directions, and {dim} is odd: use an even dim")
+        self.rnn = RNN(size, dim // 2, cell, direction="both")
+        self.pool = EndsPool(dim)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
         return self.pool(self.rnn(x, None, mask)[0], mask)
 
 
 class CharEmbedding(nn.Module):
-    """x_w = read(e(c₁) … e(c_n)) for a word w = c₁ … c_n; 0 for one without characters   [A2]
+    """x_w = read(e(c₁) … e(c_n)) for a word w = c₁ … c_n; 0 for a word without characters   [A2]
 
-    (B, T, C) → (B, T, dim). `encoder` reads the characters, `char_dim` is the width of a character's vector.
+    (B, T, C) → (B, T, dim). `encoder` is the function read, `char_dim` the width of a character's vector.
     The fast form computes each distinct word of a batch once.
     """
 
@@ -88,22 +99,27 @@ class CharEmbedding(nn.Module):
         self.encoder = encoder(char_dim, dim)
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        keys = (ids + 1 if mask is None else torch.where(mask, ids + 1, 0)).flatten(
-            0, 1
-        )  # (N, C), 0 at padding
-        if not keys.any():
+        shifted = ids + 1 if mask is None else torch.where(mask, ids + 1, 0)  # 0 at padding
+        words = shifted.flatten(0, 1)  # (N, C)
+        if not words.any():
             return self.embedding.table.new_zeros(*ids.shape[:2], self.dim)
-        place = None
+        inverse = None
         if fused_enabled():
-            keys, place = unique_rows(keys)
-        keys = keys[:, : int(keys.any(0).nonzero()[-1]) + 1]  # up to the end of the longest word
-        words = self.encoder(self.embedding((keys - 1).clamp(min=0)), keys > 0)
-        return (words if place is None else words.index_select(0, place)).view(*ids.shape[:2], self.dim)
+            words, inverse = unique_rows(words)
+        words = words[:, : int(words.any(0).nonzero()[-1]) + 1]  # up to the end of the longest word
+        vectors = self.encoder(self.embedding((words - 1).clamp(min=0)), words > 0)
+        if inverse is not None:
+            vectors = vectors.index_select(0, inverse)
+        return vectors.view(*ids.shape[:2], self.dim)
 
 
 def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """The distinct rows, and which of them each row is: by a number for each row, and should two of them share it, by the rows themselves."""
+    """The distinct rows, and the index among them of each row. Compares hashes of the rows, and the rows themselves if
+    two different rows have the same hash."""
     factors = torch.full_like(rows[0], 6364136223846793005).cumprod(0)
-    numbers, place = (rows * factors).sum(1).unique(return_inverse=True)
-    words = rows[torch.zeros_like(numbers).scatter_(0, place, torch.arange(len(rows), device=rows.device))]
-    return (words, place) if torch.equal(words[place], rows) else rows.unique(dim=0, return_inverse=True)
+    hashes, inverse = (rows * factors).sum(1).unique(return_inverse=True)
+    indices = torch.arange(len(rows), device=rows.device)
+    distinct = rows[torch.zeros_like(hashes).scatter_(0, inverse, indices)]
+    if torch.equal(distinct[inverse], rows):
+        return distinct, inverse
+    return rows.unique(dim=0, return_inverse=True)

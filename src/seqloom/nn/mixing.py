@@ -1,7 +1,8 @@
-"""Mixing: a sentence of at most `length` tokens as one matrix, and a network over all of it, over its rows or over its columns [C1-C4].
+"""Mixing layers: a sentence of at most `length` tokens is one matrix, and a network reads all of it, its rows or its
+columns [C1-C4].
 
-A shorter sentence stands as if zeros followed it. A network over the features of one token takes any length; one over tokens is made for
-one length and refuses a longer sentence [C5]. None but the first kind can read left to right.
+A shorter sentence is padded with zeros. A network over the features of one token takes any length; one over tokens is
+built for one length and refuses a longer sentence [C5]. Only the former is causal.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from seqloom.nn.mask import gather_steps, left_align
 
 
 class MixFeatures(Layer):
-    """yₜ = f(xₜ):   tokens stacked, (n, p), so f: p → p mixes the features inside each token   [C2]. Takes any length."""
+    """yₜ = f(xₜ):   tokens stacked, (n, p), so f: p → p mixes the features of each token   [C2]. Takes any length."""
 
     def __init__(self, size: int, network: Factory[FFN] = FeedForward):
         super().__init__()
-        self.dim, self.network = size, network(size)
+        self.dim = size
+        self.network = network(size)
 
     def start(self, batch: int, memory: Memory | None = None) -> None:
         return None
@@ -38,7 +40,9 @@ class FixedLengthLayer(Layer):
     def __init__(self, size: int, length: int):
         super().__init__()
         require(length > 0, f"mixing over tokens needs a length of at least 1, not {length}")
-        self.dim, self.context = size, length
+        self.dim = size
+        self.length = length
+        self.context = length
 
     def start(self, batch: int, memory: Memory | None = None) -> None:
         return None
@@ -48,22 +52,25 @@ class FixedLengthLayer(Layer):
 
     def forward(self, x: Tensor, state: None = None, mask: Tensor | None = None) -> tuple[Tensor, None]:
         total = x.shape[1]
-        x, mask, back = left_align(x, mask)
-        longest = total if mask is None or not len(mask) else int(masks.lengths(mask).max())
+        x, mask, order = left_align(x, mask)
+        max_len = total if mask is None or not len(mask) else int(masks.lengths(mask).max())
         require(
-            longest <= self.context,
-            f"{type(self).__name__} is made for sentences of {self.context} tokens and refuses one of {longest}: shorten it, train with a "
-            f"larger length, or mix with MixFeatures, a convolution, recurrence or attention, which take any length",
+            max_len <= self.length,
+            f"{type(self).__name__} takes sentences of at most {self.length} tokens, and this one has {max_len}: "
+            "shorten it, train with a larger length, or use MixFeatures, a convolution, recurrence or attention, "
+            "which take any length",
         )
         x = x if mask is None else x.masked_fill(~mask[..., None], 0)
-        y = self.mix(
-            F.pad(x, (0, 0, 0, self.context - total))
-        )  # (B, n, D); a negative amount cuts padding off
-        return gather_steps(F.pad(y, (0, 0, 0, total - self.context)), back), None
+        # (B, n, D); a negative amount removes padding
+        y = self.mix(F.pad(x, (0, 0, 0, self.length - total)))
+        return gather_steps(F.pad(y, (0, 0, 0, total - self.length)), order), None
 
 
 class MixAll(FixedLengthLayer):
-    """[y₁; …; y_n] = f([x₁; …; x_n]):   f: np → np mixes all features of all tokens   [C1]. It refuses a longer sentence [C5]."""
+    """[y₁; …; y_n] = f([x₁; …; x_n]):   f: np → np mixes all features of all tokens   [C1]
+
+    Refuses a longer sentence [C5].
+    """
 
     def __init__(self, size: int, length: int, network: Factory[FFN] = FeedForward):
         super().__init__(size, length)
@@ -74,8 +81,10 @@ class MixAll(FixedLengthLayer):
 
 
 class MixTokens(FixedLengthLayer):
-    """Yᵀ = f(Xᵀ):   tokens stacked and transposed, (p, n), so f: n → n mixes one feature over all tokens   [C3]. It refuses a longer
-    sentence [C5]."""
+    """Yᵀ = f(Xᵀ):   tokens stacked and transposed, (p, n), so f: n → n mixes one feature over all tokens   [C3]
+
+    Refuses a longer sentence [C5].
+    """
 
     def __init__(self, size: int, length: int, network: Factory[FFN] = FeedForward):
         super().__init__(size, length)
@@ -98,8 +107,10 @@ class MixerBlock(nn.Module):
         dropout: float,
     ):
         super().__init__()
-        self.tokens, self.features = tokens(length), features(size)
-        self.tokens_norm, self.features_norm = norm(size), norm(size)
+        self.tokens = tokens(length)
+        self.features = features(size)
+        self.tokens_norm = norm(size)
+        self.features_norm = norm(size)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +119,10 @@ class MixerBlock(nn.Module):
 
 
 class Mixer(FixedLengthLayer):
-    """MLP-Mixer (Tolstikhin et al.): blocks that mix tokens, then features, and a last norm   [C4, L12]. Its patches are our tokens."""
+    """MLP-Mixer (Tolstikhin et al.): blocks that mix tokens, then features, and a final norm   [C4, L12]
+
+    Tokens take the place of the paper's image patches.
+    """
 
     def __init__(
         self,

@@ -18,11 +18,11 @@ InitFrom = Literal["last", "first", "mean"]
 
 
 class Pool(nn.Module):
-    """y = pool(x₁ … x_n), one vector of the inputs' size."""
+    """y = pool(x₁ … x_n), one vector of the same size as the inputs."""
 
     def __init__(self, size: int):
         super().__init__()
-        require(size > 0, f"a pool reads vectors of at least one number, not {size}")
+        require(size > 0, f"a pool needs vectors of at least one dimension, not {size}")
         self.dim = size
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -32,8 +32,8 @@ class Pool(nn.Module):
 class LastPool(Pool):
     """y = x_n, the last token   [T2, D-25]
 
-    That is where a stack that reads left to right ends. Of one that reads both ways it takes [h→_n; h←_n], whose second half has read the last
-    token alone: `EndsPool` takes both ends.
+    For a stack that reads left to right, which has read the full sequence there. A stack that reads in both
+    directions gives [h→_n; h←_n], whose second half has read the last token only: use `EndsPool` for it.
     """
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -58,11 +58,16 @@ class EndsPool(Pool):
 
     def __init__(self, size: int):
         super().__init__(size)
-        require(size % 2 == 0, f"two directions have equal halves: {size} is odd")
+        require(
+            size % 2 == 0,
+            f"EndsPool splits its input into two equal halves, and {size} is odd: use an even size",
+        )
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        ahead, back = x.chunk(2, -1)
-        return torch.cat([summarize(Memory(ahead, mask), "last"), summarize(Memory(back, mask), "first")], -1)
+        forward, backward = x.chunk(2, -1)
+        last = summarize(Memory(forward, mask), "last")
+        first = summarize(Memory(backward, mask), "first")
+        return torch.cat([last, first], -1)
 
 
 class MeanPool(Pool):
@@ -80,9 +85,8 @@ class MaxPool(Pool):
             return x.new_zeros(len(x), self.dim)
         if mask is None:
             return x.amax(1)
-        return (
-            x.masked_fill(~mask[..., None], float("-inf")).amax(1).masked_fill(~mask.any(1, keepdim=True), 0)
-        )
+        largest = x.masked_fill(~mask[..., None], float("-inf")).amax(1)
+        return largest.masked_fill(~mask.any(1, keepdim=True), 0)
 
 
 class AttentionPool(Pool):
@@ -103,8 +107,8 @@ class AttentionPool(Pool):
 
 
 def summarize(memory: Memory, read: InitFrom) -> Tensor:
-    """The memory as one vector: at the last real token, where an encoder that reads left to right ends; at the first, where one that
-    reads right to left does; or the mean. 0 where there is no token: (B, S, M) → (B, M)."""
+    """The memory as one vector: at the last real token, where an encoder that reads left to right ends; at the first,
+    where one that reads right to left ends; or the mean. 0 for a row without tokens: (B, S, M) → (B, M)."""
     values, mask = memory
     batch, length, size = values.shape
     mask = torch.ones(batch, length, dtype=torch.bool, device=values.device) if mask is None else mask
@@ -113,11 +117,10 @@ def summarize(memory: Memory, read: InitFrom) -> Tensor:
         return torch.einsum("bsm,bs->bm", values, real) / real.sum(1, keepdim=True).clamp(min=1)
     if not length:
         return values.new_zeros(batch, size)
-    place = torch.arange(length, device=values.device)
-    chosen = (
-        torch.where(mask, place, -1).amax(1)
-        if read == "last"
-        else torch.where(mask, place, length - 1).amin(1)
-    )  # (B,)
-    vector = values.gather(1, chosen.clamp(min=0)[:, None, None].expand(-1, 1, size))[:, 0]
+    positions = torch.arange(length, device=values.device)
+    if read == "last":
+        index = torch.where(mask, positions, -1).amax(1)  # (B,)
+    else:
+        index = torch.where(mask, positions, length - 1).amin(1)
+    vector = values.gather(1, index.clamp(min=0)[:, None, None].expand(-1, 1, size))[:, 0]
     return vector.masked_fill(~mask.any(1, keepdim=True), 0)

@@ -1,11 +1,12 @@
-"""Recurrent layers. The cell, its unrolling, the direction and the depth are separate parts: any cell works in all of them [D13].
+"""Recurrent layers. The cell, its unrolling, the direction and the depth are separate parts: any cell works with all of
+them [D13].
 
-cells.py has the cells, fused/recurrence.py the compiled loop over time.
+The cells are in cells.py, the compiled loop over time is in fused/recurrence.py.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,9 @@ class UnrolledCell(nn.Module):
     def __init__(self, cell: Cell, backward: bool = False, variational: float = 0.0, zoneout: float = 0.0):
         super().__init__()
         require(0 <= zoneout < 1, f"zoneout must be at least 0 and below 1, not {zoneout}")
-        self.cell, self.backward, self.zoneout = cell, backward, zoneout
+        self.cell = cell
+        self.backward = backward
+        self.zoneout = zoneout
         self.drop = Dropout(variational)
 
     def forward(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
@@ -54,67 +57,64 @@ class UnrolledCell(nn.Module):
             order = real_first_order(x, mask, self.backward)
             x = x.gather(1, order[..., None].expand_as(x))
             mask = None if mask is None else mask.gather(1, order)
-        noise, gates = self.sample_dropout(x, state), {}
+        dropout = self.sample_dropout(x, state)
+        gates: Gates = {}
         fused = None
         if not return_gates:
-            if fused_enabled() and x.shape[1] > 1 and self.cell.fused_unroll and not noise:
-                fused = self.cell.fused_unroll(x, state, mask)
+            fused_unroll = self.cell.fused_unroll
+            if fused_enabled() and x.shape[1] > 1 and fused_unroll is not None and not dropout:
+                fused = fused_unroll(x, state, mask)
             else:
-                fused = recurrence(self.cell, x, state, mask, noise)
+                fused = recurrence(self.cell, x, state, mask, dropout)
         if fused is not None:
             y, state = fused
         else:
-            y, gates, state = self.unroll(x, state, mask, noise, return_gates)
+            y, gates, state = self.unroll(x, state, mask, dropout, return_gates)
         if order is not None:
-            back = order.argsort(1)[..., None]
-            y, gates = (
-                y.gather(1, back.expand_as(y)),
-                {name: g.gather(1, back.expand_as(g)) for name, g in gates.items()},
-            )
+            inverse = order.argsort(1)[..., None]
+            y = y.gather(1, inverse.expand_as(y))
+            gates = {name: gate.gather(1, inverse.expand_as(gate)) for name, gate in gates.items()}
         return y, gates, state
 
     def sample_dropout(self, x: Tensor, state: State) -> RecurrentDropout:
         if not self.training:
             return RecurrentDropout(zoneout=self.zoneout)
-        zone: Tensor | float = 0.0
+        zoneout: Tensor | float = 0.0
         if self.zoneout:
-            zone = (torch.rand(len(state), x.shape[1], *state[0].shape, device=x.device) < self.zoneout).to(
-                x.dtype
-            )
-        return RecurrentDropout(self.drop(torch.ones_like(state[0])) if self.drop.rate else None, zone)
+            uniform = torch.rand(len(state), x.shape[1], *state[0].shape, device=x.device)
+            zoneout = (uniform < self.zoneout).to(x.dtype)
+        h_mask = self.drop(torch.ones_like(state[0])) if self.drop.rate else None
+        return RecurrentDropout(h_mask, zoneout)
 
     def unroll(
-        self, x: Tensor, state: State, mask: Tensor | None, noise: RecurrentDropout, return_gates: bool
+        self, x: Tensor, state: State, mask: Tensor | None, dropout: RecurrentDropout, return_gates: bool
     ) -> tuple[Tensor, Gates, State]:
         """The plain loop. At padding the state does not change and the output is 0."""
-        outputs, values = [], []
+        outputs: list[Tensor] = []
+        step_gates: list[Gates] = []
         for t, x_proj in enumerate(self.cell.project_input(x).unbind(1)):
-            if return_gates or noise.h_mask is not None:
-                values.append(
-                    self.cell.gates(
-                        x_proj, state, state[0] if noise.h_mask is None else state[0] * noise.h_mask
-                    )
-                )
-                after = self.cell.update(values[-1], state)
+            if return_gates or dropout.h_mask is not None:
+                h_in = state[0] if dropout.h_mask is None else state[0] * dropout.h_mask
+                step_gates.append(self.cell.gates(x_proj, state, h_in))
+                new_state = self.cell.update(step_gates[-1], state)
             else:
-                after = self.cell.step(x_proj, state)
-            if noise.has_zoneout:
-                old, new = torch.stack(tuple(state)), torch.stack(tuple(after))  # (S, B, D)
-                zone = noise.zoneout_at(t, old)
-                after = type(state)(*(zone * old + (1 - zone) * new))
-            outputs.append(after[0] if mask is None else after[0] * mask[:, t, None])
-            state = after if mask is None else where_real(mask[:, t], after, state)
-        gates = (
-            {name: torch.stack([value[name] for value in values], 1) for name in values[0]}
-            if return_gates
-            else {}
-        )
+                new_state = self.cell.step(x_proj, state)
+            if dropout.has_zoneout:
+                old = torch.stack(tuple(state))  # (S, B, D)
+                new = torch.stack(tuple(new_state))
+                keep = dropout.zoneout_at(t, old)
+                new_state = type(state)(*(keep * old + (1 - keep) * new))
+            outputs.append(new_state[0] if mask is None else new_state[0] * mask[:, t, None])
+            state = new_state if mask is None else where_real(mask[:, t], new_state, state)
+        gates: Gates = {}
+        if return_gates:
+            gates = {name: torch.stack([step[name] for step in step_gates], 1) for name in step_gates[0]}
         return torch.stack(outputs, 1), gates, state
 
 
 class RNN(Layer):
-    """Layers of a cell over time: layer l reads layer l-1's hₜ [D5]; right to left or both directions, [h→; h←] [D7]; y = x + h with
-    `residual` [D6]. Only left to right is causal.
+    """Layers of a cell over time: layer l reads layer l-1's hₜ [D5]; right to left or both directions, [h→; h←] [D7];
+    y = x + h with `residual` [D6]. Only left to right is causal.
 
     `dropout` is applied between the layers, with a new mask at each step; `variational` to each layer's input and to
     the h that its products read, with one mask for all steps of a call; `zoneout` to the state (see `UnrolledCell`).
@@ -140,24 +140,28 @@ class RNN(Layer):
             layers > 0 and dim > 0,
             f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
         )
-        self.dim, self.causal, self.residual, self.depth = (
-            dim * len(directions[direction]),
-            direction == "forward",
-            residual,
-            layers,
-        )
-        sizes = [size] + [self.dim] * (layers - 1)
+        self.dim = dim * len(directions[direction])
+        self.causal = direction == "forward"
+        self.residual = residual
+        self.depth = layers
+        in_dims = [size] + [self.dim] * (layers - 1)
         self.layers = nn.ModuleList(
             nn.ModuleList(
-                UnrolledCell(cell(s, dim), backward, variational, zoneout)
+                UnrolledCell(cell(in_dim, dim), backward, variational, zoneout)
                 for backward in directions[direction]
             )
-            for s in sizes
+            for in_dim in in_dims
         )
-        self.dropout, self.variational = Dropout(dropout), Dropout(variational)
+        self.dropout = Dropout(dropout)
+        self.variational = Dropout(variational)
+
+    @property
+    def unrolled_cells(self) -> list[list[UnrolledCell]]:
+        """The cells of each layer, one for each direction."""
+        return [[cast(UnrolledCell, cell) for cell in cast(nn.ModuleList, layer)] for layer in self.layers]
 
     def start(self, batch: int, memory: Memory | None = None) -> State:
-        return tuple(tuple(direction.cell.start(batch) for direction in layer) for layer in self.layers)
+        return tuple(tuple(unrolled.cell.start(batch) for unrolled in layer) for layer in self.unrolled_cells)
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         y, _, state = self.run(x, state, mask, return_gates=False)
@@ -184,19 +188,22 @@ class RNN(Layer):
         return_gates: bool,
         hidden_states: list[Tensor] | None = None,
     ) -> tuple[Tensor, list[list[Gates]], State]:
-        """Appends each layer's output to `hidden_states` if it is given."""
-        state, gates, after = state or self.start(x.shape[0]), [], []
-        for index, (layer, before) in enumerate(zip(self.layers, state, strict=True)):
-            read = self.dropout(x) if index else x
+        """Appends each layer's output to `hidden_states` if a list is passed."""
+        state = state or self.start(x.shape[0])
+        gates: list[list[Gates]] = []
+        new_states: list[tuple[State, ...]] = []
+        for index, (layer, layer_states) in enumerate(zip(self.unrolled_cells, state, strict=True)):
+            layer_input = self.dropout(x) if index else x
             if self.training and self.variational.rate:
-                read = read * self.variational(torch.ones_like(read[:, :1]))
+                layer_input = layer_input * self.variational(torch.ones_like(layer_input[:, :1]))
             results = [
-                direction.run(read, s, mask, return_gates) for direction, s in zip(layer, before, strict=True)
+                unrolled.run(layer_input, cell_state, mask, return_gates)
+                for unrolled, cell_state in zip(layer, layer_states, strict=True)
             ]
             y = torch.cat([y for y, _, _ in results], -1) if len(results) > 1 else results[0][0]
             x = x + y if self.residual and x.shape == y.shape else y
             if hidden_states is not None:
                 hidden_states.append(x)
-            gates.append([g for _, g, _ in results])
-            after.append(tuple(s for _, _, s in results))
-        return x, gates, tuple(after)
+            gates.append([cell_gates for _, cell_gates, _ in results])
+            new_states.append(tuple(cell_state for _, _, cell_state in results))
+        return x, gates, tuple(new_states)

@@ -1,9 +1,9 @@
-"""A recurrent decoder that attends: the cell, the pooling and the output are parts of their own."""
+"""Recurrent decoders: one that attends to the encoder's outputs at each step, and one that starts from their summary."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -21,18 +21,18 @@ from seqloom.nn.state import State, where_real
 
 
 class GlobalAttentionState(NamedTuple):
-    """The memory as GlobalAttention reads it: keys (B, 1, S, K), the memory itself (B, 1, S, M), its mask (B, 1, 1, S)."""
+    """The memory as GlobalAttention reads it."""
 
-    keys: Tensor
-    values: Tensor
-    visible: Tensor | None
+    keys: Tensor  # (B, 1, S, K)
+    values: Tensor  # (B, 1, S, M), the memory itself
+    visible: Tensor | None  # (B, 1, 1, S)
 
 
 class GlobalAttention(nn.Module):
-    """c = Σⱼ αⱼ mⱼ,   α = softmaxⱼ s(W_Q h, W_K mⱼ)   [F4, F9]: one head that averages the memory itself, for recurrent
-    decoders.
+    """c = Σⱼ αⱼ mⱼ,   α = softmaxⱼ s(W_Q h, W_K mⱼ)   [F4, F9]
 
-    Without `project`, h and m are used as they are, as in α = h·m [F5]; their sizes must then be equal.
+    Attention of recurrent decoders: one head that averages the memory itself. Without `project` the score compares h
+    and m directly, as in α = h·m [F5]; their sizes must then be equal.
     """
 
     def __init__(
@@ -45,41 +45,43 @@ class GlobalAttention(nn.Module):
         project: bool = True,
     ):
         super().__init__()
-        require(
-            project or size == memory == (dim or size),
-            f"without projections a query of {size} cannot be compared with a memory of {memory}: make them equal",
-        )
+        message = f"without projections a query of {size} cannot be compared with a memory of {memory}: make them equal"
+        require(project or size == memory == (dim or size), message)
         self.query = nn.Linear(size, dim or size, bias=False) if project else nn.Identity()
         self.key = Linear(memory, dim or size) if project else nn.Identity()
-        self.score, self.weights = score(dim or size), weights()
+        self.score = score(dim or size)
+        self.weights = weights()
 
     def start(self, memory: Memory) -> GlobalAttentionState:
-        return GlobalAttentionState(
-            self.key(memory.values)[:, None],
-            memory.values[:, None],
-            None if memory.mask is None else memory.mask[:, None, None],
-        )
+        keys = self.key(memory.values)[:, None]
+        values = memory.values[:, None]
+        visible = None if memory.mask is None else memory.mask[:, None, None]
+        return GlobalAttentionState(keys, values, visible)
 
     def forward(self, h: Tensor, state: GlobalAttentionState) -> tuple[Tensor, Tensor | None]:
         """(B, T, D) → the context (B, T, M) and, in the plain form, the weights (B, 1, T, S)."""
+        queries = self.query(h)[:, None]
         c, weights = attend(
-            self.query(h)[:, None], *state[:2], self.score, state.visible, weights=self.weights
+            queries, state.keys, state.values, self.score, state.visible, weights=self.weights
         )
         return c[:, 0], weights
 
 
-DecoderOutputs = tuple[Tensor, Tensor, Tensor | None, tuple]
-
-
 class AttentiveState(NamedTuple):
-    """What an attentive decoder remembers: the memory as its attention keeps it, the states of its cells, the thought (B, M) if it is used."""
+    """The state of an attentive decoder."""
 
-    memory: State
-    cells: tuple
-    summary: Tensor | None = None
+    memory: GlobalAttentionState
+    cells: tuple[State, ...]
+    summary: Tensor | None = None  # (B, M), with the option `summary`
 
 
-"""States h (B, T, D), contexts c (B, T, M), weights (B, 1, T, S) in the plain form, and the cells' states after."""
+class DecoderOutputs(NamedTuple):
+    """The results of an attentive decoder before its output projection."""
+
+    h: Tensor  # (B, T, D)
+    contexts: Tensor  # (B, T, M)
+    weights: Tensor | None  # (B, 1, T, S), in the plain form
+    cells: tuple[State, ...]  # the final states of the cells
 
 
 class AttentiveRNN(Layer):
@@ -87,13 +89,13 @@ class AttentiveRNN(Layer):
 
     cₜ = Σⱼ αₜⱼ mⱼ,  αₜ = softmaxⱼ s(query, mⱼ);   yₜ = tanh(W' [hₜ; cₜ; xₜ]);   h₀ = tanh(W₀ mean(m))
 
-    query: previous (Bahdanau et al.)   hₜ₋₁ asks, hₜ = f(hₜ₋₁, W xₜ + C cₜ)
-           current (Luong et al.)       hₜ asks, hₜ = f(hₜ₋₁, W xₜ)
-           word                         xₜ, the embedding of the word itself, asks, hₜ = f(hₜ₋₁, W [xₜ; cₜ])   [F6]
+    query: previous (Bahdanau et al.)   query hₜ₋₁, hₜ = f(hₜ₋₁, W xₜ + C cₜ)
+           current (Luong et al.)       query hₜ, hₜ = f(hₜ₋₁, W xₜ)
+           word                         query xₜ, the embedding of the word itself, hₜ = f(hₜ₋₁, W [xₜ; cₜ])   [F6]
 
-    `init_from` takes h₀ from the last or first of the memory instead of the mean; with `summary` that vector reaches every output,
-    yₜ = tanh(W' [hₜ; cₜ; xₜ; summary])   [F7]. Only the first query needs a loop over time;
-    where it can, that is a compiled one (fused/attentive_recurrence.py).
+    `init_from` computes h₀ from the memory's last or first vector instead of its mean; with `summary` every output
+    also reads that vector, yₜ = tanh(W' [hₜ; cₜ; xₜ; summary])   [F7]. Only `query: previous` needs a loop over
+    time, which is compiled where the kernels support it (fused/attentive_recurrence.py).
     """
 
     def __init__(
@@ -123,10 +125,13 @@ class AttentiveRNN(Layer):
             init_from in ("last", "first", "mean"),
             f"init_from must be last, first or mean, not {init_from!r}",
         )
-        self.dim, self.query, self.init_from, self.summary = dim, query, init_from, summary
-        first = size + memory if query == "word" else size
+        self.dim = dim
+        self.query = query
+        self.init_from = init_from
+        self.summary = summary
+        in_dim = size + memory if query == "word" else size
         self.layers = nn.ModuleList(
-            UnrolledCell(cell(dim if number else first, dim)) for number in range(layers)
+            UnrolledCell(cell(dim if layer else in_dim, dim)) for layer in range(layers)
         )
         self.attention = attention(size if query == "word" else dim, memory)
         self.context_proj = (
@@ -138,25 +143,23 @@ class AttentiveRNN(Layer):
 
     @property
     def cells(self) -> list[Cell]:
-        return [layer.cell for layer in self.layers]
+        return [cast(UnrolledCell, layer).cell for layer in self.layers]
 
     def start(self, batch: int, memory: Memory | None = None) -> AttentiveState:
-        require(
-            memory is not None,
-            "an attentive decoder needs a memory: start it with the encoder's outputs",
-        )
-        vector = summarize(memory, self.init_from)
-        h = self.init_proj(vector).tanh()
+        if memory is None:
+            raise ValueError("an attentive decoder needs a memory: start it with the encoder's outputs")
+        summary = summarize(memory, self.init_from)
+        h = self.init_proj(summary).tanh()
         return AttentiveState(
             self.attention.start(memory),
             tuple(with_hidden(cell, h) for cell in self.cells),
-            vector if self.summary else None,
+            summary if self.summary else None,
         )
 
     def forward(
-        self, x: Tensor, state: AttentiveState, mask: Tensor | None = None
+        self, x: Tensor, state: AttentiveState | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, AttentiveState]:
-        y, _, state = self.forward_with_weights(x, state, mask)
+        y, _, state = self.forward_with_weights(x, state or self.start(len(x)), mask)
         return y, state
 
     def forward_with_weights(
@@ -165,62 +168,78 @@ class AttentiveRNN(Layer):
         """The outputs, the weights (B, 1, T, S) if the plain form is used [F14], and the state."""
         if x.shape[1] == 0:
             return x.new_zeros(x.shape[0], 0, self.dim), None, state
-        h, c, weights, cells = {"previous": self.previous, "current": self.current, "word": self.word}[
-            self.query
-        ](x, state, mask)
-        parts = (
-            [h, c, x]
-            if state.summary is None
-            else [h, c, x, state.summary[:, None].expand(-1, x.shape[1], -1)]
-        )
-        y = self.out_proj(self.dropout(torch.cat(parts, -1))).tanh()  # from (B, T, D + M + size)
+        if self.context_proj is not None:
+            h, c, weights, cells = self.attend_from_previous(self.context_proj, x, state, mask)
+        elif self.query == "current":
+            h, c, weights, cells = self.attend_from_current(x, state, mask)
+        else:
+            h, c, weights, cells = self.attend_from_word(x, state, mask)
+        features = [h, c, x]
+        if state.summary is not None:
+            features.append(state.summary[:, None].expand(-1, x.shape[1], -1))
+        y = self.out_proj(self.dropout(torch.cat(features, -1))).tanh()  # from (B, T, D + M + size)
         return y, weights, AttentiveState(state.memory, cells, state.summary)
 
-    def previous(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
-        states, (first, *others) = state.cells, self.cells
+    def attend_from_previous(
+        self, context_proj: nn.Linear, x: Tensor, state: AttentiveState, mask: Tensor | None
+    ) -> DecoderOutputs:
+        states = state.cells
+        first, *others = self.cells
         if not others and supports_fused(self.attention) and (mask is None or masks.right_padded(mask)):
             visible = None if state.memory.visible is None else state.memory.visible[:, 0, 0]
             memory = AttentionMemory(state.memory.keys[:, 0], state.memory.values[:, 0], visible)
-            projections = partial(attention_projections, self.attention, self.context_proj.weight)
+            projections = partial(attention_projections, self.attention, context_proj.weight)
             fused = attentive_recurrence(first, x, memory, projections, states[0], mask)
             if fused is not None:
-                h, c, after = fused
-                return h, c, None, (after,)
-        outputs, contexts, weights = [], [], []
+                h, c, final_state = fused
+                return DecoderOutputs(h, c, None, (final_state,))
+        outputs: list[Tensor] = []
+        contexts: list[Tensor] = []
+        step_weights: list[Tensor] = []
         for t, x_proj in enumerate(first.project_input(x).unbind(1)):
-            c, weight = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
-            after = [first.step(x_proj + self.context_proj(c[:, 0]), states[0])]
-            for cell, before in zip(others, states[1:], strict=True):
-                after.append(cell.step(cell.project_input(self.dropout(after[-1][0])), before))
-            states = tuple(after) if mask is None else where_real(mask[:, t], tuple(after), states)
-            outputs.append(after[-1][0])
+            c, weights = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
+            new_states = [first.step(x_proj + context_proj(c[:, 0]), states[0])]
+            for cell, cell_state in zip(others, states[1:], strict=True):
+                cell_input = cell.project_input(self.dropout(new_states[-1][0]))
+                new_states.append(cell.step(cell_input, cell_state))
+            if mask is None:
+                states = tuple(new_states)
+            else:
+                states = where_real(mask[:, t], tuple(new_states), states)
+            outputs.append(new_states[-1][0])
             contexts.append(c[:, 0])
-            weights.append(weight)
-        weight = None if weights[0] is None else torch.cat(weights, 2)
-        return torch.stack(outputs, 1), torch.stack(contexts, 1), weight, states
+            if weights is not None:
+                step_weights.append(weights)
+        all_weights = torch.cat(step_weights, 2) if step_weights else None
+        return DecoderOutputs(torch.stack(outputs, 1), torch.stack(contexts, 1), all_weights, states)
 
-    def current(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
-        h, states = self.unroll(x, state.cells, mask)
-        return h, *self.attention(h, state.memory), states
+    def attend_from_current(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
+        h, states = unroll_layers(self.layers, self.dropout, x, state.cells, mask)
+        c, weights = self.attention(h, state.memory)
+        return DecoderOutputs(h, c, weights, states)
 
-    def word(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
+    def attend_from_word(self, x: Tensor, state: AttentiveState, mask: Tensor | None) -> DecoderOutputs:
         c, weights = self.attention(x, state.memory)
-        h, states = self.unroll(torch.cat([x, c], -1), state.cells, mask)
-        return h, c, weights, states
+        h, states = unroll_layers(self.layers, self.dropout, torch.cat([x, c], -1), state.cells, mask)
+        return DecoderOutputs(h, c, weights, states)
 
-    def unroll(self, x: Tensor, states: tuple, mask: Tensor | None) -> tuple[Tensor, tuple]:
-        after = []
-        for layer, before in zip(self.layers, states, strict=True):
-            x, now = layer(self.dropout(x) if after else x, before, mask)
-            after.append(now)
-        return x, tuple(after)
+
+def unroll_layers(
+    layers: nn.ModuleList, dropout: Dropout, x: Tensor, states: tuple[State, ...], mask: Tensor | None
+) -> tuple[Tensor, tuple[State, ...]]:
+    """The last layer's outputs and the final state of each, with dropout between the layers."""
+    new_states: list[State] = []
+    for layer, state in zip(layers, states, strict=True):
+        x, new_state = layer(dropout(x) if new_states else x, state, mask)
+        new_states.append(new_state)
+    return x, tuple(new_states)
 
 
 def attention_projections(attention: GlobalAttention, context: Tensor) -> AttentionProjections:
-    """The weights of the attention that the fused loop reads."""
+    """The attention weights that the fused loop reads; the query projection is a linear layer."""
     score = attention.score
-    # the score's own matrix and the query projection in one
-    query = score.project_query(attention.query.weight.T).T
+    # the product of the query projection and the score's matrix
+    query = score.project_query(cast(nn.Linear, attention.query).weight.T).T
     vector = score.vector if isinstance(score, Additive) else context.new_empty(0)
     return AttentionProjections(query, context, vector, score.scale or 0.0)
 
@@ -230,12 +249,12 @@ def supports_fused(attention: GlobalAttention) -> bool:
     return (
         type(attention.score) in (Additive, Dot, ScaledDot, Bilinear)
         and type(attention.weights) is Softmax
-        and isinstance(attention.query, torch.nn.Linear)
+        and isinstance(attention.query, nn.Linear)
     )
 
 
 def with_hidden(cell: Cell, h: Tensor) -> State:
-    """The cell's first state with h in its place; the rest of the state keeps its initial value."""
+    """The cell's initial state with h replaced; the other entries keep their initial values."""
     state = cell.start(len(h))
     return type(state)(h, *state[1:])
 
@@ -243,8 +262,8 @@ def with_hidden(cell: Cell, h: Tensor) -> State:
 class RNNDecoder(Layer):
     """h₀ = m_n, the encoder's last state;   hₜ = f(hₜ₋₁, xₜ)   [F1, F3]
 
-    `init_from: first` takes the thought of an encoder that reads right to left [F2, D-7]. Every layer starts from it; a decoder of another
-    size than the memory's starts from tanh(W m + b).
+    `init_from: first` is for an encoder that reads right to left [F2, D-7]. Every layer starts from the same vector; a
+    decoder whose size differs from the memory's starts from tanh(W m + b).
     """
 
     def __init__(
@@ -267,27 +286,24 @@ class RNNDecoder(Layer):
             init_from in ("last", "first", "mean"),
             f"init_from must be last, first or mean, not {init_from!r}",
         )
-        self.dim, self.init_from = dim, init_from
+        self.dim = dim
+        self.init_from = init_from
         self.layers = nn.ModuleList(
-            UnrolledCell(cell(dim if number else size, dim)) for number in range(layers)
+            UnrolledCell(cell(dim if layer else size, dim)) for layer in range(layers)
         )
         self.init_proj = nn.Linear(memory, dim) if memory != dim else None
         self.dropout = Dropout(dropout)
 
     def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
-        require(
-            memory is not None,
-            "this decoder starts from the encoder's last state: start it with the encoder's outputs",
-        )
+        if memory is None:
+            raise ValueError(
+                "this decoder starts from the encoder's last state: start it with the encoder's outputs"
+            )
         h = summarize(memory, self.init_from)
         h = h if self.init_proj is None else self.init_proj(h).tanh()
-        return tuple(with_hidden(layer.cell, h) for layer in self.layers)
+        return tuple(with_hidden(cast(UnrolledCell, layer).cell, h) for layer in self.layers)
 
     def forward(
-        self, x: Tensor, state: tuple[State, ...], mask: Tensor | None = None
+        self, x: Tensor, state: tuple[State, ...] | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, tuple[State, ...]]:
-        after = []
-        for layer, before in zip(self.layers, state, strict=True):
-            x, now = layer(self.dropout(x) if after else x, before, mask)
-            after.append(now)
-        return x, tuple(after)
+        return unroll_layers(self.layers, self.dropout, x, state or self.start(len(x)), mask)
