@@ -288,5 +288,5 @@ def test_bio_and_its_kin():
     "make", [lambda: CRF(0), lambda: CRF(3, torch.ones(2, 2)), lambda: SoftmaxHead(3, torch.ones(3, 4))]
 )
 def test_sizes_that_do_not_fit(make):
-    with pytest.raises(ValueError, match="labels"):
+    with pytest.raises(ValueError, match="label"):
         make()

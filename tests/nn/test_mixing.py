@@ -70,7 +70,7 @@ def test_c5_what_mixes_over_tokens_refuses_a_longer_sentence(make):
         part(torch.randn(2, 4, P))
     mask = torch.tensor([[True, False, True, True], [False, True, False, False]])
     assert part(torch.randn(2, 4, P), None, mask)[0].shape == (2, 4, P)  # padding is no token
-    with pytest.raises(ValueError, match="refuses one of 4"):
+    with pytest.raises(ValueError, match="this one has 4"):
         part(torch.randn(2, 5, P), None, torch.tensor([[True] * 4 + [False], [True] * 2 + [False] * 3]))
 
 
