@@ -75,7 +75,7 @@ def test_smoothing_is_refused_in_one_sentence(tmp_path: Path, text: Path, capsys
         )
         == 2
     )
-    assert "say objective.smoothing=0" in capsys.readouterr().err
+    assert "set objective.smoothing=0" in capsys.readouterr().err
 
 
 def test_its_equation_is_explained():

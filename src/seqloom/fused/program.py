@@ -71,7 +71,14 @@ class Program:
         return len(self.instructions) - len(words)
 
     def emit_norm(
-        self, dim: int, gain: Tensor, bias: Tensor | None, epsilon: float, x: int, y: int, centred: bool
+        self,
+        dim: int,
+        gain: Tensor | None,
+        bias: Tensor | None,
+        epsilon: float,
+        x: int,
+        y: int,
+        centred: bool,
     ) -> int:
         """y ← norm(x); `centred` subtracts the mean, as LayerNorm does and RMSNorm does not. Returns y."""
         index = self.constant(epsilon) * (1 if centred else -1)

@@ -1,4 +1,4 @@
-"""Output layers: logits over the vocabulary and the negative log-likelihood of given tokens; the adaptive softmax."""
+"""Output layers: logits over the vocabulary and the negative log-likelihood of target tokens; the adaptive softmax."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from seqloom.nn.layer import Factory, require
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w   [E3], and the part without ε: (…, V), (…) → (…), (…).
+    """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w   [E3], and -ln P(w): (…, V), (…) → (…), (…).
 
-    The second takes no gradient where ε is above 0."""
+    The second result has no gradient if ε > 0.
+    """
     result = fused.cross_entropy(logits, targets, smoothing)
     if result is not None:
         return result
     log_p = logits.log_softmax(-1)
-    nats = -log_p.gather(-1, targets[..., None])[..., 0]
-    return (
-        (nats, nats)
-        if not smoothing
-        else ((1 - smoothing) * nats - smoothing * log_p.mean(-1), nats.detach())
-    )
+    nll = -log_p.gather(-1, targets[..., None])[..., 0]
+    if not smoothing:
+        return nll, nll
+    return (1 - smoothing) * nll - smoothing * log_p.mean(-1), nll.detach()
 
 
 def to_float32(logits: Tensor) -> Tensor:
@@ -39,7 +38,7 @@ def to_float32(logits: Tensor) -> Tensor:
 
 
 class OutputLayer(nn.Module):
-    """Output layer: `forward` gives the logits of every word, `nll` the negative log-likelihood of given words."""
+    """Output layer: `forward` gives the logits of every word, `nll` the negative log-likelihood of target words."""
 
     vocabulary: int
 
@@ -52,17 +51,17 @@ class OutputLayer(nn.Module):
         return cross_entropy(to_float32(self(h)), targets)[0]
 
     def smoothed_nll(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-        """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w, and the part without ε."""
+        """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w, and -ln P(w)."""
         if not smoothing:
-            nats = self.nll(h, targets)
-            return nats, nats
+            nll = self.nll(h, targets)
+            return nll, nll
         return cross_entropy(to_float32(self(h)), targets, smoothing)
 
 
 class Output(OutputLayer):
-    """logits = E h   with E the embedding's own table where `tied` is given [E5, D-20], else logits = W h + b with a matrix of its own.
+    """logits = E h   with E the table of the `tied` embedding [E5, D-20]; without one, logits = W h + b
 
-    `bias` says otherwise: a tied output with b, or one of its own without; `head` is a part that h passes first.
+    `bias` overrides whether b is added; `head` is a part that transforms h first.
     """
 
     def __init__(
@@ -74,38 +73,38 @@ class Output(OutputLayer):
         head: Factory[HeadTransform] | None = None,
     ):
         super().__init__()
-        own = None if tied is not None else torch.randn(vocabulary, size) * 0.02
+        table = nn.Parameter(torch.randn(vocabulary, size) * 0.02) if tied is None else tied.table
         require(tied is None or tied.table.shape[1] == size, "a tied output needs the embedding's size")
         self.head = None if head is None else head(size)
         self.vocabulary = vocabulary
-        self.table = tied.table if own is None else nn.Parameter(own)
-        self.bias = (
-            None
-            if not (bias if bias is not None else own is not None)
-            else nn.Parameter(torch.zeros(vocabulary))
-        )
+        self.table = table
+        has_bias = tied is None if bias is None else bias
+        self.bias = nn.Parameter(torch.zeros(vocabulary)) if has_bias else None
 
     def forward(self, h: Tensor) -> Tensor:
         return linear(h if self.head is None else self.head(h), self.table, self.bias)  # (…, V)
 
 
 class HeadTransform(nn.Module):
-    """h' = norm(f(W h + b)): what BERT puts before its output layer."""
+    """h' = norm(f(W h + b)): BERT's transform before the output layer."""
 
     def __init__(self, size: int, activation: Activation = "gelu", norm: Factory[Norm] = LayerNorm):
         super().__init__()
-        self.dense, self.norm, self.activation = nn.Linear(size, size), norm(size), activation
+        self.dense = nn.Linear(size, size)
+        self.norm = norm(size)
+        self.activation = activation
 
     def forward(self, h: Tensor) -> Tensor:
         return self.norm(ACTIVATIONS[self.activation](self.dense(h)))
 
 
 class AdaptiveSoftmax(OutputLayer):
-    """P(w) = softmax(W₀ h)[w] for a frequent w,   P(w) = softmax(W₀ h)[g] softmax(W_g U_g h)[w] for a w of group g   [E2, E5]
+    """P(w) = softmax(W₀ h)[w] for a frequent w,   P(w) = softmax(W₀ h)[g] softmax(W_g U_g h)[w] for w in group g   [E2, E5]
 
-    (Grave et al.) Ids are ordered by frequency, as tokenizers of words give them, and nearly so those of subwords: ids below the first of `cutoffs`
-    are frequent, each further cutoff ends a group. U_g h has D / shrinkᵍ numbers. Tied, W₀ and W_g are the embedding's own rows, and
-    there is no U. A likelihood computes only the groups that its words are in; `forward` gives ln P of every word.
+    (Grave et al.) Ids must be ordered by frequency, as word tokenizers number them, and subword tokenizers nearly do.
+    Ids below the first of `cutoffs` are frequent; each further cutoff ends a group. U_g h has size D / shrinkᵍ. With a
+    tied embedding W₀ and W_g are rows of its table, and there is no U. `nll` computes only the groups that contain its
+    targets; `forward` gives ln P of every word.
     """
 
     def __init__(
@@ -117,65 +116,75 @@ class AdaptiveSoftmax(OutputLayer):
         shrink: float = 4.0,
     ):
         super().__init__()
-        cutoffs = (
-            tuple(cutoffs) if cutoffs is not None else (max(1, vocabulary // 16), max(2, vocabulary // 4))
-        )
-        inside = all(a < b for a, b in zip((0, *cutoffs), (*cutoffs, vocabulary), strict=True))
+        if cutoffs is None:
+            cutoffs = (max(1, vocabulary // 16), max(2, vocabulary // 4))
+        cutoffs = tuple(cutoffs)
+        # the number of frequent ids, of ids in group 1, 2, …
+        cluster_sizes = [b - a for a, b in zip((0, *cutoffs), (*cutoffs, vocabulary), strict=True)]
         require(
-            len(cutoffs) > 0 and inside,
+            len(cutoffs) > 0 and min(cluster_sizes) > 0,
             f"cutoffs {list(cutoffs)} must grow from above 0 to below the vocabulary of {vocabulary}",
         )
         require(tied is None or tied.table.shape[1] == size, "a tied output needs the embedding's size")
-        require(shrink >= 1, f"rare words are given a smaller size, so shrink is at least 1, not {shrink}")
-        self.vocabulary, self.cutoffs = vocabulary, cutoffs
-        self.cluster_sizes = [
-            b - a for a, b in zip((0, *cutoffs), (*cutoffs, vocabulary), strict=True)
-        ]  # ids that are frequent, in group 1, 2, …
+        require(shrink >= 1, f"shrink divides the size of rare words and must be at least 1, not {shrink}")
+        self.vocabulary = vocabulary
+        self.cutoffs = cutoffs
+        self.cluster_sizes = cluster_sizes
         self.groups = nn.Parameter(torch.randn(len(cutoffs), size) * 0.02)
-        self.table, self.common, self.tails = None if tied is None else tied.table, None, None
-        if tied is None:
-            self.common = nn.Parameter(torch.randn(self.cluster_sizes[0], size) * 0.02)
-            widths = [max(1, int(size // shrink ** (number + 1))) for number in range(len(cutoffs))]
+        self.table = None if tied is None else tied.table
+        if tied is None:  # W₀ without its group rows, and U_g and W_g of each group
+            self.common = nn.Parameter(torch.randn(cluster_sizes[0], size) * 0.02)
+            widths = [max(1, int(size // shrink**group)) for group in range(1, len(cutoffs) + 1)]
             self.tails = nn.ModuleList(
-                nn.Sequential(nn.Linear(size, width, bias=False), nn.Linear(width, span, bias=False))
-                for width, span in zip(widths, self.cluster_sizes[1:], strict=True)
+                nn.Sequential(nn.Linear(size, width, bias=False), nn.Linear(width, words, bias=False))
+                for width, words in zip(widths, cluster_sizes[1:], strict=True)
             )
 
     def cluster_logits(self, h: Tensor) -> tuple[Tensor, list[Callable[[Tensor], Tensor]]]:
-        """The logits (…, c + G) of the frequent words and the groups, and what makes the logits of each group's words."""
+        """The logits (…, c + G) of the c frequent words and the G groups, and for each group the layer that computes the
+        logits of its words.
+        """
+        common: Tensor
+        tail_layers: list[Callable[[Tensor], Tensor]]
         if self.table is None:
-            common, rare = self.common, list(self.tails)
+            common = self.common
+            tail_layers = [*self.tails]
         else:
-            common, *rows = self.table.split(self.cluster_sizes)
-            rare = [partial(F.linear, weight=weight) for weight in rows]
-        return to_float32(torch.cat([F.linear(h, common), F.linear(h, self.groups)], -1)), rare
+            common, *tables = self.table.split(self.cluster_sizes)
+            tail_layers = [partial(F.linear, weight=table) for table in tables]
+        head = torch.cat([F.linear(h, common), F.linear(h, self.groups)], -1)
+        return to_float32(head), tail_layers
 
     def forward(self, h: Tensor) -> Tensor:
-        head, rare = self.cluster_logits(h)
-        head, *chosen = head.log_softmax(-1).split([self.cluster_sizes[0], *[1] * len(rare)], -1)
+        head, tail_layers = self.cluster_logits(h)
+        widths = [self.cluster_sizes[0], *[1] * len(tail_layers)]
+        common_log_p, *group_log_p = head.log_softmax(-1).split(widths, -1)
         tails = [
-            chance + to_float32(logits(h)).log_softmax(-1)
-            for chance, logits in zip(chosen, rare, strict=True)
+            log_p + to_float32(tail(h)).log_softmax(-1)
+            for log_p, tail in zip(group_log_p, tail_layers, strict=True)
         ]
-        return torch.cat([head, *tails], -1)  # (…, V)
+        return torch.cat([common_log_p, *tails], -1)  # (…, V)
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        shape, h, targets = targets.shape, h.reshape(-1, h.shape[-1]), targets.reshape(-1)
-        head, rare = self.cluster_logits(h)
-        cuts = torch.tensor(self.cutoffs, device=targets.device)
-        group = torch.bucketize(targets, cuts, right=True)  # 0 for the frequent
-        place = torch.where(group > 0, self.cluster_sizes[0] + group - 1, targets)
-        losses = cross_entropy(head, place)[0]
-        for number, logits in enumerate(rare):
-            rows = (group == number + 1).nonzero()[:, 0]
-            if len(rows) or self.training:  # every parameter has a gradient in every process
-                own = targets[rows] - self.cutoffs[number]
-                losses = losses.index_add(0, rows, cross_entropy(to_float32(logits(h[rows])), own)[0])
+        shape = targets.shape
+        h = h.reshape(-1, h.shape[-1])
+        targets = targets.reshape(-1)
+        head, tail_layers = self.cluster_logits(h)
+        cutoffs = torch.tensor(self.cutoffs, device=targets.device)
+        group = torch.bucketize(targets, cutoffs, right=True)  # 0 for frequent words
+        head_targets = torch.where(group > 0, self.cluster_sizes[0] + group - 1, targets)
+        losses = cross_entropy(head, head_targets)[0]
+        for index, tail in enumerate(tail_layers):
+            rows = (group == index + 1).nonzero()[:, 0]
+            if len(rows) or self.training:  # in training every parameter has a gradient in every process
+                tail_targets = targets[rows] - self.cutoffs[index]
+                tail_losses = cross_entropy(to_float32(tail(h[rows])), tail_targets)[0]
+                losses = losses.index_add(0, rows, tail_losses)
         return losses.view(shape)
 
     def smoothed_nll(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         require(
             not smoothing,
-            "an adaptive output computes a few words at a time, so it has no label smoothing: say objective.smoothing=0",
+            "AdaptiveSoftmax does not compute all words, so it has no label smoothing: set objective.smoothing=0",
         )
         return super().smoothed_nll(h, targets)

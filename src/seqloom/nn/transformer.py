@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, cast
 
 from torch import Tensor, nn
 
@@ -20,21 +20,27 @@ from seqloom.nn.state import State
 
 class Block(Layer):
     """pre:  x ← x + f(norm(x));   post:  x ← norm(x + f(x))   for f = self-attention, cross-attention if there is a
-    memory, feed-forward   [G1, G2, G3, D-18]"""
+    memory, feed-forward   [G1, G2, G3, D-18]
+    """
 
     def __init__(
         self,
         attention: SelfAttention,
         cross: CrossAttention | None,
-        forward: FFN,
+        feedforward: FFN,
         norm: Factory[Norm],
         order: Literal["pre", "post"],
         dropout: float,
     ):
         super().__init__()
-        self.dim, self.causal, self.order = attention.dim, attention.causal, order
-        self.attention, self.cross, self.feedforward = attention, cross, forward
-        self.attention_norm, self.feedforward_norm = norm(self.dim), norm(self.dim)
+        self.dim = attention.dim
+        self.causal = attention.causal
+        self.order = order
+        self.attention = attention
+        self.cross = cross
+        self.feedforward = feedforward
+        self.attention_norm = norm(self.dim)
+        self.feedforward_norm = norm(self.dim)
         self.cross_norm = norm(self.dim) if cross else None
         self.dropout = Dropout(dropout)
 
@@ -48,13 +54,14 @@ class Block(Layer):
         pre = self.order == "pre"
         y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask, visibility)
         x = self.add(x, y, self.attention_norm)
-        if self.cross:
+        if self.cross is not None and self.cross_norm is not None:
             y, cross_state = self.cross(self.cross_norm(x) if pre else x, cross_state, mask)
             x = self.add(x, y, self.cross_norm)
-        x = self.add(x, self.feedforward(self.feedforward_norm(x) if pre else x, mask), self.feedforward_norm)
-        return x, (cache, cross_state)
+        y = self.feedforward(self.feedforward_norm(x) if pre else x, mask)
+        return self.add(x, y, self.feedforward_norm), (cache, cross_state)
 
     def add(self, x: Tensor, y: Tensor, norm: Norm) -> Tensor:
+        """Adds a sub-layer's output to the residual path; a post-norm block then normalises the sum."""
         x = x + self.dropout(y)
         return x if self.order == "pre" else norm(x)
 
@@ -92,12 +99,10 @@ class Transformer(Layer):
             f"size {size} cannot be divided into {heads} heads: choose heads that divide it",
         )
         self.position = position(size, heads)
-        self.dim, self.causal, self.context, self.depth = (
-            self.position.dim,
-            causal,
-            self.position.context,
-            layers,
-        )
+        self.dim = self.position.dim
+        self.causal = causal
+        self.context = self.position.context
+        self.depth = layers
         self.blocks = nn.ModuleList(
             Block(
                 attention(self.dim, heads, score, self.position, causal, bias),
@@ -119,8 +124,12 @@ class Transformer(Layer):
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
+    def typed_blocks(self) -> list[Block]:
+        """The blocks; nn.ModuleList does not know the type of its items."""
+        return cast("list[Block]", list(self.blocks))
+
     def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
-        return tuple(block.start(batch, memory) for block in self.blocks)
+        return tuple(block.start(batch, memory) for block in self.typed_blocks())
 
     def forward(
         self,
@@ -149,21 +158,20 @@ class Transformer(Layer):
         hidden_states: list[Tensor] | None = None,
     ) -> tuple[Tensor, tuple[State, ...]]:
         """Appends each block's output to `hidden_states` if it is given."""
+        blocks = self.typed_blocks()
         state = state or self.start(x.shape[0])
-        visibility = self.blocks[0].attention.visibility(x, state[0][0], mask, visible)
+        visibility = blocks[0].attention.visibility(x, state[0][0], mask, visible)
         x = self.position.embed(x, visibility.positions)
         x = self.dropout(x if self.input_norm is None else self.input_norm(x))
-        if (
-            x.shape[1] == 1
-            and mask is None
-            and hidden_states is None
-            and (done := decode.decode_step(self.blocks, x, state, visibility))
-        ):
-            return done[0] if self.norm is None else self.norm(done[0]), done[1]
-        after = []
-        for block, before in zip(self.blocks, state, strict=True):
-            x, now = block(x, before, mask, visibility)
-            after.append(now)
+        if x.shape[1] == 1 and mask is None and hidden_states is None:
+            result = decode.decode_step(blocks, x, state, visibility)
+            if result is not None:
+                y, new_state = result
+                return y if self.norm is None else self.norm(y), new_state
+        block_states = []
+        for block, block_state in zip(blocks, state, strict=True):
+            x, block_state = block(x, block_state, mask, visibility)
+            block_states.append(block_state)
             if hidden_states is not None:
                 hidden_states.append(x)
-        return x if self.norm is None else self.norm(x), tuple(after)
+        return x if self.norm is None else self.norm(x), tuple(block_states)
