@@ -55,10 +55,10 @@ class HeadSizes(NamedTuple):
 class SelfAttention(Layer):
     """y = W_O [head₁; …; head_H],   head = attend(W_Q x, W_K x, W_V x)   [F10, F12]
 
-    Causal heads see their own position and those before it [F13, D-21], other heads the full sequence; a `window` of w
-    limits both to positions less than w away. Rotary positions rotate q and k, ALiBi adds a bias to the scores.
-    `key_dim` is the size of a head's query and key [G6], `value_dim` of its value; `kv_heads` key and value heads are
-    shared by all query heads, and 1 is multi-query attention.
+    Causal heads see their own position and those before it [F13, D-21], other heads the full sequence; a
+    `window` of w limits both to positions less than w away. Rotary positions rotate q and k, ALiBi adds a
+    bias to the scores. `key_dim` is the size of a head's query and key [G6], `value_dim` of its value;
+    `kv_heads` key and value heads are shared by all query heads, and 1 is multi-query attention.
     """
 
     def __init__(
@@ -104,7 +104,9 @@ class SelfAttention(Layer):
         mask: Tensor | None = None,
         visible: Tensor | None = None,
     ) -> Visibility:
-        """Which keys x sees. `visible` (…, T, S) hides more keys, such as those of other documents in the same row."""
+        """Which keys x sees. `visible` (…, T, S) hides more keys, such as those of other documents in the
+        same row.
+        """
         past_length, past_mask = (0, None) if state is None else (state.length, state.mask)
         fused = can_use_sdpa(self.score, self.weights)
         return self.visibility_rule.build(x, past_length, past_mask, mask, visible, fused)
@@ -126,8 +128,8 @@ class SelfAttention(Layer):
         mask: Tensor | None = None,
         visibility: Visibility | None = None,
     ) -> tuple[Tensor, Tensor | None, KVCache]:
-        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state. A stack passes one `visibility`
-        to all its layers.
+        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state. A stack passes one
+        `visibility` to all its layers.
         """
         visibility = visibility or self.visibility(x, state, mask)
         # (B, H, T, K), (B, G, T, K), (B, G, T, K')
@@ -137,7 +139,9 @@ class SelfAttention(Layer):
         return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state
 
     def split_heads(self, x: Tensor, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Queries and keys are rotated in one pass."""
+        """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Queries and keys are rotated in
+        one pass.
+        """
         heads, kv_heads, key_dim, value_dim = self.shape
         batch, length, _ = x.shape
         q_width, k_width, v_width = self.shape.proj_widths
@@ -201,8 +205,8 @@ class CrossAttention(Layer):
     def forward_with_weights(
         self, x: Tensor, state: CrossKV | None = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, CrossKV]:
-        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state, which `start` makes from the
-        memory.
+        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state, which `start` makes
+        from the memory.
         """
         batch, length, _ = x.shape
         if state is None:

@@ -1,9 +1,9 @@
 """Attention itself: scores, weights, weighted average; and which keys each query may see.
 
-Three plans compute the same outputs: `DenseAttention` follows the equation, `SDPAttention` calls torch's kernel, and
-`BandedAttention` works in chunks where visibility depends on distance alone. Only the first returns attention weights.
-Causality, window, padding and position bias are combined into a plan once for all layers of a stack
-(`VisibilityRule.build`).
+Three plans compute the same outputs: `DenseAttention` follows the equation, `SDPAttention` calls torch's
+kernel, and `BandedAttention` works in chunks where visibility depends on distance alone. Only the first
+returns attention weights. Causality, window, padding and position bias are combined into a plan once for all
+layers of a stack (`VisibilityRule.build`).
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def attend(
 ) -> tuple[Tensor, Tensor | None]:
     """yₜ = Σⱼ αₜⱼ vⱼ,   αₜ = weightsⱼ(s(qₜ, kⱼ) + biasₜⱼ) over the visible j   [F9]
 
-    q (B, H, T, K), k (B, G, S, K), v (B, G, S, K') → y (B, H, T, K') and, in the plain form, α (B, H, T, S); G divides
-    H. `visible` and `bias` broadcast to (B, H, T, S). The output of a query that sees no key is 0. `causal` limits
-    query i to keys up to i, for T = S.
+    q (B, H, T, K), k (B, G, S, K), v (B, G, S, K') → y (B, H, T, K') and, in the plain form, α (B, H, T, S);
+    G divides H. `visible` and `bias` broadcast to (B, H, T, S). The output of a query that sees no key is 0.
+    `causal` limits query i to keys up to i, for T = S.
     """
     fused = can_use_sdpa(score, weights)
     if causal and not (fused and visible is None and bias is None):
@@ -99,8 +99,8 @@ class Visibility(NamedTuple):
 
 
 class VisibilityRule(NamedTuple):
-    """Query t sees key j for j ≤ t if `causal`, and |t - j| < `window` if there is one [F13]. The position scheme adds
-    its bias.
+    """Query t sees key j for j ≤ t if `causal`, and |t - j| < `window` if there is one [F13]. The position
+    scheme adds its bias.
     """
 
     position: Position
@@ -117,8 +117,8 @@ class VisibilityRule(NamedTuple):
         visible: Tensor | None,
         fused: bool,
     ) -> Visibility:
-        """The visibility for x (B, T, D) after `past_length` positions with the mask `past_mask`; `visible` (…, T, S)
-        hides more keys.
+        """The visibility for x (B, T, D) after `past_length` positions with the mask `past_mask`; `visible`
+        (…, T, S) hides more keys.
         """
         batch, length, _ = x.shape
         total = past_length + length

@@ -49,7 +49,9 @@ class Dropout(nn.Module):
 
 
 class Norm(nn.Module):
-    """Normalises the last axis: y = norm(x), the same in training and evaluation and independent of the batch."""
+    """Normalises the last axis: y = norm(x), the same in training and evaluation and independent of the
+    batch.
+    """
 
 
 class LayerNorm(Norm):

@@ -1,10 +1,10 @@
-"""One decoding step of a Transformer as a compiled program: the fast form of calling its blocks one after another,
-without the overhead of hundreds of small calls.
+"""One decoding step of a Transformer as a compiled program: the fast form of calling its blocks one after
+another, without the overhead of hundreds of small calls.
 
-This module reads the blocks and chooses the instructions; `fused/program.py` encodes them and `kernels/program.py` runs
-them. The program is stored in the first layer's cache. The blocks' own `forward` runs instead for mixtures of experts,
-for parts that users define, for more than `SMALL_GEMM_ROWS` rows in float32 (torch's products are as fast there), and
-under autograd.
+This module reads the blocks and chooses the instructions; `fused/program.py` encodes them and
+`kernels/program.py` runs them. The program is stored in the first layer's cache. The blocks' own `forward`
+runs instead for mixtures of experts, for parts that users define, for more than `SMALL_GEMM_ROWS` rows in
+float32 (torch's products are as fast there), and under autograd.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class BlocksProgram(Program):
             self.emit_norm_of(norm, residual, residual)
 
     def emit_self_attention(self, part: SelfAttention, x: int) -> tuple[int, int, int]:
-        """Projects q, k and v, rotates q and k if positions are rotary, writes the cache, attends. Returns the offsets of
-        rotation, cache write and attention.
+        """Projects q, k and v, rotates q and k if positions are rotary, writes the cache, attends. Returns
+        the offsets of rotation, cache write and attention.
         """
         heads, kv_heads, key_dim, value_dim = part.shape
         q_width, k_width, v_width = part.shape.proj_widths
@@ -157,8 +157,8 @@ def supports_linear(part: nn.Module, rows: int) -> bool:
 
 
 def supports_block(block: Block, rows: int) -> bool:
-    """Whether a program can compute all parts of the block. Subclasses may compute something else, so the classes must
-    be exactly these.
+    """Whether a program can compute all parts of the block. Subclasses may compute something else, so the
+    classes must be exactly these.
     """
     attention = block.attention
     cross = block.cross
@@ -197,7 +197,9 @@ def cos_sin(rotary: Rotary, key_dim: int, positions: Positions) -> Tensor:
 def decode_step(
     blocks: Sequence[Block], x: Tensor, state: Sequence[State], visibility: Visibility
 ) -> tuple[Tensor, tuple[State, ...]] | None:
-    """The outputs of the blocks for x (B, 1, D), and their new states; None if a program cannot compute this step."""
+    """The outputs of the blocks for x (B, 1, D), and their new states; None if a program cannot compute this
+    step.
+    """
     rows = len(x)
     first_cache: KVCache = state[0][0]
     attention = blocks[0].attention

@@ -17,16 +17,16 @@ from seqloom.nn.layer import Factory, require
 class Experts(FFN):
     """y = Σᵢ gᵢ Eᵢ(x) over the `top_k` largest sᵢ,   g = softmax over those,   s = W_g x   [I7, L5]
 
-    With top_k = 1 that softmax would be 1 for every s, and W_g would not learn: then gᵢ = softmax(s)ᵢ over all experts
-    (Fedus et al.).
-    balance: in training, adds the loss  balance · n Σᵢ fᵢ Pᵢ,  fᵢ the fraction of choices that fall on expert i, Pᵢ the
-    mean of softmax(s)ᵢ over the tokens of one call, that is, of a micro-batch; it equals `balance` if all experts are
-    used equally.
+    With top_k = 1 that softmax would be 1 for every s, and W_g would not learn: then gᵢ = softmax(s)ᵢ over
+    all experts (Fedus et al.).
+    balance: in training, adds the loss  balance · n Σᵢ fᵢ Pᵢ,  fᵢ the fraction of choices that fall on expert
+    i, Pᵢ the mean of softmax(s)ᵢ over the tokens of one call, that is, of a micro-batch; it equals `balance`
+    if all experts are used equally.
     noisy: in training, s + ε ⊙ softplus(W_n x), ε ~ N(0, 1) (Shazeer et al.).
-    capacity: in training, an expert takes at most ⌈capacity · top_k · tokens / n⌉ choices, first choices before second
-    ones, earlier tokens before later ones. A choice beyond that contributes 0, so the token passes by the residual path;
-    a token's output then depends on the other tokens of the batch, later ones included. In evaluation nothing is dropped.
-    Padding is not routed and gives 0.
+    capacity: in training, an expert takes at most ⌈capacity · top_k · tokens / n⌉ choices, first choices
+    before second ones, earlier tokens before later ones. A choice beyond that contributes 0, so the token
+    passes by the residual path; a token's output then depends on the other tokens of the batch, later ones
+    included. In evaluation nothing is dropped. Padding is not routed and gives 0.
     """
 
     def __init__(
@@ -70,7 +70,9 @@ class Experts(FFN):
         return torch.zeros_like(x, dtype=y.dtype).masked_scatter(mask[..., None], y)
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """The gates and the ids of the chosen experts, (N, top_k) each; the gate of a choice beyond the capacity is 0."""
+        """The gates and the ids of the chosen experts, (N, top_k) each; the gate of a choice beyond the
+        capacity is 0.
+        """
         scores = self.router(tokens)  # (N, n)
         if self.noise is not None and self.training:
             scores = scores + torch.randn_like(scores) * F.softplus(self.noise(tokens))
@@ -114,9 +116,9 @@ class Experts(FFN):
         return y
 
     def grouped_by_expert(self, tokens: Tensor, gates: Tensor, expert_ids: Tensor) -> Tensor:
-        """The fast form: sorts the choices by expert, so that each expert reads one slice, and adds the outputs to their
-        tokens. In training an expert without tokens reads an empty slice, so that every parameter has a gradient in
-        every process.
+        """The fast form: sorts the choices by expert, so that each expert reads one slice, and adds the
+        outputs to their tokens. In training an expert without tokens reads an empty slice, so that every
+        parameter has a gradient in every process.
         """
         gates = gates.flatten()  # (N · top_k,)
         expert_ids = expert_ids.flatten()

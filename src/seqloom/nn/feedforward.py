@@ -25,7 +25,9 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class FFN(nn.Module):
-    """Maps each position by itself: (B, T, D) → (B, T, D). `mask` (B, T) is for subclasses that count tokens."""
+    """Maps each position by itself: (B, T, D) → (B, T, D). `mask` (B, T) is for subclasses that count
+    tokens.
+    """
 
     out_proj: nn.Linear  # its output feeds the residual path
 

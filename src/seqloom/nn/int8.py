@@ -1,8 +1,9 @@
-"""Weights in int8: decoding is limited by memory bandwidth and reads a quarter of the bytes, at nearly the same outputs.
+"""Weights in int8: decoding is limited by memory bandwidth and reads a quarter of the bytes, at nearly the
+same outputs.
 
-Each row of a matrix has one scale; inputs are rounded to 16 bits, so finely that the error is that of the weights. Left
-out: recurrent cells, convolutions and everything else that is not a `Linear`, an `Output` or an `Embedding`; norms,
-biases and positions, which are small; training.
+Each row of a matrix has one scale; inputs are rounded to 16 bits, so finely that the error is that of the
+weights. Left out: recurrent cells, convolutions and everything else that is not a `Linear`, an `Output` or
+an `Embedding`; norms, biases and positions, which are small; training.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ class Int8Linear(nn.Module):
     """y = Ŵ x̂ + b,   Ŵₙ = sₙ round(Wₙ / sₙ), sₙ = max |Wₙ| / 127;
     x̂ = t round(x / t), t = max |x| / R, R = min(2¹⁵ - 1, ⌊(2³¹ - 1) / 127 D⌋)
 
-    Integer products are summed exactly in 32 bits. The bytes are stored in the order in which the kernel reads them:
-    (panels, D/2, 16 rows, 2).
+    Integer products are summed exactly in 32 bits. The bytes are stored in the order in which the kernel
+    reads them: (panels, D/2, 16 rows, 2).
     """
 
     panels: Tensor
@@ -113,9 +114,9 @@ class Int8Embedding(nn.Module):
 
 
 def quantize(model: nn.Module, kind: str = "int8") -> list[str]:
-    """Replaces the linear maps, outputs and embeddings of a model by their int8 forms, in place; parts that share a
-    matrix share its int8 form. Returns the names of the matrices that are not quantised. The model can no longer be
-    trained.
+    """Replaces the linear maps, outputs and embeddings of a model by their int8 forms, in place; parts that
+    share a matrix share its int8 form. Returns the names of the matrices that are not quantised. The model
+    can no longer be trained.
     """
     require(kind == "int8", f"weights can be quantised to int8, not {kind!r}")
     tables: dict[int, Int8Linear] = {}

@@ -1,7 +1,8 @@
-"""The states of attention: keys and values of the positions so far (`KVCache`), and of an encoder's outputs (`CrossKV`).
+"""The states of attention: keys and values of the positions so far (`KVCache`), and of an encoder's outputs
+(`CrossKV`).
 
-Neither is copied when a beam search selects rows: both keep a table that says in which row of the buffers each position
-of a row is stored, and the kernel for one query per row reads it there.
+Neither is copied when a beam search selects rows: both keep a table that says in which row of the buffers
+each position of a row is stored, and the kernel for one query per row reads it there.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from seqloom.nn.state import RowSelection, StateNode, map_state
 
 
 class KVCache(StateNode):
-    """Keys (B, G, S, K) and values (B, G, S, K') of the positions so far, in buffers with spare capacity, and the mask
-    of real tokens (B, S).
+    """Keys (B, G, S, K) and values (B, G, S, K') of the positions so far, in buffers with spare capacity, and
+    the mask of real tokens (B, S).
 
-    Appending writes into the buffers if this cache is the newest of its history, and copies them otherwise, so that two
-    continuations of one state never overwrite each other. Under autograd it always copies. With a `row_table` (B, at
-    least S), position s of row b is stored in row row_table[b, s] of the buffers. `program` is the compiled decoding
-    step of all layers, stored in the first layer's cache (decode.py).
+    Appending writes into the buffers if this cache is the newest of its history, and copies them otherwise,
+    so that two continuations of one state never overwrite each other. Under autograd it always copies. With a
+    `row_table` (B, at least S), position s of row b is stored in row row_table[b, s] of the buffers.
+    `program` is the compiled decoding step of all layers, stored in the first layer's cache (decode.py).
     """
 
     program: Any = None
@@ -71,7 +72,9 @@ class KVCache(StateNode):
         return gathered.transpose(1, 2)
 
     def append(self, k: Tensor, v: Tensor, mask: Tensor | None) -> KVCache:
-        """The cache with T further positions; `mask` covers old and new ones, (B, S + T), None if all are real."""
+        """The cache with T further positions; `mask` covers old and new ones, (B, S + T), None if all are
+        real.
+        """
         if not self.length:
             return KVCache.create(k, v, mask)
         if torch.is_grad_enabled():
@@ -102,7 +105,9 @@ class KVCache(StateNode):
     def attend(
         self, plan: AttentionPlan, q: Tensor, score: Score, weights: AttentionWeights
     ) -> tuple[Tensor, Tensor | None]:
-        """Attends from the queries (B, H, T, K): the outputs (B, H, T, K'), and the weights if the plan computes them."""
+        """Attends from the queries (B, H, T, K): the outputs (B, H, T, K'), and the weights if the plan
+        computes them.
+        """
         visible = plan.single_query(self.length) if q.shape[2] == 1 else None
         if visible is not None:
             y = decode_attention(q, self.key_buffer, self.value_buffer, score, visible, self.row_table, False)
@@ -116,7 +121,9 @@ class KVCache(StateNode):
         return KVCache.create(change(self.keys), change(self.values), map_state(change, self.mask))
 
     def select_rows(self, rows: RowSelection) -> KVCache:
-        """The given rows. For the positions so far only the table changes; a later position of row b is stored in row b."""
+        """The given rows. For the positions so far only the table changes; a later position of row b is
+        stored in row b.
+        """
         keys = self.key_buffer
         values = self.value_buffer
         used = self.used
@@ -145,7 +152,9 @@ class KVCache(StateNode):
 
 
 def grow(buffer: Tensor, length: int, end: int, rows: int) -> Tensor:
-    """A copy of the first `length` positions in a buffer of at least `rows` rows and about 1.5 `end` positions."""
+    """A copy of the first `length` positions in a buffer of at least `rows` rows and about 1.5 `end`
+    positions.
+    """
     old_rows, heads, _, dim = buffer.shape
     new = buffer.new_empty(max(rows, old_rows), heads, end + max(32, end // 2), dim)
     new[:old_rows, :, :length] = buffer[:, :, :length]
@@ -159,7 +168,8 @@ def extend_table(table: Tensor, length: int, capacity: int) -> Tensor:
 
 
 class CrossKV(StateNode):
-    """Keys (N, G, S, K) and values (N, G, S, K') of a memory, computed once, and which are visible (N, 1, 1, S).
+    """Keys (N, G, S, K) and values (N, G, S, K') of a memory, computed once, and the mask of visible
+    ones (N, 1, 1, S).
 
     Row b attends to row rows[b] of them, so that the beams of a sentence share its memory.
     """
@@ -191,7 +201,9 @@ class CrossKV(StateNode):
         return None if self.rows is None else self.rows.int()[:, None]
 
     def attend(self, q: Tensor, score: Score, weights: AttentionWeights) -> tuple[Tensor, Tensor | None]:
-        """Attends from the queries (B, H, T, K): the outputs (B, H, T, K'), and the weights in the plain form."""
+        """Attends from the queries (B, H, T, K): the outputs (B, H, T, K'), and the weights in the plain
+        form.
+        """
         if weights.in_sdpa and q.shape[2] == 1:
             visible = self.visible_buffer, 0, self.key_buffer.shape[2]
             y = decode_attention(

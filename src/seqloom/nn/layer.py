@@ -1,5 +1,5 @@
-"""The contract of every sequence layer, recurrent, convolutional, mixing or attending; and the collections that
-receive auxiliary losses and attention weights.
+"""The contract of every sequence layer, recurrent, convolutional, mixing or attending; and the collections
+that receive auxiliary losses and attention weights.
 
 No part stores these: outside a collection they are dropped. Each thread and context has its own collection.
 """
@@ -35,10 +35,10 @@ class Memory(NamedTuple):
 class Layer(nn.Module):
     """y, state = layer(x, state, mask)        (B, T, D) → (B, T, D')
 
-    `state` holds what the layer needs of the positions before `x`; None starts a new sequence. `mask` (B, T) is True
-    at real tokens; padding may be anywhere, changes no other position and does not change the state. A causal layer
-    gives the same outputs and the same final state however the time axis is split into calls; a layer that is not
-    causal takes the full sequence in one call.
+    `state` holds what the layer needs of the positions before `x`; None starts a new sequence. `mask` (B, T)
+    is True at real tokens; padding may be anywhere, changes no other position and does not change the state.
+    A causal layer gives the same outputs and the same final state however the time axis is split into calls;
+    a layer that is not causal takes the full sequence in one call.
     """
 
     dim: int  # the width of y
@@ -62,7 +62,7 @@ class Layer(nn.Module):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises ValueError with the message unless the condition holds; constructors check their sizes with it."""
+    """Raises ValueError with the message unless the condition holds; constructors check sizes with it."""
     if not condition:
         raise ValueError(message)
 
@@ -73,7 +73,9 @@ def collecting_losses() -> bool:
 
 
 def add_aux_loss(loss: Tensor) -> None:
-    """Adds one loss per call of a part, a mean over tokens; the objective multiplies it by its number of tokens."""
+    """Adds one loss per call of a part, a mean over tokens; the objective multiplies it by its number of
+    tokens.
+    """
     losses = _losses.get()
     if losses is not None:
         losses.append(loss)
@@ -99,7 +101,9 @@ def record_weights(weights: Tensor | None) -> None:
 
 @contextmanager
 def capture_attention() -> Iterator[list[Tensor]]:
-    """Runs parts in their plain form, which computes weights, and collects the weights in the order of the calls."""
+    """Runs parts in their plain form, which computes weights, and collects the weights in the order of the
+    calls.
+    """
     recorded: list[Tensor] = []
     token = _weights.set(recorded)
     try:
@@ -110,7 +114,8 @@ def capture_attention() -> Iterator[list[Tensor]]:
 
 
 def concat_heads(recorded: list[Tensor], length: int) -> Tensor | None:
-    """The recorded weights of all heads of all parts, (B, heads, T, S) with T = `length`; None if nothing was recorded.
+    """The recorded weights of all heads of all parts, (B, heads, T, S) with T = `length`; None if nothing was
+    recorded.
 
     A part that attends step by step has recorded each of its steps in turn.
     """

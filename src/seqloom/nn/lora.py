@@ -18,8 +18,9 @@ Module = TypeVar("Module", bound=nn.Module)
 class LoRA(nn.Module):
     """y = W x + b + (α/r) B A x,   A: D → r, B: r → D'   [T17]
 
-    (Hu et al.) W and b are frozen; A and B are trained. B starts at 0, so the outputs are unchanged at first. `weight`
-    and `bias` are those of the equivalent linear layer, for parts that compute the product themselves.
+    (Hu et al.) W and b are frozen; A and B are trained. B starts at 0, so the outputs are unchanged at first.
+    `weight` and `bias` are those of the equivalent linear layer, for parts that compute the product
+    themselves.
     """
 
     def __init__(self, base: nn.Linear, rank: int, alpha: float):
@@ -63,10 +64,11 @@ class LoRA(nn.Module):
 
 
 def add_lora(model: nn.Module, rank: int, alpha: float, names: Sequence[str]) -> list[str]:
-    """Wraps every linear layer whose dotted name matches one of the patterns in an adapter; returns the names.
+    """Wraps every linear layer whose dotted name matches one of the patterns in an adapter; returns the
+    names.
 
-    A pattern is a name such as `stack.blocks.*.attention.qkv_proj`, in which `*` matches anything. Other parameters
-    stay as they are: call `model.requires_grad_(False)` first to train the adapters alone.
+    A pattern is a name such as `stack.blocks.*.attention.qkv_proj`, in which `*` matches anything. Other
+    parameters stay as they are: call `model.requires_grad_(False)` first to train the adapters alone.
     """
     linear_names = [name for name, _, _ in iter_linears(model, nn.Linear)]
     for pattern in names:
@@ -85,7 +87,9 @@ def add_lora(model: nn.Module, rank: int, alpha: float, names: Sequence[str]) ->
 
 
 def merge_lora(model: nn.Module) -> list[str]:
-    """Replaces every adapter by its merged linear layer and returns the names: same outputs, original weight names."""
+    """Replaces every adapter by its merged linear layer and returns the names: same outputs, original weight
+    names.
+    """
     adapters = list(iter_linears(model, LoRA))
     merged: dict[int, nn.Linear] = {}
     for name, parent, adapter in adapters:
@@ -96,8 +100,8 @@ def merge_lora(model: nn.Module) -> list[str]:
 
 
 def iter_linears(model: nn.Module, cls: type[Module]) -> Iterator[tuple[str, nn.Module, Module]]:
-    """Dotted name, parent and layer for each layer of this class; a shared layer once for each of its names. Layers
-    inside an adapter are left out.
+    """Dotted name, parent and layer for each layer of this class; a shared layer once for each of its names.
+    Layers inside an adapter are left out.
     """
     parents = [
         (name, part)

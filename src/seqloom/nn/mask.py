@@ -1,4 +1,6 @@
-"""Masks, in which True is a real token or a visible key, and a softmax over visible keys that never gives NaN."""
+"""Masks, in which True is a real token or a visible key, and a softmax over visible keys that never gives
+NaN.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ def none_if_full(mask: Tensor | None) -> Tensor | None:
 
 
 def positions(mask: Tensor) -> Tensor:
-    """The index of each real token among the real tokens of its row: (B, T) → (B, T). Padding repeats the previous
-    index.
+    """The index of each real token among the real tokens of its row: (B, T) → (B, T). Padding repeats the
+    previous index.
     """
     return (mask.cumsum(1) - 1).clamp(min=0)
 
@@ -54,8 +56,8 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
 
 
 class MaskedSoftmax(torch.autograd.Function):
-    """The softmax over visible keys. A hidden key has weight 0, so the softmax's gradient for it is 0 as well, without
-    a second mask.
+    """The softmax over visible keys. A hidden key has weight 0, so the softmax's gradient for it is 0 as
+    well, without a second mask.
     """
 
     @staticmethod
@@ -74,7 +76,9 @@ class MaskedSoftmax(torch.autograd.Function):
 
 
 def left_align(x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """x and its mask with each row's real tokens first, and the order that restores the outputs, None if nothing moved."""
+    """x and its mask with each row's real tokens first, and the order that restores the outputs, None if
+    nothing moved.
+    """
     if mask is None or right_padded(mask):
         return x, mask, None
     order = real_first_order(x, mask, False)

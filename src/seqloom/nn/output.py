@@ -1,4 +1,6 @@
-"""Output layers: logits over the vocabulary and the negative log-likelihood of target tokens; the adaptive softmax."""
+"""Output layers: logits over the vocabulary and the negative log-likelihood of target tokens; the adaptive
+softmax.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,9 @@ from seqloom.nn.layer import Factory, require
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
-    """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w   [E3], and -ln P(w): (…, V), (…) → (…), (…).
+    """ℓ = (1 - ε) (-ln P(w)) + ε mean_v (-ln P(v)) for each target w   [E3], and -ln P(w)
 
-    The second result has no gradient if ε > 0.
+    (…, V), (…) → (…), (…). The second result has no gradient if ε > 0.
     """
     result = fused.cross_entropy(logits, targets, smoothing)
     if result is not None:
@@ -38,7 +40,9 @@ def to_float32(logits: Tensor) -> Tensor:
 
 
 class OutputLayer(nn.Module):
-    """Output layer: `forward` gives the logits of every word, `nll` the negative log-likelihood of target words."""
+    """Output layer: `forward` gives the logits of every word, `nll` the negative log-likelihood of target
+    words.
+    """
 
     vocabulary: int
 
@@ -99,12 +103,13 @@ class HeadTransform(nn.Module):
 
 
 class AdaptiveSoftmax(OutputLayer):
-    """P(w) = softmax(W₀ h)[w] for a frequent w,   P(w) = softmax(W₀ h)[g] softmax(W_g U_g h)[w] for w in group g   [E2, E5]
+    """P(w) = softmax(W₀ h)[w] for a frequent w,
+    P(w) = softmax(W₀ h)[g] softmax(W_g U_g h)[w] for w in group g   [E2, E5]
 
-    (Grave et al.) Ids must be ordered by frequency, as word tokenizers number them, and subword tokenizers nearly do.
-    Ids below the first of `cutoffs` are frequent; each further cutoff ends a group. U_g h has size D / shrinkᵍ. With a
-    tied embedding W₀ and W_g are rows of its table, and there is no U. `nll` computes only the groups that contain its
-    targets; `forward` gives ln P of every word.
+    (Grave et al.) Ids must be ordered by frequency, as word tokenizers number them, and subword tokenizers
+    nearly do. Ids below the first of `cutoffs` are frequent; each further cutoff ends a group. U_g h has size
+    D / shrinkᵍ. With a tied embedding W₀ and W_g are rows of its table, and there is no U. `nll` computes
+    only the groups that contain its targets; `forward` gives ln P of every word.
     """
 
     def __init__(
@@ -141,8 +146,8 @@ class AdaptiveSoftmax(OutputLayer):
             )
 
     def cluster_logits(self, h: Tensor) -> tuple[Tensor, list[Callable[[Tensor], Tensor]]]:
-        """The logits (…, c + G) of the c frequent words and the G groups, and for each group the layer that computes the
-        logits of its words.
+        """The logits (…, c + G) of the c frequent words and the G groups, and for each group the layer that
+        computes the logits of its words.
         """
         common: Tensor
         tail_layers: list[Callable[[Tensor], Tensor]]
@@ -185,6 +190,6 @@ class AdaptiveSoftmax(OutputLayer):
     def smoothed_nll(self, h: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
         require(
             not smoothing,
-            "AdaptiveSoftmax does not compute all words, so it has no label smoothing: set objective.smoothing=0",
+            "AdaptiveSoftmax does not compute all words and has no label smoothing: set objective.smoothing=0",
         )
         return super().smoothed_nll(h, targets)

@@ -1,8 +1,8 @@
-"""Position schemes, which give a model without recurrence the order of its tokens. A scheme is one class that changes
-one of three things: the input (`embed`), the queries and keys (`rotate`), or the scores (`bias`).
+"""Position schemes, which give a model without recurrence the order of its tokens. A scheme is one class that
+changes one of three things: the input (`embed`), the queries and keys (`rotate`), or the scores (`bias`).
 
-Tables of sines, cosines and angles are cached and grow by doubling; a call reads its rows from them. `RotaryScaling`
-changes rotary angles for texts beyond the trained length.
+Tables of sines, cosines and angles are cached and grow by doubling; a call reads its rows from them.
+`RotaryScaling` changes rotary angles for texts beyond the trained length.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from seqloom.nn.layer import Factory, require
 from seqloom.nn.state import Memo, next_power_of_two
 
 Positions = slice | Tensor
-"""The positions of a call's tokens, counted from 0: a slice if all rows agree, else (T,) or (B, T). Both index the
-rows of a table."""
+"""The positions of a call's tokens, counted from 0: a slice if all rows agree, else (T,) or (B, T). Both
+index the rows of a table.
+"""
 
 Layout = Literal["interleaved", "halves"]
 
@@ -35,8 +36,8 @@ def last_position(positions: Positions) -> int:
 def positions_after(
     num_seen: Tensor | None, mask: Tensor | None, batch: int, length: int, device: torch.device
 ) -> Tensor:
-    """The position of each token after `num_seen` (B,) real ones: (T,) if all rows agree at their real tokens, else
-    (B, T).
+    """The position of each token after `num_seen` (B,) real ones: (T,) if all rows agree at their real
+    tokens, else (B, T).
     """
     same_start = num_seen is None or not batch or bool((num_seen == num_seen[0]).all())
     if same_start and (mask is None or masks.right_padded(mask)):
@@ -63,8 +64,8 @@ class Position(nn.Module):
         """Raises ValueError if heads cannot have keys of this size."""
 
     def encoding(self, positions: Positions, like: Tensor | None = None) -> Tensor:
-        """The vectors of the positions, in the dtype and on the device of `like`: (…, T, D). Only schemes that have such
-        vectors override it.
+        """The vectors of the positions, in the dtype and on the device of `like`: (…, T, D). Only schemes
+        that have such vectors override it.
         """
         raise NotImplementedError(f"{type(self).__name__} has no position vectors")
 
@@ -155,7 +156,8 @@ class Learned(Position):
 class Concatenated(Position):
     """[x; p]   [H5, D-13]
 
-    Concatenates the vectors of another scheme to the features instead of adding them; the model is `width` wider.
+    Concatenates the vectors of another scheme to the features instead of adding them; the model is `width`
+    wider.
     """
 
     def __init__(self, dim: int, heads: int = 1, width: int = 32, encoding: Factory[Position] = Sinusoidal):
@@ -173,7 +175,8 @@ class Concatenated(Position):
 
 
 class Rotary(Position):
-    """q' = R(t) q, k' = R(j) k,   R(t) rotates the pair (x[2i], x[2i+1]) by t θᵢ,   θᵢ = base^(-2i/K)   [H7, D-16]
+    """q' = R(t) q, k' = R(j) k,   R(t) rotates the pair (x[2i], x[2i+1]) by t θᵢ,   θᵢ = base^(-2i/K)   [H7,
+    D-16]
 
     So q'·k' depends on t - j alone. `theta` gives all pairs one angle; in the layout "halves" the pairs are
     (x[i], x[i + K/2]). `scaling` changes the angles for texts beyond the trained length.
@@ -240,7 +243,10 @@ class Rotary(Position):
 
 
 class ALiBi(Position):
-    """s(t, j) = q·k/√K - c_h |t - j|,   c_h = 2^(-8h/H), h = 1…H   [H6, D-15]. `slope` gives all heads one c."""
+    """s(t, j) = q·k/√K - c_h |t - j|,   c_h = 2^(-8h/H), h = 1…H   [H6, D-15]
+
+    `slope` gives all heads one c.
+    """
 
     def __init__(self, dim: int, heads: int = 1, slope: float | None = None):
         super().__init__(dim, heads)
@@ -256,8 +262,8 @@ class ALiBi(Position):
 
 
 def slopes(heads: int) -> list[float]:
-    """2^(-8h/H) if H is a power of two; else those of the next lower power, then every second one of the next higher
-    (Press et al.).
+    """2^(-8h/H) if H is a power of two; else those of the next lower power, then every second one of the next
+    higher (Press et al.).
     """
     power = 2 ** math.floor(math.log2(heads))
     of_lower_power = [2 ** (-8 * h / power) for h in range(1, power + 1)]
@@ -286,8 +292,8 @@ class LinearScaling(RotaryScaling):
 class Llama3Scaling(RotaryScaling):
     """θ' = s θ + (1 - s) θ / factor,   s = (n - low) / (high - low) within 0 … 1,   n = length θ / 2π
 
-    (Llama 3) n is the number of full turns within the trained `length`. Pairs with at least `high` turns keep their
-    angle; those with at most `low` turns are divided by `factor`.
+    (Llama 3) n is the number of full turns within the trained `length`. Pairs with at least `high` turns keep
+    their angle; those with at most `low` turns are divided by `factor`.
     """
 
     def __init__(self, factor: float, low: float, high: float, length: int):

@@ -82,7 +82,8 @@ class Additive(Score):
 class AttentionWeights(nn.Module):
     """α = weights(s) over the visible keys:  (B, H, T, S) → (B, H, T, S), 0 where a key is not visible.
 
-    May overwrite `scores`. `in_sdpa` says whether torch's scaled_dot_product_attention computes these weights.
+    May overwrite `scores`. `in_sdpa` says whether torch's scaled_dot_product_attention computes these
+    weights.
     """
 
     in_sdpa = False

@@ -1,5 +1,5 @@
-"""States: what a layer remembers of the positions before its input, as nested tuples of tensors; and the cache of a
-table that many calls read.
+"""States: what a layer remembers of the positions before its input, as nested tuples of tensors; and the
+cache of a table that many calls read.
 """
 
 from __future__ import annotations
@@ -28,12 +28,16 @@ class Memo:
 
 
 def next_power_of_two(length: int) -> int:
-    """The next power of two, at least 64: a growing sequence needs a new table only when its length has doubled."""
+    """The next power of two, at least 64: a growing sequence needs a new table only when its length has
+    doubled.
+    """
     return 1 << max(6, (length - 1).bit_length())
 
 
 State = Any
-"""A tree of tuples, lists and dicts whose leaves are tensors, `StateNode`s or plain values; None starts a new sequence."""
+"""A tree of tuples, lists and dicts whose leaves are tensors, `StateNode`s or plain values; None starts a new
+sequence.
+"""
 
 
 class StateNode:
@@ -74,8 +78,8 @@ def state_tensors(state: State) -> Iterator[Tensor]:
 class RowSelection:
     """A `change` for `map_state` that selects batch rows.
 
-    A `StateNode` may read `rows` and select without copying its tensors; `cached` computes once what several layers
-    share.
+    A `StateNode` may read `rows` and select without copying its tensors; `cached` computes once what several
+    layers share.
     """
 
     def __init__(self, rows: Tensor):

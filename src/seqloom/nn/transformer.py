@@ -1,4 +1,6 @@
-"""The Transformer: blocks of attention and feed-forward on a residual path, with one position scheme for all blocks."""
+"""The Transformer: blocks of attention and feed-forward on a residual path, with one position scheme for all
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from seqloom.nn.state import State
 
 
 class Block(Layer):
-    """pre:  x ← x + f(norm(x));   post:  x ← norm(x + f(x))   for f = self-attention, cross-attention if there is a
-    memory, feed-forward   [G1, G2, G3, D-18]
+    """pre:  x ← x + f(norm(x));   post:  x ← norm(x + f(x))   for f = self-attention, cross-attention if
+    there is a memory, feed-forward   [G1, G2, G3, D-18]
     """
 
     def __init__(
@@ -67,11 +69,12 @@ class Block(Layer):
 
 
 class Transformer(Layer):
-    """Positions, then `layers` blocks, then a final norm if the blocks are pre-norm. With a memory it is a decoder,
-    without causality an encoder. `attention` and `cross` take options such as `window`, `kv_heads` and `key_dim`.
-    `input_norm` normalises the input of the first block, positions included (BERT).
+    """Positions, then `layers` blocks, then a final norm if the blocks are pre-norm. With a memory it is a
+    decoder, without causality an encoder. `attention` and `cross` take options such as `window`, `kv_heads`
+    and `key_dim`. `input_norm` normalises the input of the first block, positions included (BERT).
 
-    Weights are initialised from N(0, 0.02²), those of an `out_proj`, which feed the residual path, from N(0, 0.02²/2L).
+    Weights are initialised from N(0, 0.02²), those of an `out_proj`, which feed the residual path, from N(0,
+    0.02²/2L).
     """
 
     def __init__(
