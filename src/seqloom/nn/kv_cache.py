@@ -45,9 +45,8 @@ class KVCache(StateNode):
         self.value_buffer = values
         self.mask = mask
         self.length = length
-        self.used = (
-            used  # one number, shared by all caches of these buffers: how many positions have been written
-        )
+        # one number, shared by all caches of these buffers: how many positions have been written
+        self.used = used
         self.row_table = row_table
 
     @classmethod
