@@ -158,8 +158,8 @@ def by_groups(part, h):
 
 
 def words_out(part, hs):
-    if part.back is not None:
-        hs = [linear(part.back, h) for h in hs]
+    if part.out_proj is not None:
+        hs = [linear(part.out_proj, h) for h in hs]
     if type(part.output).__name__ == "AdaptiveSoftmax":
         return np.array([by_groups(part.output, h) for h in hs])
     if (head := part.output.head) is not None:
