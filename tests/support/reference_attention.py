@@ -86,7 +86,7 @@ def averaged(part, q, k, v, seen, bias):
 
 
 def self_attention(part, x, memory):
-    shape, position, window = part.shape, part.position, part.rule.window
+    shape, position, window = part.shape, part.position, part.visibility_rule.window
     kind = type(position).__name__
     q, k, v = [], [], []
     for row in x:
