@@ -13,11 +13,10 @@ from torch import Tensor, nn
 from seqloom.config import Tree
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.nn.attention import SelfAttention
-from seqloom.nn.basic import LayerNorm, RMSNorm
+from seqloom.nn.attention_core import ScaledDot, Softmax
+from seqloom.nn.basic import FeedForward, LayerNorm, RMSNorm, SwiGLU
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.feedforward import FeedForward, SwiGLU
 from seqloom.nn.output import Output
-from seqloom.nn.score import ScaledDot, Softmax
 from seqloom.nn.transformer import Transformer
 
 if TYPE_CHECKING:

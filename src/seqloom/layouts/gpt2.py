@@ -23,9 +23,8 @@ from seqloom.layouts.family import (
     weight_and_bias,
 )
 from seqloom.layouts.hf_folder import HFConfig
-from seqloom.nn.basic import LayerNorm
+from seqloom.nn.basic import FeedForward, LayerNorm
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.position import Learned
 from seqloom.nn.transformer import Transformer
 

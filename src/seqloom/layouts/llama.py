@@ -23,9 +23,8 @@ from seqloom.layouts.family import (
     transformer_sizes,
 )
 from seqloom.layouts.hf_folder import HFConfig
-from seqloom.nn.basic import RMSNorm
+from seqloom.nn.basic import RMSNorm, SwiGLU
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.feedforward import SwiGLU
 from seqloom.nn.position import LinearScaling, Llama3Scaling, Rotary
 from seqloom.nn.transformer import Transformer
 

@@ -28,11 +28,10 @@ from seqloom.layouts.family import (
 )
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.nn.attention import CrossAttention
-from seqloom.nn.basic import LayerNorm
+from seqloom.nn.attention_core import ScaledDot, Softmax
+from seqloom.nn.basic import FeedForward, LayerNorm
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.feedforward import FeedForward
 from seqloom.nn.position import Sinusoidal
-from seqloom.nn.score import ScaledDot, Softmax
 from seqloom.nn.transformer import Transformer
 
 LENGTH = 4096  # rows of the position table that transformers builds; ours are computed for any length

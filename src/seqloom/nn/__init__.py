@@ -10,8 +10,18 @@ from seqloom.lazy import lazy_names
 if TYPE_CHECKING:
     from seqloom.fused.dispatch import fused_enabled, plain
     from seqloom.nn.attention import CrossAttention, SelfAttention
-    from seqloom.nn.attention_core import attend
-    from seqloom.nn.basic import Dropout, LayerNorm, Norm, RMSNorm
+    from seqloom.nn.attention_core import (
+        Additive,
+        AttentionWeights,
+        Bilinear,
+        Dot,
+        Raw,
+        ScaledDot,
+        Score,
+        Softmax,
+        attend,
+    )
+    from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm, RMSNorm, SwiGLU
     from seqloom.nn.cells import GRU, LSTM, UGRNN, Cell, Gated, Vanilla
     from seqloom.nn.chain import Chain, Residual
     from seqloom.nn.char_embedding import CharCNN, CharEmbedding, CharEncoder, CharRNN
@@ -20,7 +30,6 @@ if TYPE_CHECKING:
     from seqloom.nn.deep_rnn import FastForward, ScalarMix, SeparateBiRNN
     from seqloom.nn.embedding import Embedding, SegmentEmbedding
     from seqloom.nn.experts import Experts
-    from seqloom.nn.feedforward import FFN, FeedForward, SwiGLU
     from seqloom.nn.int8 import quantize
     from seqloom.nn.layer import Factory, Layer, Memory
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
@@ -41,7 +50,6 @@ if TYPE_CHECKING:
     )
     from seqloom.nn.recurrent import RNN
     from seqloom.nn.rnn_decoder import AttentiveRNN, GlobalAttention, RNNDecoder
-    from seqloom.nn.score import Additive, AttentionWeights, Bilinear, Dot, Raw, ScaledDot, Score, Softmax
     from seqloom.nn.state import State, detach, select
     from seqloom.nn.transformer import Block, Transformer
 

@@ -7,12 +7,19 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.nn.attention_core import Visibility, VisibilityRule, can_use_sdpa
+from seqloom.nn.attention_core import (
+    AttentionWeights,
+    ScaledDot,
+    Score,
+    Softmax,
+    Visibility,
+    VisibilityRule,
+    can_use_sdpa,
+)
 from seqloom.nn.basic import Linear
 from seqloom.nn.kv_cache import CrossKV, KVCache
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.position import NoPosition, Position
-from seqloom.nn.score import AttentionWeights, ScaledDot, Score, Softmax
 from seqloom.nn.state import Memo
 
 

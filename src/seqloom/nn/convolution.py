@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import mask as masks
-from seqloom.nn.attention_core import attend
+from seqloom.nn.attention_core import Dot, Score, attend
 from seqloom.nn.basic import Dropout, LayerNorm, Norm
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import gather_steps, left_align
 from seqloom.nn.position import NoPosition, Position, positions_after
-from seqloom.nn.score import Dot, Score
 from seqloom.nn.state import State
 
 

@@ -20,13 +20,11 @@ from seqloom.fused.dispatch import is_f32_inference
 from seqloom.fused.linear import SMALL_GEMM_ROWS
 from seqloom.fused.program import Program, patch_attention, patch_cache_write, patch_rotary
 from seqloom.nn.attention import CrossAttention, SelfAttention
-from seqloom.nn.attention_core import Visibility
-from seqloom.nn.basic import LayerNorm, Linear, Norm, RMSNorm
-from seqloom.nn.feedforward import FeedForward, SwiGLU
+from seqloom.nn.attention_core import Dot, ScaledDot, Score, Softmax, Visibility
+from seqloom.nn.basic import FeedForward, LayerNorm, Linear, Norm, RMSNorm, SwiGLU
 from seqloom.nn.int8 import Int8Linear
 from seqloom.nn.kv_cache import CrossKV, KVCache
 from seqloom.nn.position import Positions, Rotary
-from seqloom.nn.score import Dot, ScaledDot, Score, Softmax
 from seqloom.nn.state import State
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import layer
-from seqloom.nn.feedforward import FFN, FeedForward
+from seqloom.nn.basic import FFN, FeedForward
 from seqloom.nn.layer import Factory, require
 
 

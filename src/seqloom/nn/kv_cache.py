@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from seqloom.fused.decode_attention import decode_attention, readable_in_place
-from seqloom.nn.attention_core import AttentionPlan, attend
-from seqloom.nn.score import AttentionWeights, Score
+from seqloom.nn.attention_core import AttentionPlan, AttentionWeights, Score, attend
 from seqloom.nn.state import RowSelection, StateNode, map_state
 
 

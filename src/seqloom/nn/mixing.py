@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
-from seqloom.nn.basic import Dropout, LayerNorm, Norm
-from seqloom.nn.feedforward import FFN, FeedForward
+from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import gather_steps, left_align
 

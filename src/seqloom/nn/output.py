@@ -13,9 +13,8 @@ from torch import Tensor, nn
 
 from seqloom.fused import cross_entropy as fused
 from seqloom.fused.linear import linear
-from seqloom.nn.basic import LayerNorm, Norm
+from seqloom.nn.basic import ACTIVATIONS, Activation, LayerNorm, Norm
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.feedforward import ACTIVATIONS, Activation
 from seqloom.nn.layer import Factory, require
 
 

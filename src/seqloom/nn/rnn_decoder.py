@@ -10,13 +10,21 @@ from torch import Tensor, nn
 
 from seqloom.fused.attentive_recurrence import AttentionMemory, AttentionProjections, attentive_recurrence
 from seqloom.nn import mask as masks
-from seqloom.nn.attention_core import attend
+from seqloom.nn.attention_core import (
+    Additive,
+    AttentionWeights,
+    Bilinear,
+    Dot,
+    ScaledDot,
+    Score,
+    Softmax,
+    attend,
+)
 from seqloom.nn.basic import Dropout, Linear
 from seqloom.nn.cells import LSTM, Cell
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.pool import InitFrom, summarize
 from seqloom.nn.recurrent import UnrolledCell
-from seqloom.nn.score import Additive, AttentionWeights, Bilinear, Dot, ScaledDot, Score, Softmax
 from seqloom.nn.state import State, where_real
 
 

@@ -11,12 +11,10 @@ from torch import Tensor, nn
 
 from seqloom.nn import decode
 from seqloom.nn.attention import CrossAttention, SelfAttention
-from seqloom.nn.attention_core import Visibility
-from seqloom.nn.basic import Dropout, LayerNorm, Norm
-from seqloom.nn.feedforward import FFN, FeedForward
+from seqloom.nn.attention_core import ScaledDot, Score, Visibility
+from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.position import Position, Sinusoidal
-from seqloom.nn.score import ScaledDot, Score
 from seqloom.nn.state import State
 
 
