@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 demo: .venv/installed
 	$(BIN)/seqloom demo
 
-test: .venv/installed-test style
+test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: style types

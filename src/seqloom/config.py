@@ -81,6 +81,12 @@ class Locations:
         for ancestor in ancestors:
             if ancestor in self.overrides:
                 return f"{self.overrides[ancestor][:80]!r}: {path}"
+        for (
+            option,
+            override,
+        ) in self.overrides.items():  # an override of something inside `path`, which the file does not have
+            if option.startswith(f"{path}.") and path not in self.lines:
+                return f"{override[:80]!r}: {path}"
         line = next((self.lines[ancestor] for ancestor in ancestors if ancestor in self.lines), None)
         return f"{self.source}:{line}: {path}" if line else f"{self.source}: {path}"
 

@@ -636,3 +636,41 @@ def test_a_decoder_that_asks_the_memory_in_single_precision(single, monkeypatch,
         monkeypatch.setattr(host, "num_threads", lambda count=count: count)
         for a, b in zip(found(), wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * max(1.0, b.abs().max().item()))
+
+
+class RectifiedVanilla(Vanilla):
+    def gates(self, x_proj, state, h_in):
+        return {"new": (x_proj + h_in @ self.hidden.T).relu()}
+
+
+class HalfLSTM(LSTM):
+    def update(self, gates, state):
+        return type(state)(*(value / 2 for value in super().update(gates, state)))
+
+
+class SlowGRU(GRU):
+    def update(self, gates, state):
+        return super().update({**gates, "keep": (1 + gates["keep"]) / 2}, state)
+
+
+@pytest.mark.parametrize("cell", [RectifiedVanilla, HalfLSTM, SlowGRU])
+def test_a_subclass_with_another_equation_does_not_use_the_kernel(cell):
+    """The compiled form belongs to the equation it was written for."""
+    part, x = RNN(3, cell=cell, dim=4), torch.randn(2, 5, 3)
+    fast, _ = part(x)
+    with plain():
+        literal, _ = part(x)
+    torch.testing.assert_close(fast, literal)
+    base = RNN(3, cell=cell.__mro__[1], dim=4)
+    base.load_state_dict(part.state_dict())
+    assert not torch.allclose(base(x)[0], fast)
+
+
+def test_every_kernel_of_a_cell_has_its_branches():
+    import inspect
+
+    from seqloom.kernels import recurrence
+
+    for function in (recurrence.cell_forward, recurrence.cell_backward):
+        source = inspect.getsource(function.py_func)
+        assert all(f"cell == {index}:" in source for index in range(len(recurrence.CELLS)))

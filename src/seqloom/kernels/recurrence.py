@@ -102,7 +102,7 @@ def cell_forward(cell, t, slot, row_begin, row_end, x_proj, gates, states, saved
         lstm(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant)
     elif cell == 2:
         gru_outside(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant)
-    else:
+    elif cell == 3:
         gru_inside(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant)
 
 
@@ -120,7 +120,7 @@ def cell_backward(
         gru_outside_backward(
             t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant
         )
-    else:
+    elif cell == 3:
         gru_inside_backward(
             t, row_begin, row_end, gates, states, saved, bias, dstate, dx_proj, drecurrent, variant
         )

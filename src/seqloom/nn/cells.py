@@ -57,6 +57,11 @@ class Cell(nn.Module):
         None where it does not apply; a subclass may define it as a method."""
         return None
 
+    def keeps_equation_of(self, cls: type[Cell]) -> bool:
+        """Whether this cell computes the equation of `cls`. A subclass that overrides it must not use its compiled form."""
+        methods = ("start", "project_input", "gates", "update", "step", "recurrent_weights")
+        return all(getattr(type(self), name) is getattr(cls, name) for name in methods)
+
     def start(self, batch: int) -> State:
         raise NotImplementedError
 
@@ -123,7 +128,8 @@ class Vanilla(LinearCell):
         super().__init__(size, dim, 1, bias)
         require(activation in ("tanh", "sigmoid"), f"activation must be tanh or sigmoid, not {activation!r}")
         self.activation = activation
-        self.kernel = CellKernel("vanilla", variant=("tanh", "sigmoid").index(activation))
+        if self.keeps_equation_of(Vanilla):
+            self.kernel = CellKernel("vanilla", variant=("tanh", "sigmoid").index(activation))
 
     def gates(self, x_proj: Tensor, state: HiddenState, h_in: Tensor) -> dict[str, Tensor]:
         a = x_proj + h_in @ self.hidden.T
@@ -144,7 +150,8 @@ class LSTM(LinearCell):
         super().__init__(size, dim, 4, bias)
         require(output in ("tanh", "linear"), f"output must be tanh or linear, not {output!r}")
         self.output = output
-        self.kernel = CellKernel("lstm", variant=("tanh", "linear").index(output))
+        if self.keeps_equation_of(LSTM):
+            self.kernel = CellKernel("lstm", variant=("tanh", "linear").index(output))
 
     def start(self, batch: int) -> LSTMState:
         zeros = self.hidden.new_zeros(batch, self.dim)
@@ -160,7 +167,7 @@ class LSTM(LinearCell):
 
     @property
     def fused_unroll(self) -> FusedUnroll | None:
-        return self.torch_lstm if self.output == "tanh" else None
+        return self.torch_lstm if self.output == "tanh" and self.keeps_equation_of(LSTM) else None
 
     def torch_lstm(self, x: Tensor, state: LSTMState, mask: Tensor | None) -> tuple[Tensor, LSTMState]:
         """torch's fused LSTM. Right padding is an additional input feature that closes i and o and opens f, so that c
@@ -202,10 +209,11 @@ class GRU(LinearCell):
         self.hidden_bias = (
             nn.Parameter(torch.zeros(dim)) if reset == "outside" and self.bias is not None else None
         )
-        if reset == "outside":
-            self.kernel = CellKernel("gru_outside", num_saved=1, separate_recurrent_grad=True)
-        else:
-            self.kernel = CellKernel("gru_inside", num_saved=1, reset_block=2)
+        if self.keeps_equation_of(GRU):
+            outside = CellKernel("gru_outside", num_saved=1, separate_recurrent_grad=True)
+            self.kernel = (
+                outside if reset == "outside" else CellKernel("gru_inside", num_saved=1, reset_block=2)
+            )
 
     def gates(self, x_proj: Tensor, state: HiddenState, h_in: Tensor) -> dict[str, Tensor]:
         sizes = [2 * self.dim, self.dim]
@@ -242,7 +250,7 @@ class Gated(Cell):
         self.gate = LinearCell(size, dim, 1, bias)
         self.dim = dim
         self.width = self.candidate.width + dim
-        if self.candidate.kernel is not None:
+        if self.candidate.kernel is not None and self.keeps_equation_of(Gated):
             self.kernel = self.candidate.kernel.with_gate(self.candidate.width // dim)
 
     def start(self, batch: int) -> State:
