@@ -205,7 +205,7 @@ def test_runs_of_one_tokenizer_translate_together(german: Run) -> None:
 @pytest.fixture
 def command(german: Run, monkeypatch, tmp_path: Path):
     """The commands, with the scripted run behind every folder."""
-    monkeypatch.setattr("seqloom.cli.app.open_run", lambda run, threads, quantize=None: german)
+    monkeypatch.setattr("seqloom.cli.translate.open_run", lambda run, threads, quantize=None: german)
     for name, text in (
         ("en", "the small dog\n\nthe cat\n"),
         ("de", "hund klein das\n\nkatze das\n"),

@@ -108,7 +108,7 @@ def test_the_compiled_attention_is_taken(monkeypatch):
     """One query in single precision, without gradients: nothing else reaches the parts through it."""
     taken = []
     monkeypatch.setattr(
-        "seqloom.fused.decode_attention.decode_attention",
+        "seqloom.nn.kv_cache.decode_attention",
         lambda *args: taken.append(args) or decode_attention(*args),
     )
     for options in ATTENTION.values():
