@@ -473,7 +473,9 @@ def test_an_encoder_needs_its_special_tokens(copy, tmp_path, capfd, token):
 def test_a_failed_import_removes_the_folders_it_created(copy, tmp_path, capfd, monkeypatch):
     """It also removes new parents; a folder that existed and was empty is empty again."""
     folder = copy("gpt2")
-    monkeypatch.setattr("seqloom.interop.import_run.load", lambda out: (_ for _ in ()).throw(ValueError("no")))
+    monkeypatch.setattr(
+        "seqloom.interop.import_run.load", lambda out: (_ for _ in ()).throw(ValueError("no"))
+    )
     (tmp_path / "empty").mkdir()
     for out in (tmp_path / "new" / "deep" / "run", tmp_path / "empty"):
         with pytest.raises(SystemExit):
