@@ -120,11 +120,7 @@ def learn(
     scores = [
         score for test in tests for score in evaluate(Vectors(words, found.vectors), test, limit=30_000)
     ]
-    numbers = {
-        score.number.name: score.number.value
-        for score in scores
-        if score.number.name.startswith(("total", "Spearman"))
-    }
+    numbers = {score.title: score.value for score in scores if score.title.startswith(("total", "Spearman"))}
     return {
         "part": "GloVe",
         "unit": "cells/s",

@@ -19,7 +19,8 @@ import torch
 import seqloom
 from seqloom.batches import Windows
 from seqloom.evaluation import total_nll
-from seqloom.run import Config, Run, load
+from seqloom.run import Run, load
+from seqloom.run_config import Config
 
 CELLS = {"vanilla": "Vanilla", "ugrnn": "UGRNN", "gru": "GRU", "lstm": "LSTM"}
 RATES = (1e-3, 4e-3)
@@ -65,7 +66,7 @@ def cells(text: Path, out: Path, steps: int, threads: int) -> None:
                 f"train.steps={steps}",
             ]
             run = fitted(out / f"{name}-{rate:g}", "lstm-lm", options, text, threads)
-            found.append((run.results()["held out"][0]["value"], rate))
+            found.append((run.results.valid[0].value, rate))
         (best, rate), (other, _) = sorted(found)
         count = sum(p.numel() for p in run.model.parameters())
         print(f"| {name} | {dim} | {count:,} | {best:.4f} | {rate:g} | {other:.4f} |", flush=True)
@@ -79,12 +80,12 @@ def lengths(text: Path, out: Path, steps: int, threads: int) -> None:
             f"train.steps={steps}",
         ]
         run = fitted(out / f"positions-{name}", "gpt", options, text, threads)
-        _, held = run.recipe.stores(run.tokenizer)
+        _, held = run.config.stores(run.tokenizer)
         shown = []
         for width in WIDTHS:
             try:
                 total, count = total_nll(
-                    run.model, run.recipe.objective, Windows(held, width=width, batch=8).sequential()
+                    run.model, run.config.objective, Windows(held, width=width, batch=8).sequential()
                 )
                 shown.append(f"{total / count:.4f}")
             except ValueError:

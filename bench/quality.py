@@ -17,7 +17,8 @@ import torch
 
 import seqloom
 from seqloom.evaluation import evaluate
-from seqloom.run import Run, is_run, load
+from seqloom.run import Run, load
+from seqloom.run_config import is_run
 
 ONLY, THREADS = "", os.cpu_count() or 1
 
@@ -41,15 +42,15 @@ def fitted(
 
 
 def row(run: Run, *cells: object) -> str:
-    results = run.results()
-    count = sum(results["parameters"].values())
-    took, promised = results["actual"]["seconds"] / 60, results["promised"]["seconds"] / 60
+    results = run.results
+    count = results.parameters.total
+    took, promised = results.actual.seconds / 60, results.promised.seconds / 60
     return (
         "| "
         + " | ".join(
             map(
                 str,
-                [run.folder.name, f"{count:,}", results["steps"], *cells, f"{took:.1f}", f"{promised:.1f}"],
+                [run.folder.name, f"{count:,}", results.steps, *cells, f"{took:.1f}", f"{promised:.1f}"],
             )
         )
         + " |"
@@ -64,8 +65,8 @@ def characters(place: Path, out: Path) -> None:
     for name in ("gpt", "lstm-lm"):
         if (run := fitted(out / name, name, data=[place / "tinyshakespeare" / "input.txt"])) is None:
             continue
-        held = {number["name"]: number["value"] for number in run.results()["held out"]}
-        print(row(run, f"{held['nats per token']:.4f}", f"{held['bits per byte']:.4f}"), flush=True)
+        held = {number.name: number.value for number in run.results.valid}
+        print(row(run, f"{held['nats_per_token']:.4f}", f"{held['bits_per_byte']:.4f}"), flush=True)
 
 
 def words(place: Path, out: Path, minutes: float) -> None:
@@ -82,10 +83,7 @@ def words(place: Path, out: Path, minutes: float) -> None:
         ) is None:
             continue
         strides = {} if name == "lstm-words" else {"stride": 24}
-        found = [
-            {number.name: number for number in evaluate(run, [str(files[side])], **strides)}["perplexity"]
-            for side in ("valid", "test")
-        ]
+        found = [evaluate(run, [str(files[side])], **strides)["perplexity"] for side in ("valid", "test")]
         tokens = found[1].signature.partition("tokens:")[2].partition("|")[0]
         print(row(run, *(f"{number.value:.2f}" for number in found), tokens), flush=True)
         print(found[1].signature, file=sys.stderr)
@@ -119,33 +117,33 @@ def translation(place: Path, out: Path, minutes: float) -> None:
         ) is None:
             continue
         test = [str(path) for path in files["test_2016_flickr"]]
-        greedy, wide = ({number.name: number for number in evaluate(run, test, width)} for width in (1, 5))
+        greedy, wide = (evaluate(run, test, beam=width) for width in (1, 5))
         cells = [
-            f"{greedy['BLEU'].value:.2f}",
-            f"{wide['BLEU'].value:.2f}",
-            f"{greedy['chrF'].value:.2f}",
-            f"{greedy['nats per token'].value:.4f}",
+            f"{greedy['bleu'].value:.2f}",
+            f"{wide['bleu'].value:.2f}",
+            f"{greedy['chrf'].value:.2f}",
+            f"{greedy['nats_per_token'].value:.4f}",
         ]
         print(row(run, *cells), flush=True)
-        print(greedy["BLEU"].signature, file=sys.stderr)
+        print(greedy["bleu"].signature, file=sys.stderr)
 
 
 def vectors(place: Path, out: Path) -> Path:
     """Skip-gram vectors of 17 million words, learnt once: five epochs, 100 numbers."""
     from seqloom.vectors.formats import save
-    from seqloom.vectors.training import VectorOptions, train
+    from seqloom.vectors.training import train
 
     folder = out / "vectors"
     if not folder.exists():
         out.mkdir(parents=True, exist_ok=True)
-        save(train(place / "enwiki17m" / "enwiki17m.txt.gz", VectorOptions("skip-gram", epochs=5)), folder)
+        save(train(place / "enwiki17m" / "enwiki17m.txt.gz", "skip-gram", epochs=5), folder)
     return folder
 
 
 def labelled(run: Run | None, test: Path, *names: str) -> None:
     if run is None:
         return
-    found = {number.name: number for number in evaluate(run, [str(test)])}
+    found = evaluate(run, [str(test)])
     print(
         row(run, *(f"{found[name].value:.2f}" if name in found else "–" for name in names)), flush=True
     )  # pieces leave no word unknown
@@ -171,7 +169,7 @@ def tagging(place: Path, out: Path, minutes: float) -> None:
             data=[files["train"]],
             valid=[files["dev"]],
         )
-        labelled(run, files["test"], "accuracy", "unknown words", "calibration error")
+        labelled(run, files["test"], "accuracy", "accuracy_unknown", "calibration_error")
 
 
 def movies(place: Path, out: Path) -> list[Path]:
@@ -218,7 +216,7 @@ def sentiment(place: Path, out: Path, minutes: float) -> None:
         ("classifier-vectors", begun, 0),
     ):
         run = fitted(out / name, "classifier", *changes, data=[train], valid=[dev], seed=seed)
-        labelled(run, test, "accuracy", "macro F1", "calibration error")
+        labelled(run, test, "accuracy", "macro_f1", "calibration_error")
 
 
 def nli(place: Path, out: Path, minutes: float) -> None:
@@ -229,7 +227,7 @@ def nli(place: Path, out: Path, minutes: float) -> None:
         run = fitted(
             out / name, "nli", *SICK, f"train.minutes={minutes}", *changes, data=[train], valid=[dev]
         )
-        labelled(run, test, "accuracy", "macro F1", "calibration error")
+        labelled(run, test, "accuracy", "macro_f1", "calibration_error")
     print(
         "\n| run | parameters | steps | Spearman, test | Pearson | RMSE | minutes | promised |\n|---|---|---|---|---|---|---|---|"
     )
@@ -237,9 +235,9 @@ def nli(place: Path, out: Path, minutes: float) -> None:
     labelled(
         fitted(out / "similarity", "similarity", *asked, data=[train], valid=[dev]),
         test,
-        "Spearman",
-        "Pearson",
-        "RMSE",
+        "spearman",
+        "pearson",
+        "rmse",
     )
 
 
@@ -249,7 +247,7 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
         sys.exit("set SEQLOOM_MINILM to the folder of MiniLM's files")
     base = out / "minilm"
     if not base.exists():
-        seqloom.bring(os.environ["SEQLOOM_MINILM"], base)
+        seqloom.import_checkpoint(os.environ["SEQLOOM_MINILM"], base)
     print(LABELS)
     slow = [
         "train.optimizer.lr=1e-4",
@@ -257,7 +255,7 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
         "train.average_checkpoints=3",
         "model.dropout=0.1",
         "model.word_dropout=0",
-        "data.batch_tokens=1024",
+        "batches.batch_tokens=1024",
         "objective.smoothing=0.1",
         "train.eval_every=150",
         f"train.minutes={minutes}",
@@ -268,7 +266,7 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
     ):
         train, dev, test = files
         run = fitted(out / name, preset, *changes, *slow, data=[train], valid=[dev], base=base)
-        labelled(run, test, "accuracy", "macro F1", "calibration error")
+        labelled(run, test, "accuracy", "macro_f1", "calibration_error")
 
 
 TIMED = {

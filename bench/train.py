@@ -32,8 +32,8 @@ from seqloom.batches.batch import TokenBatch
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN, Learned, Transformer
 from seqloom.objectives.likelihood import next_token
+from seqloom.train.options import AdamW, GlobalNorm
 from seqloom.train.process import keep_freed_memory
-from seqloom.train.trainer import AdamW, GlobalNorm
 
 CLIP = 1.0
 

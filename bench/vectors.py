@@ -24,7 +24,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 from seqloom.vectors.benchmarks import evaluate
-from seqloom.vectors.training import VectorOptions
 from seqloom.vectors.training import train as train_vectors
 from seqloom.vectors.vectors import Vectors
 from seqloom.vectors.vocabulary import Vocabulary, encode
@@ -50,14 +49,14 @@ def matched(path: Path, kind: str, epochs: int) -> Vectors:
 
 def kinds(path: Path, epochs: int) -> dict[str, Callable[[], Vectors]]:
     return {
-        "skip-gram": partial(train_vectors, path, VectorOptions("skip-gram", epochs=epochs)),
+        "skip-gram": partial(train_vectors, path, "skip-gram", epochs=epochs),
         "skip-gram, gensim's rates": partial(matched, path, "skipgram", epochs),
         "skip-gram, gensim": partial(peer, path, "skipgram", epochs),
-        "cbow": partial(train_vectors, path, VectorOptions("cbow", epochs=epochs)),
+        "cbow": partial(train_vectors, path, "cbow", epochs=epochs),
         "cbow, gensim's rates": partial(matched, path, "cbow", epochs),
         "cbow, gensim": partial(peer, path, "cbow", epochs),
-        "glove": partial(train_vectors, path, VectorOptions("glove")),
-        "ppmi-svd": partial(train_vectors, path, VectorOptions("ppmi-svd")),
+        "glove": partial(train_vectors, path, "glove"),
+        "ppmi-svd": partial(train_vectors, path, "ppmi-svd"),
     }
 
 
@@ -91,13 +90,13 @@ def main() -> None:
             if args.json:
                 print(
                     json.dumps(
-                        {"kind": name, "seconds": seconds, "scores": [score.json() for score in scores]}
+                        {"kind": name, "seconds": seconds, "scores": [score.to_dict() for score in scores]}
                     ),
                     flush=True,
                 )
                 continue
-            cells = [f"{score.number.value:.4f} ({score.low:.3f}–{score.high:.3f})" for score in scores[:2]]
-            cells.append(f"{scores[2].number.value:.2%} ({scores[2].low:.2%}–{scores[2].high:.2%})")
+            cells = [f"{score.value:.4f} ({score.low:.3f}–{score.high:.3f})" for score in scores[:2]]
+            cells.append(f"{scores[2].value:.2%} ({scores[2].low:.2%}–{scores[2].high:.2%})")
             print(f"| {name:26} | {' | '.join(cells)} | {seconds:7.0f} |", flush=True)
 
 

@@ -40,7 +40,9 @@ def speeds(checkout: Path, name: str, options: list[str]) -> dict[str, float]:
             record = json.loads(line)
             rows = record.get("rows", [record])
             found |= {
-                f"{record['case']}: {row['name']}": row["rate"] for row in rows if "seqloom" in row["name"]
+                f"{record['case']}: {row['name']}": row["rate"]
+                for row in rows
+                if "seqloom" in row["name"] or row["name"].startswith("ours")
             }
     return found
 

@@ -42,6 +42,16 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         os.environ["XDG_CACHE_HOME"] = before
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """A test that changes torch's thread count does not slow down those after it, which share the cores with other processes."""
+    import torch
+
+    yield
+    if torch.get_num_threads() != 1:
+        torch.set_num_threads(1)
+
+
 def sentences(count: int, seed: int = 0) -> list[str]:
     """Sentences of a few words, a function of the seed."""
     import random

@@ -41,6 +41,13 @@ def test_an_override_by_an_old_name_wins_over_the_present_one():
     }
 
 
+def test_sections_are_renamed_in_paths_and_in_the_sizes_of_a_preset():
+    assert compat.upgrade_path("adapt.rank") == "lora.rank" and compat.upgrade_path("adapt") == "lora"
+    assert compat.upgrade_path("train.adapt") == "train.adapt"
+    sizes = {"big": {"adapt.rank": 8, "model.dim": 9}}
+    assert compat.upgrade_config({"sizes": sizes}) == {"sizes": {"big": {"lora.rank": 8, "model.dim": 9}}}
+
+
 def test_present_configs_stay_as_they_are():
     tree = {"model": {"type": "New", "dim": 3}, "train": {"eval_every": 5}, "files": {"train": ["Old"]}}
     assert compat.upgrade_config(tree) == tree

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from seqloom import config
+from seqloom import config_changes, config_tree
 
 
 class Wheel:
@@ -50,15 +50,15 @@ def assemble(size: int, wheel: Callable[..., Wheel] = Wheel) -> Bike:
 NAMES = {"Wheel": Wheel, "Disc": Disc, "Motor": Motor, "Bike": Bike, "assemble": assemble}
 
 
-def read(tmp_path: Path, text: str) -> tuple[config.Tree, config.Locations]:
+def read(tmp_path: Path, text: str) -> tuple[config_tree.Tree, config_tree.Locations]:
     path = tmp_path / "bike.yaml"
     path.write_text(text, "utf-8")
-    return config.read(path)
+    return config_tree.read(path)
 
 
-def build(tmp_path: Path, text: str, section: str = "bike") -> config.PartFactory:
+def build(tmp_path: Path, text: str, section: str = "bike") -> config_tree.PartFactory:
     tree, lines = read(tmp_path, text)
-    return config.build(tree[section], NAMES, section, lines)
+    return config_tree.build(tree[section], NAMES, section, lines)
 
 
 # What a tree means
@@ -113,7 +113,7 @@ def test_paths_are_paths(tmp_path):
 )
 def test_numbers_as_people_write_them(tmp_path, written, value):
     assert build(tmp_path, f"bike: {{type: Motor, power: {written}}}")().power == value
-    assert config.override({}, [f"power={written}"])["power"] == value
+    assert config_changes.override({}, [f"power={written}"])["power"] == value
 
 
 @pytest.mark.parametrize("text", ["1e-3", "2024.1", "5"])
@@ -242,13 +242,13 @@ def test_a_mistake_in_an_override_is_shown_there(tmp_path, change, sentence):
     (tmp_path / "bike.yaml").write_text(
         f"bike:\n  type: Wheel\n  spokes: {'many' if 'tyre' in change else 3}\n"
     )
-    tree, lines = config.read(tmp_path / "bike.yaml")
+    tree, lines = config_tree.read(tmp_path / "bike.yaml")
     with pytest.raises(ValueError, match=re.escape(sentence)):
-        config.build(
-            config.override(tree, [change])["bike"],
+        config_tree.build(
+            config_changes.override(tree, [change])["bike"],
             NAMES,
             "bike",
-            config.Locations(lines.source, lines.lines, [change]),
+            config_tree.Locations(lines.source, lines.lines, {change.partition("=")[0]: change}),
         )
 
 
@@ -297,12 +297,12 @@ def test_a_bomb_of_anchors_is_refused(tmp_path):
 
 def test_files_that_cannot_be_read(tmp_path):
     with pytest.raises(ValueError, match="no such config"):
-        config.read(tmp_path / "none.yaml")
+        config_tree.read(tmp_path / "none.yaml")
     with pytest.raises(ValueError, match="cannot be read"):
-        config.read(tmp_path)
+        config_tree.read(tmp_path)
     (tmp_path / "latin.yaml").write_bytes(b"a: caf\xe9\n")
     with pytest.raises(ValueError, match="cannot be read"):
-        config.read(tmp_path / "latin.yaml")
+        config_tree.read(tmp_path / "latin.yaml")
 
 
 TREE = {
@@ -314,19 +314,19 @@ TREE = {
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    assert read(tmp_path, config.write(TREE))[0] == TREE
+    assert read(tmp_path, config_tree.write(TREE))[0] == TREE
 
 
 def test_a_value_that_stands_twice_is_written_twice(tmp_path):
     shared = ["a"]
-    assert read(tmp_path, config.write({"x": shared, "y": shared}))[0] == {"x": ["a"], "y": ["a"]}
+    assert read(tmp_path, config_tree.write({"x": shared, "y": shared}))[0] == {"x": ["a"], "y": ["a"]}
 
 
 # Overrides and differences
 
 
 def test_an_override_changes_a_copy():
-    changed = config.override(
+    changed = config_changes.override(
         TREE, ["bike.wheel={type: Wheel, spokes: 4}", "bike.motor.power=1e2", "rate=3", "bike.extras=[a, b]"]
     )
     assert changed["bike"] == {
@@ -339,7 +339,7 @@ def test_an_override_changes_a_copy():
 
 
 def test_an_override_reaches_into_a_bare_name():
-    assert config.override({"wheel": "Wheel"}, ["wheel.spokes=3"]) == {
+    assert config_changes.override({"wheel": "Wheel"}, ["wheel.spokes=3"]) == {
         "wheel": {"type": "Wheel", "spokes": 3}
     }
 
@@ -347,8 +347,8 @@ def test_an_override_reaches_into_a_bare_name():
 @pytest.mark.parametrize(
     "assignment, sentence",
     [
-        ("spokes", "an override is path=value"),
-        ("=3", "an override is path=value"),
+        ("spokes", "a change is path=value"),
+        ("=3", "a change is path=value"),
         ("rate=[1", "not valid YAML"),
         ("rate.more=1", "which has no options"),
         ("rate=" + "[" * 20000, "nested too deep"),
@@ -358,11 +358,11 @@ def test_an_override_reaches_into_a_bare_name():
 )
 def test_a_wrong_override_gets_its_sentence(assignment, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)) as caught:
-        config.override(TREE, [assignment])
+        config_changes.override(TREE, [assignment])
     assert len(str(caught.value)) < 300
 
 
 def test_a_difference_names_each_place_once():
     old, new = {"a": {"b": 1, "c": 2}, "d": 1}, {"a": {"b": 1, "c": 3, "e": None}, "f": [1]}
-    assert config.diff(old, new) == ["a.c: 2 → 3", "a.e: None → None", "d: 1 → None", "f: None → [1]"]
-    assert config.diff(TREE, config.deep_copy(TREE)) == []
+    assert config_tree.diff(old, new) == ["a.c: 2 → 3", "a.e: None → None", "d: 1 → None", "f: None → [1]"]
+    assert config_tree.diff(TREE, config_changes.deep_copy(TREE)) == []

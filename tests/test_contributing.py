@@ -80,11 +80,11 @@ def test_the_cell_keeps_every_promise(leaky: type[cells.Cell]) -> None:
 def test_the_cell_and_the_preset_train(leaky: type[cells.Cell], text: Path, tmp_path: Path) -> None:
     preset = tmp_path / "leaky-lm.yaml"
     preset.write_text(blocks("src/seqloom/presets/leaky-lm.yaml")[0], "utf-8")
-    options = ["model.dim=8", "model.stack.dim=6", "data.width=9", "train.steps=2", "train.eval_every=2"]
+    options = ["model.dim=8", "model.stack.dim=6", "batches.width=9", "train.steps=2", "train.eval_every=2"]
     run = seqloom.fit(
-        str(preset), *options, data=[str(text)], out=tmp_path / "run", quiet=True, parts=[leaky]
+        str(preset), *options, data=[str(text)], out=tmp_path / "run", progress=False, parts=[leaky]
     )
-    assert run.results()["steps"] == 2
+    assert run.results.steps == 2
 
 
 @pytest.mark.parametrize(

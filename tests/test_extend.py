@@ -15,20 +15,21 @@ import pytest
 import torch
 
 import seqloom
-from seqloom.config import UnknownType
+from seqloom.cli import main
+from seqloom.config_tree import UnknownType
 from seqloom.equations import explain
 from seqloom.files import sha256
 from seqloom.nn import RNN, Layer, Norm
 from seqloom.nn.cells import HiddenState, LinearCell
-from seqloom.run import Config
+from seqloom.run_config import Config
 from seqloom.testing import check_part
 
 PAGE = (Path(__file__).parents[1] / "docs" / "extend.md").read_text("utf-8")
 TINY = [
     "model.dim=8",
     "model.stack.dim=6",
-    "data.width=9",
-    "data.batch=5",
+    "batches.width=9",
+    "batches.batch=5",
     "train.steps=12",
     "train.eval_every=6",
     "train.save_every=5",
@@ -72,13 +73,13 @@ def test_the_page_runs_as_it_stands(
     used = capsys.readouterr().out
     assert "MinimalGate (size 32, dim 48)" in used and "g = tanh(W' x + U' (f ⊙ h) + b')" in used
     runpy.run_path("prove.py")
-    (promised,) = re.findall(r"```\n(✓.*?)```", PAGE, re.DOTALL)
+    (promised,) = re.findall(r"```text\n(✓.*?)```", PAGE, re.DOTALL)
     assert capsys.readouterr().out == promised
     del sys.modules["mine"]
 
 
 def test_a_cut_run_of_ones_own_cell_ends_with_the_same_bits(mine: ModuleType, tmp_path: Path, text: Path):
-    options = {"data": [str(text)], "quiet": True, "parts": [mine.MinimalGate]}
+    options = {"data": [str(text)], "progress": False, "parts": [mine.MinimalGate]}
     seqloom.fit("lstm-lm", "model.stack.cell=MinimalGate", *TINY, out=tmp_path / "whole", **options)
     seqloom.fit("lstm-lm", "model.stack.cell={type: MinimalGate}", *TINY, out=tmp_path / "cut", **options)
     later = sorted((tmp_path / "cut" / "checkpoints").glob("step-*"))[-1]
@@ -95,12 +96,12 @@ def test_a_run_with_an_unknown_part_says_how_to_hand_it_over(mine: ModuleType, t
         *TINY,
         data=[str(text)],
         out=tmp_path / "run",
-        quiet=True,
+        progress=False,
         parts=[mine.MinimalGate],
     )
     for use in (seqloom.load, explain, Config.load):
         with pytest.raises(
-            UnknownType, match=r"no part is called 'MinimalGate'.* load\(folder, parts=\[…\]\)"
+            UnknownType, match=r"no part is called 'MinimalGate'.*--code FILE.py, or parts=\[…\]"
         ):
             use(str(tmp_path / "run"))
     loaded = seqloom.load(tmp_path / "run", parts=[mine.MinimalGate])
@@ -148,13 +149,13 @@ def test_every_kind_keeps_the_promises_and_learns(
     rows = check_part(part)
     assert [row.passed for row in rows] == [None, *[True] * 5], "; ".join(map(str, rows))
     preset = (
-        ["lstm-lm", "data.width=9"]
+        ["lstm-lm", "batches.width=9"]
         if name in ("MinimalGate", "RunningMean")
         else ["gpt", "model.stack.heads=2", "model.stack.layers=1"]
     )
     changes = [f"model.{change}={name}", "model.dim=8", "train.steps=4", "train.eval_every=4"]
-    run = seqloom.fit(*preset, *changes, data=[str(text)], out=tmp_path / "run", quiet=True, parts=[part])
-    assert run.results()["steps"] == 4
+    run = seqloom.fit(*preset, *changes, data=[str(text)], out=tmp_path / "run", progress=False, parts=[part])
+    assert run.results.steps == 4
     assert name in {entry.name for entry in explain(str(tmp_path / "run"), parts=[part]).parts}
 
 
@@ -246,3 +247,21 @@ def test_checking_leaves_no_trace(mine: ModuleType):
     assert torch.equal(torch.rand(1), expected) and torch.get_default_dtype() == torch.float32
     with pytest.raises(ValueError, match="Linear is not a Cell"):
         check_part(torch.nn.Linear)
+
+
+def test_the_command_line_takes_the_code(mine: ModuleType, tmp_path: Path, text: Path, capsys):
+    folder, code = str(tmp_path / "run"), ["--code", str(mine.__file__)]
+    seqloom.fit(
+        "lstm-lm",
+        {"model.stack.cell": mine.MinimalGate},
+        *TINY,
+        data=[str(text)],
+        out=folder,
+        progress=False,
+    )
+    main(["generate", folder, "the", "--max-tokens", "3", *code])
+    main(["explain", folder, *code])
+    assert "MinimalGate" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["generate", folder, "the"])
+    assert stop.value.code == 2 and "--code FILE.py" in capsys.readouterr().err

@@ -39,7 +39,8 @@ def verbs(cli: Path) -> set[str]:
     found = set()
     for path in cli.glob("*.py"):
         found |= {name.replace("_", "-") for name in functions(path) if not name.startswith("_")}
-        found |= set(re.findall(r"""name\s*=\s*["']([a-z][a-z-]*)["']""", path.read_text(encoding="utf-8")))
+        source = path.read_text(encoding="utf-8")
+        found |= set(re.findall(r"""(?:name\s*=|add_group\()\s*["']([a-z][a-z-]*)["']""", source))
     return found
 
 

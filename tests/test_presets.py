@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqloom import config
+from seqloom import config_changes
 from seqloom.equations import explain
-from seqloom.run import Config
+from seqloom.run_config import Config
 from seqloom.text.store import build
 
 
@@ -59,7 +59,7 @@ def test_gpt3_has_the_rows_of_its_table(size: str) -> None:
     assert tree["model"]["stack"]["layers"] == layers and tree["model"]["dim"] == pytest.approx(
         width, rel=0.005
     )
-    step = tree["data"]["width"] * tree["data"]["batch"] * tree["train"]["accumulate"]
+    step = tree["batches"]["width"] * tree["batches"]["batch"] * tree["train"]["accumulate"]
     assert step == pytest.approx(tokens, rel=0.05) and tree["train"]["optimizer"]["lr"] == rate
     assert (
         step * tree["train"]["schedule"]["warmup"] == pytest.approx(375e6, rel=0.01)
@@ -99,7 +99,7 @@ def test_eight_experts_of_seven_billion() -> None:
     assert whole == 46_702_792_704
     idle = 32 * 6 * 3 * 4096 * 14336  # six of eight experts in each layer, three matrices each
     assert whole - idle == pytest.approx(12.9e9, rel=0.005)
-    assert explain("gpt-moe", ["size=8x7B"], 32000, 32).flops == pytest.approx(
+    assert explain("gpt-moe", "size=8x7B", vocabulary=32000, length=32).flops == pytest.approx(
         2 * (whole - idle - 32000 * 4096), rel=2e-3
     )  # rows are looked up
 
@@ -125,11 +125,11 @@ def test_bert_has_the_sizes_of_its_paper(size: str, named: float, exactly: int) 
 
 def test_a_size_is_a_set_of_changes_that_others_follow() -> None:
     tree = {"size": "a", "sizes": {"a": {"x.y": 1, "x.z": 2}, "b": {"x.y": 3}}, "x": {"w": 0}}
-    assert config.override(tree, []) == {"x": {"w": 0, "y": 1, "z": 2}}
-    assert config.override(tree, ["x.y=7", "size=b"]) == {"x": {"w": 0, "y": 7}}
-    assert config.override(tree, ["size=a", "x.z=9"])["x"] == {"w": 0, "y": 1, "z": 9}
+    assert config_changes.override(tree, []) == {"x": {"w": 0, "y": 1, "z": 2}}
+    assert config_changes.override(tree, ["x.y=7", "size=b"]) == {"x": {"w": 0, "y": 7}}
+    assert config_changes.override(tree, ["size=a", "x.z=9"])["x"] == {"w": 0, "y": 1, "z": 9}
     with pytest.raises(ValueError, match="size=c: there is no such size; choose from a, b"):
-        config.override(tree, ["size=c"])
+        config_changes.override(tree, ["size=c"])
 
 
 def test_the_command_line_explains_a_model_that_no_laptop_holds() -> None:

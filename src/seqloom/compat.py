@@ -6,7 +6,7 @@ Everything that reads a stored file passes it through here first, so that the re
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 TYPE_ALIASES: dict[str, dict[str, str]] = {
@@ -35,7 +35,7 @@ TYPE_ALIASES: dict[str, dict[str, str]] = {
 }
 OPTION_ALIASES: dict[str, dict[str, str]] = {
     # present type, or the section for options that belong to no type: {old option: present option}; "" holds the names of sections
-    "": {"rates": "lr_factors", "adapt": "lora"},
+    "": {"rates": "lr_factors", "adapt": "lora", "data": "batches"},
     "train": {
         "every": "eval_every",
         "save": "save_every",
@@ -99,13 +99,65 @@ JSON_KEYS: dict[str, dict[str, str]] = {
     # file name: {old key: present key}
     "state.json": {"every": "eval_every", "worse": "evals_since_best", "promise": "estimate"},
     "begin.json": {"taken": "loaded", "left": "unused"},
+    "metrics.jsonl": {"rate": "lr", "norm": "grad_norm", "valid": "valid_loss"},
+    "results.json": {
+        "best step": "best_step",
+        "held out": "valid",
+        "FLOPs per token": "flops_per_token",
+        "begun": "from",
+    },
+    "meta.json": {  # of word vectors
+        "kind": "method",
+        "minimum": "min_count",
+        "corpus words": "corpus_words",
+        "negatives": "negative",
+        "sample": "subsample",
+        "rate": "lr",
+        "average": "mean_context",
+    },
+}
+METRIC_NAMES: dict[str, str] = {
+    # old name of a metric: present name
+    "BLEU": "bleu",
+    "Pearson": "pearson",
+    "RMSE": "rmse",
+    "Spearman": "spearman",
+    "answer F1": "answer_f1",
+    "bits per byte": "bits_per_byte",
+    "calibration error": "calibration_error",
+    "chrF": "chrf",
+    "exact match": "exact_match",
+    "macro F1": "macro_f1",
+    "nats per label": "nats_per_label",
+    "nats per token": "nats_per_token",
+    "next segment": "next_segment_accuracy",
+    "phoneme error rate": "per",
+    "pseudo-perplexity": "pseudo_perplexity",
+    "span F1": "span_f1",
+    "span precision": "span_precision",
+    "span recall": "span_recall",
+    "unknown words": "accuracy_unknown",
+    "word error rate": "wer",
 }
 
 
 def upgrade_config(tree: Mapping[str, Any]) -> dict[str, Any]:
     """A config with present names. An old name wins over the present one beside it: it can only come from a later change."""
     renamed = _rename(tree, OPTION_ALIASES.get("", {}))
+    if isinstance(sizes := renamed.get("sizes"), Mapping):
+        renamed["sizes"] = {
+            size: {upgrade_path(path): value for path, value in changes.items()}
+            if isinstance(changes, Mapping)
+            else changes
+            for size, changes in sizes.items()
+        }
     return {section: _upgrade(value, str(section), str(section)) for section, value in renamed.items()}
+
+
+def upgrade_path(path: str) -> str:
+    """The dotted path of an option with the present name of its section."""
+    section, dot, rest = path.partition(".")
+    return OPTION_ALIASES.get("", {}).get(section, section) + dot + rest
 
 
 def _upgrade(node: Any, section: str, owner: str) -> Any:
@@ -168,3 +220,46 @@ def upgrade_json(file: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """The top-level keys of a JSON file of a run under their present names."""
     keys = JSON_KEYS.get(file, {})
     return {keys.get(key, key): value for key, value in record.items()}
+
+
+def upgrade_numbers(numbers: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Metrics of a JSON file under their present names, with all keys."""
+    return [
+        {
+            **dict.fromkeys(("name", "value", "low", "high", "n", "signature")),
+            **number,
+            "name": METRIC_NAMES.get(number["name"], number["name"]),
+        }
+        for number in numbers
+    ]
+
+
+def upgrade_metrics(line: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of metrics.jsonl under present names."""
+    present = upgrade_json("metrics.jsonl", line)
+    if "skipped" in present:
+        return {"step": present["step"], "event": "skipped", "reason": present["skipped"]}
+    return present
+
+
+def upgrade_results(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of results.json in its present form."""
+    if "weights" not in record:
+        return dict(record)
+    present = upgrade_json("results.json", record)
+    present["weights_sha256"] = present.pop("weights")["sha256"]
+    present["valid"] = upgrade_numbers(present.get("valid", []))
+    parts = present["parameters"]
+    present["parameters"] = (
+        {"total": parts} if isinstance(parts, int) else {"total": sum(parts.values()), "by_part": parts}
+    )
+    if present.get("from"):
+        present["from"] = upgrade_json("begin.json", present["from"])
+    if imported := present.pop("imported", None):
+        special_tokens = present.pop("special tokens", {})
+        present["from"] = {
+            "format": imported["kind"],
+            "source": imported["from"],
+            "special_tokens": special_tokens,
+        }
+    return present

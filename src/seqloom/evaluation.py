@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import html
+import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Unpack
 
+import numpy as np
 import torch
 from torch import nn
 
 from seqloom.batches.batch import Batch, Batches
 from seqloom.batches.windows import Blocks, Windows
-from seqloom.measure.number import Number, likelihood, make_signature
+from seqloom.decoding import Decoding, DecodingOptions, DecodingPlan, Greedy
+from seqloom.errors import UserError
+from seqloom.inference.evaluation_data import Data, EvaluationData, read_data
+from seqloom.inference.verbs import wrong_verb
+from seqloom.measure.by_length import LengthBucket, ScoredRecords, by_length
+from seqloom.measure.intervals import RecordSums, percent, wilson
+from seqloom.measure.number import Number, likelihood, make_signature, nats_interval
 from seqloom.nn.state import State
-from seqloom.run import Run
-from seqloom.text.store import Store, build
+from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import Result
+from seqloom.run import Run, RunLike, as_run
+from seqloom.text.fields import KINDS
+from seqloom.text.store import Store
 from seqloom.text.tokenizer import signature
 
 if TYPE_CHECKING:
@@ -24,13 +37,64 @@ if TYPE_CHECKING:
 
 TOKENS_PER_BLOCK = 1 << 20  # tokens that are counted at a time, which bounds the memory
 MIN_TOKENS_PER_UNK = 1000  # bits per byte are left out if more than one token in 1000 is <unk>
+SUSPICIOUS_BLEU = 1.0  # below it, on SUSPICIOUS_SENTENCES or more, something is wrong with the files
+SUSPICIOUS_SENTENCES = 100
+RECORD_METRICS = {  # task: the metric of which a record has its part
+    "tagging": "accuracy",
+    "classification": "accuracy",
+    "question answering": "exact_match",
+    "regression": "rmse",
+}
+logger = logging.getLogger("seqloom.evaluation")
+
+
+@dataclass(frozen=True)
+class Evaluation(Result):
+    """The metrics of a run on data, by name: `evaluation["bleu"].value`. Digests say which data and which weights."""
+
+    numbers: tuple[Number, ...]
+    data_sha256: str
+    weights_sha256: str | None
+    records: ScoredRecords | None = field(default=None, repr=False, compare=False, metadata={"json": False})
+
+    def __getitem__(self, name: str) -> Number:
+        for number in self.numbers:
+            if number.name == name:
+                return number
+        raise KeyError(f"{name}: the metrics here are {', '.join(number.name for number in self.numbers)}")
+
+    def __contains__(self, name: object) -> bool:
+        return any(number.name == name for number in self.numbers)
+
+    def __iter__(self) -> Iterator[Number]:
+        return iter(self.numbers)
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def by_length(self) -> list[LengthBucket]:
+        """The main metric in buckets of source length, with about as many records in each."""
+        if self.records is None:
+            raise UserError(
+                "running text has no records to sort by length; evaluate a translator, or a run that predicts labels"
+            )
+        return by_length(self.records, self[self.records.name].signature)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{html.escape(number.title)}</td><td>{number.value:.4f}</td><td>{number.interval}</td>"
+            f"<td><small>{html.escape(number.signature)}</small></td></tr>"
+            for number in self.numbers
+        )
+        return f"<table><tr><th>metric</th><th>value</th><th>95 %</th><th>signature</th></tr>{rows}</table>"
 
 
 @torch.no_grad()
 def sum_numbers(
-    model: nn.Module, objective: Callable, batches: Iterable[Batch]
+    model: nn.Module, objective: Callable, batches: Iterable[Batch], blocks: RecordSums | None = None
 ) -> tuple[dict[str, float], int]:
-    """Each number that the objective returns, summed over the batches, and the number of counted tokens."""
+    """Each number that the objective returns, summed over the batches, and the number of counted tokens. `blocks` receives the nats and
+    tokens of each batch."""
     was_training = model.training
     sums = Counter({"nats": 0.0})
     count = 0
@@ -40,25 +104,29 @@ def sum_numbers(
         _, numbers, state = objective(model, batch, state if batch.carry_state else None)
         sums.update(numbers)
         count += batch.num_targets
+        if blocks is not None:
+            blocks.add(numbers["nats"], batch.num_targets)
     model.train(was_training)
     return dict(sums), count
 
 
-def total_nll(model: nn.Module, objective: Callable, batches: Iterable[Batch]) -> tuple[float, int]:
+def total_nll(
+    model: nn.Module, objective: Callable, batches: Iterable[Batch], blocks: RecordSums | None = None
+) -> tuple[float, int]:
     """Σ -ln P over every counted token of the batches, and the number of these tokens."""
-    sums, count = sum_numbers(model, objective, batches)
+    sums, count = sum_numbers(model, objective, batches, blocks)
     return sums["nats"], count
 
 
-def held_out_nll(run: Run, store: Store, max_batches: int | None) -> tuple[float, int]:
+def held_out_nll(run: Run, store: Store, max_batches: int | None, blocks: RecordSums) -> tuple[float, int]:
     """`total_nll` of the run on at most `max_batches` batches of the store."""
-    batches = run.recipe.data(store).sequential()
-    return total_nll(run.model, run.recipe.objective, islice(batches, max_batches))
+    batches = run.config.data(store).sequential()
+    return total_nll(run.model, run.config.objective, islice(batches, max_batches), blocks)
 
 
 def conditions(run: Run, store: Store) -> dict[str, object]:
     """The conditions that every signature of the run's scores records."""
-    return {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.recipe.seed}
+    return {"data": store.digest[:12], "tokenizer": signature(run.tokenizer), "seed": run.config.seed}
 
 
 def utf8_bytes(run: Run, store: Store, count: int) -> int:
@@ -67,19 +135,17 @@ def utf8_bytes(run: Run, store: Store, count: int) -> int:
     0 if the `count` tokens are not all of it, or if too many of them are <unk>, which stands for unknown bytes.
     """
     field = store.fields[-1]
-    if count != len(field.tokens) or num_unk(run, store) * MIN_TOKENS_PER_UNK > count:
+    if count != field.num_tokens or num_unk(run, store) * MIN_TOKENS_PER_UNK > count:
         return 0
-    return int(field.bytes[-1] - field.bytes[0]) + (len(store) if run.adds_eos else 0)
+    return field.num_bytes + (len(store) if run.adds_eos else 0)
 
 
 def num_unk(run: Run, store: Store) -> int:
     """How often <unk> occurs in the last field of the store."""
-    tokens = store.fields[-1].tokens
     unk = run.specials.unk
     if unk is None:
         return 0
-    starts = range(0, len(tokens), TOKENS_PER_BLOCK)
-    return sum(int((tokens[start : start + TOKENS_PER_BLOCK] == unk).sum()) for start in starts)
+    return sum(int((tokens == unk).sum()) for tokens in store.fields[-1].blocks())
 
 
 def windowed_data(run: Run, store: Store, window: int | None, stride: int | None) -> Batches:
@@ -87,11 +153,11 @@ def windowed_data(run: Run, store: Store, window: int | None, stride: int | None
 
     Each token counts once, and every token but those of the first window has at least window - stride tokens before it.
     """
-    data = run.recipe.data(store)
+    data = run.config.data(store)
     if window is None and stride is None:
         return data
     if not isinstance(data, Windows | Blocks):
-        raise ValueError("--window and --stride are for language models, which read one long text; drop them")
+        raise UserError("--window and --stride need running text; this model reads records, so drop them")
     context = run.model.context
     if window is None:
         window = min(data.width, context or data.width)
@@ -99,7 +165,7 @@ def windowed_data(run: Run, store: Store, window: int | None, stride: int | None
         stride = window
     if not 0 < stride <= window or (context and window > context):
         limit = f" and a window of at most {context} tokens, the context of the model" if context else ""
-        raise ValueError(f"--window {window} --stride {stride}: give a stride from 1 to the window{limit}")
+        raise UserError(f"--window {window} --stride {stride}: give a stride from 1 to the window{limit}")
     return Windows(store, window, max(1, data.batch * data.width // window), stride)
 
 
@@ -120,97 +186,182 @@ def evaluate_labels(run: Run, store: Store, max_batches: int | None = None) -> L
 
     shared = conditions(run, store)
     metrics = prediction.measure(run, store, shared, max_batches)
-    nll, count = held_out_nll(run, store, max_batches)
+    blocks = RecordSums(2)
+    nll, count = held_out_nll(run, store, max_batches, blocks)
+    label_signature = make_signature("nats", {"labels": count, **shared})
     label_nll = Number(
-        "nats per label", nll / max(count, 1), make_signature("nats", {"labels": count, **shared})
+        "nats_per_label", nll / max(count, 1), label_signature, *nats_interval(blocks), n=count
     )
     return metrics._replace(numbers=[*metrics.numbers, label_nll])
 
 
-def confusion_matrix(run: Run, paths: list[str]) -> Confusion:
+def confusion_matrix(run: Run, data: Data, limit: int | None = None) -> Confusion:
     """How often each label was predicted for each correct label."""
     confusion = None
     if run.model.predicts_labels:
-        confusion = evaluate_labels(run, read_store(run, paths)).confusion
+        confusion = evaluate_labels(run, read_data(run, data, limit).store).confusion
     if confusion is None:
-        raise ValueError(f"{run.folder}: a {type(run.model).__name__} predicts no labels; drop --confusion")
+        raise UserError(f"{run.folder}: a {type(run.model).__name__} predicts no labels; drop --confusion")
     return confusion
-
-
-def read_store(run: Run, paths: list[str]) -> Store:
-    """The files as a store, under the run's tokenizer and labels."""
-    return build(run.recipe.reader(paths), run.tokenizer, labels=run.labels)
 
 
 def held_out(run: Run, store: Store, max_batches: int) -> list[Number]:
     """The scores on at most `max_batches` batches: of labels, or the likelihood, with bits per byte if that is all data."""
     if run.model.predicts_labels:
         return evaluate_labels(run, store, max_batches).numbers
-    nll, count = held_out_nll(run, store, max_batches)
-    return likelihood(nll, count, utf8_bytes(run, store, count), conditions(run, store))
+    blocks = RecordSums(2)
+    nll, count = held_out_nll(run, store, max_batches, blocks)
+    return likelihood(nll, count, utf8_bytes(run, store, count), conditions(run, store), blocks)
 
 
 def evaluate(
-    run: Run,
-    paths: list[str],
-    width: int = 1,
-    penalty: float = 0.6,
-    progress: Callable[[int], None] | None = None,
+    run: RunLike,
+    data: Data,
+    *,
     window: int | None = None,
     stride: int | None = None,
-) -> list[Number]:
-    """Every score of a run on the given files, each with its signature.
+    limit: int | None = None,
+    progress: ProgressOption = False,
+    **decoding: Unpack[DecodingOptions],
+) -> Evaluation:
+    """Every metric of a run on data, each with its 95 % interval and its signature.
 
-    `width` and `penalty` are the beam and its length penalty for records that are pairs; `window` and `stride` are the
-    windows in which a language model reads the text.
+    `data` is a file, a list of files, or a list of records as tuples. `window` and `stride` are the windows in which a language model
+    reads the text. A translator translates with its own search unless the decoding options say otherwise.
+
+    >>> evaluate(run, "input.txt", window=8, stride=4)["perplexity"].interval
+    '[11.08, 12.24]'
+    >>> evaluate(translator, ["text.en", "text.fr"], beam=2)["bleu"].signature
+    'BLEU|nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:...|search:beam2-0.6'
+    >>> evaluate(classifier, [("the old king", "court"), ("a red cat", "animal")])["accuracy"].value
+    50.0
     """
-    store = read_store(run, paths)
-    if run.model.predicts_labels:
-        return evaluate_labels(run, store).numbers
-    if not run.model.predicts_tokens:
-        raise ValueError(
-            f"{run.folder}: an {type(run.model).__name__} has no output to measure; "
-            "embed texts with it, or fine-tune it for a task"
+    run = as_run(run)
+    if not run.model.predicts_labels and not run.model.predicts_tokens:
+        raise wrong_verb(
+            run, "evaluate", f"embed texts with it, seqloom embed {run.folder}, or fine-tune it for a task"
         )
-    data = windowed_data(run, store, window, stride)
-    shared = conditions(run, store) | signature_options(data)
-    sums, count = sum_numbers(run.model, run.recipe.objective, data.sequential())
-    numbers = likelihood(sums["nats"], count, utf8_bytes(run, store, count), shared)
+    check_options(run, window is not None or stride is not None, decoding)
+    test = read_data(run, data, limit)
+    weights = run.results.weights_sha256
+    if run.model.predicts_labels:
+        metrics = evaluate_labels(run, test.store)
+        return Evaluation(tuple(metrics.numbers), test.digest, weights, label_records(run, test, metrics))
+    windows = windowed_data(run, test.store, window, stride)
+    shared = conditions(run, test.store) | signature_options(windows)
+    blocks = RecordSums(2)
+    sums, count = sum_numbers(run.model, run.config.objective, windows.sequential(), blocks)
+    numbers = likelihood(sums["nats"], count, utf8_bytes(run, test.store, count), shared, blocks)
     numbers += accuracies(sums, count, shared)
-    if len(store.fields) == 2:
-        numbers += evaluate_pairs(run, paths, width, penalty, progress, shared)
-    return numbers
+    scored = None
+    if len(test.store.fields) == 2:
+        plan = Decoding().with_options(decoding).plan(run.decoding)
+        scores, scored = evaluate_pairs(run, test.records, plan, progress, shared)
+        numbers += scores
+    return Evaluation(tuple(numbers), test.digest, weights, scored)
+
+
+def check_options(run: Run, has_windows: bool, decoding: DecodingOptions) -> None:
+    """Raises for options that would change nothing."""
+    name = type(run.model).__name__
+    searches = run.model.generates and not run.model.continues
+    # A seed is no option of the search: the command line always has one.
+    given = [option for option, value in decoding.items() if value is not None and option != "seed"]
+    if given and not searches:
+        raise UserError(f"{run.folder}: a {name} is measured without a search; drop {given[0]}")
+    if has_windows and (searches or run.model.predicts_labels):
+        raise UserError(
+            f"{run.folder}: --window and --stride are for language models, which read one long text; drop them"
+        )
 
 
 def accuracies(sums: dict[str, float], count: int, shared: dict[str, object]) -> Iterator[Number]:
     """The accuracies of a masked language model: of tokens, and of next-segment predictions if it makes them."""
-    totals = {"accuracy": ("correct", count), "next segment": ("nsp_correct", sums.get("pairs", 0))}
+    totals = {"accuracy": ("correct", count), "next_segment_accuracy": ("nsp_correct", sums.get("pairs", 0))}
     for name, (key, total) in totals.items():
         if key in sums:
+            total = int(total)
+            interval = percent(wilson(int(sums[key]), total))
             percentage = 100 * sums[key] / max(total, 1)
-            yield Number(name, percentage, make_signature("accuracy", {"of": int(total), **shared}))
+            yield Number(
+                name, percentage, make_signature("accuracy", {"of": total, **shared}), *interval, n=total
+            )
+
+
+def label_records(run: Run, test: EvaluationData, metrics: LabelMetrics) -> ScoredRecords:
+    """What is right of each record, and the words that the model reads of it."""
+    inputs = [index for index, kind in enumerate(run.config.kinds()) if KINDS[kind].is_input]
+
+    def num_words(value: Any) -> int:
+        return len(value.split() if isinstance(value, str) else value)
+
+    lengths = [sum(num_words(record[index]) for index in inputs) for record in test.records]
+    name = RECORD_METRICS[run.model.task]
+    return ScoredRecords(
+        name, lengths, np.array(metrics.by_record, np.float64), root_mean if name == "rmse" else percentage
+    )
+
+
+def percentage(sums: np.ndarray) -> np.ndarray:
+    """Sums of what is right and of all, (R, 2), in per cent."""
+    return 100 * sums[:, 0] / sums[:, 1].clip(1)
+
+
+def root_mean(sums: np.ndarray) -> np.ndarray:
+    """√(Σ errors² / n) of sums of both, (R, 2)."""
+    return np.sqrt(sums[:, 0] / sums[:, 1].clip(1))
 
 
 def evaluate_pairs(
     run: Run,
-    paths: list[str],
-    width: int,
-    penalty: float,
-    progress: Callable[[int], None] | None,
+    records: Iterable[tuple[Any, ...]],
+    plan: DecodingPlan,
+    progress: ProgressOption,
     shared: dict[str, object],
-) -> list[Number]:
+) -> tuple[list[Number], ScoredRecords]:
     """The scores of the texts that the run generates from the first field of each record."""
-    from seqloom.decoding import Decoding
-    from seqloom.inference.generation import Execution, generate
-    from seqloom.measure.pronunciation import pronunciation
-    from seqloom.measure.translation import translation
+    from seqloom.inference.completion import Execution, complete
+    from seqloom.inference.language_check import warn_if_swapped
+    from seqloom.measure.pronunciation import phoneme_error_rates, pronunciation, pronunciation_errors
+    from seqloom.measure.translation import bleu_scores, bleu_statistics, translation
 
-    reader = run.recipe.reader(paths)
-    sources, targets = zip(*reader, strict=True)
-    decoding = Decoding(beam=width, length_penalty=penalty)
-    completions = generate(run, list(sources), decoding, Execution(progress=progress))
+    sources, targets = zip(*records, strict=True)
+    with Reporter("translating", len(sources), progress) as report:
+        completions = complete(run, list(sources), plan, Execution(progress=report.advance))
     texts = [candidates[0].text for candidates in completions]
-    search = {"search": f"beam{width}-{penalty}" if width > 1 else "greedy"}
-    if reader.measure == "pronunciation":
-        return pronunciation(sources, texts, targets, shared | search)
-    return translation(texts, targets, shared | search)
+    search = {"search": search_signature(plan)}
+    if run.config.reader_class.measure == "pronunciation":
+        by_word = pronunciation_errors(sources, texts, targets)
+        statistics = np.array([*by_word.values()], np.float64)
+        scored = ScoredRecords("per", [len(word) for word in by_word], statistics, phoneme_error_rates)
+        return pronunciation(sources, texts, targets, shared | search), scored
+    numbers = translation(texts, targets, shared | search)
+    if not warn_if_swapped(run, sources):
+        warn_of_swapped_files(sources, texts, numbers[0])
+    lengths = [len(source.split()) for source in sources]
+    return numbers, ScoredRecords("bleu", lengths, bleu_statistics(texts, targets), bleu_scores)
+
+
+def search_signature(plan: DecodingPlan) -> str:
+    """The search in a signature: `greedy`, `beam5-0.6` with the length penalty, or `sampled`."""
+    if plan.searches:
+        coverage = f"-coverage{plan.coverage_penalty}" if plan.coverage_penalty else ""
+        return f"beam{plan.beam}-{plan.length_penalty}{coverage}"
+    return "greedy" if isinstance(plan.sampler, Greedy) else f"sampled-seed{plan.seed}"
+
+
+def warn_of_swapped_files(sources: Sequence[str], outputs: Sequence[str], bleu: Number) -> None:
+    """Logs a warning if the outputs are more like the sources than like the targets, or like neither."""
+    from seqloom.measure.translation import bleu_of
+
+    source_bleu = bleu_of(outputs, sources)
+    if len(outputs) >= SUSPICIOUS_SENTENCES and source_bleu > max(bleu.value, SUSPICIOUS_BLEU):
+        logger.warning(
+            "the translations are more like the source (BLEU %.1f) than like the target (BLEU %.1f): are the two files swapped?",
+            source_bleu,
+            bleu.value,
+        )
+    elif len(outputs) >= SUSPICIOUS_SENTENCES and bleu.value < SUSPICIOUS_BLEU:
+        logger.warning(
+            "BLEU is %.2f: are the two files swapped, or do their lines not belong together?", bleu.value
+        )

@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import BinaryIO
 from uuid import uuid4
 
+from seqloom.errors import DataError, NoRoom
+
 fcntl: ModuleType | None
 try:
     import fcntl
@@ -43,14 +45,24 @@ _CAUSES = {
 }
 
 
-class NoRoom(ValueError):
-    """The disk refused the data: it is full, over quota,
-    read-only or failing. Existing files are unchanged."""
+def cache_folder() -> Path:
+    """Returns the folder of the cache: SEQLOOM_CACHE, or `seqloom` in the user's cache folder. Only its owner can read it."""
+    import platformdirs
+
+    folder = Path(os.environ.get("SEQLOOM_CACHE") or platformdirs.user_cache_dir("seqloom"))
+    if not folder.exists():
+        try:
+            folder.mkdir(parents=True, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise disk_error(error, folder, "the cache") from error
+    return folder
 
 
-def disk_error(error: OSError, path: str | Path, content: str, needed: int | None = None) -> NoRoom:
-    """Returns the error for an `OSError` while writing `content`
-    to `path`: the cause, the bytes needed and free, the remedy."""
+def disk_error(
+    error: OSError, path: str | Path, content: str, needed: int | None = None
+) -> NoRoom | DataError:
+    """Returns the error for an `OSError` while writing `content` to `path`: the cause, the bytes needed and free, the
+    remedy. A path that does not exist, or leads through a file, is the user's mistake, all else is the disk's."""
     cause, remedy = _CAUSES.get(error.errno or 0, (error.strerror or str(error), "choose another folder"))
     space = ""
     if needed is not None:
@@ -58,7 +70,8 @@ def disk_error(error: OSError, path: str | Path, content: str, needed: int | Non
         with suppress(OSError):
             space += f", {free_bytes(path):,} are free"
         space += ")"
-    return NoRoom(f"{path}: {content} cannot be written{space}: {cause}; {remedy}.")
+    kind = DataError if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST) else NoRoom
+    return kind(f"{path}: {content} cannot be written{space}: {cause}; {remedy}.")
 
 
 def free_bytes(path: str | Path) -> int:
@@ -114,7 +127,7 @@ def _regular_target(path: str | Path) -> Path:
     """
     target = Path(os.path.realpath(path))
     if target.exists() and not target.is_file():
-        raise ValueError(f"{path}: this is not a regular file; choose the path of a file.")
+        raise DataError(f"{path}: this is not a regular file; choose the path of a file.")
     return target
 
 
@@ -142,7 +155,7 @@ def read_limited(path: str | Path, limit: int) -> bytes:
         data = file.read(limit + 1)
     if len(data) > limit:
         size = path.stat().st_size
-        raise ValueError(
+        raise DataError(
             f"{path}: the file has {size:,} bytes, but at most {limit:,} are read; give the right file"
         )
     return data
@@ -208,7 +221,7 @@ def exclusive(folder: str | Path, work: str) -> Iterator[None]:
     `work` says what that process does, such as "training"."""
     with lock_folder(folder) as locked:
         if not locked:
-            raise ValueError(
+            raise DataError(
                 f"{folder}: another process is {work} there; wait until it ends, or choose another folder"
             )
         yield

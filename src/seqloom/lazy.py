@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable, Container, Iterator, Mapping
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
@@ -61,7 +62,10 @@ class LazyNames(Mapping[str, Any]):
 
 
 def lazy_names(package: str, file: str) -> tuple[LazyNames, Callable[[str], Any], Callable[[], list[str]]]:
-    """The names that a package imports under `if TYPE_CHECKING:`, and the `__getattr__` and `__dir__` that offer them."""
+    """The names that a package imports under `if TYPE_CHECKING:`, and the `__getattr__` and `__dir__` that offer them.
+
+    `__getattr__` also imports modules of the package, so that `seqloom.vectors` works after `import seqloom`.
+    """
     homes: dict[str, tuple[str, str]] = {}
     for statement in ast.parse(Path(file).read_text("utf-8")).body:
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
@@ -73,6 +77,8 @@ def lazy_names(package: str, file: str) -> tuple[LazyNames, Callable[[str], Any]
     def get(name: str) -> Any:
         if name in names:
             return names[name]
+        if not name.startswith("_") and find_spec(f"{package}.{name}"):
+            return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return names, get, lambda: sorted(names)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from seqloom.errors import ConfigError
 from seqloom.fused.dispatch import plain
 from seqloom.nn import (
     FFN,
@@ -113,7 +114,7 @@ def smallest_layer(make: Factory[nn.Module]) -> tuple[Layer, nn.Module]:
     """The smallest layer that the part works in, and the part."""
     cls = make.func if isinstance(make, partial) else make
     if not inspect.isclass(cls):
-        raise ValueError(f"{cls!r} is not a part class; pass a class, or a partial of one")
+        raise ConfigError(f"{cls!r} is not a part class; pass a class, or a partial of one")
     layer: Layer
     part: nn.Module
     if issubclass(cls, Cell):
@@ -130,7 +131,7 @@ def smallest_layer(make: Factory[nn.Module]) -> tuple[Layer, nn.Module]:
         layer = make_layer(SIZE, memory=MEMORY) if needs_memory(make) else make_layer(SIZE)
         part = layer
     else:
-        raise ValueError(
+        raise ConfigError(
             f"{cls.__name__} is not a Cell, Score, Position, Norm, FFN or Layer; derive it from one of them"
         )
     with torch.no_grad():

@@ -16,13 +16,15 @@ from contextlib import contextmanager
 
 import torch
 
+from seqloom.errors import UserError
+
 _lock = threading.Lock()  # one change of the default at a time
 
 
 def set_for_this_thread(count: int) -> None:
     """Sets torch's thread count for the calling thread; other threads, running or new, keep theirs."""
     if count < 1:
-        raise ValueError(f"threads is {count}: give at least 1")
+        raise UserError(f"threads is {count}: give at least 1")
     with _lock:
         default = _default_count()
         torch.get_num_threads()  # a thread takes over the default at its first call: before the change, not after it

@@ -8,7 +8,7 @@ import torch
 
 from seqloom.batches import Masked
 from seqloom.batches.masking import hashed_uniform
-from seqloom.run import Config
+from seqloom.run_config import Config
 from seqloom.text.special_tokens import BOS, EOS, MASK
 from seqloom.text.store import Column, Store
 
@@ -147,9 +147,9 @@ def test_invalid_sizes_are_errors() -> None:
 def test_x8_the_preset_reads_forty_epochs_of_the_decks_words() -> None:
     """256 tokens × 512 rows × 1,000,000 steps over 0.8 + 2.5 billion words, one token a word: 39.7   [I2, X8, D-26]"""
     tree = Config.load("bert").tree
-    rows = tree["data"]["batch"] * tree["train"]["accumulate"]
-    assert (tree["data"]["width"], rows, tree["train"]["steps"]) == (256, 512, 1_000_000)
-    assert tree["data"]["width"] * rows * tree["train"]["steps"] / (0.8e9 + 2.5e9) == pytest.approx(
+    rows = tree["batches"]["batch"] * tree["train"]["accumulate"]
+    assert (tree["batches"]["width"], rows, tree["train"]["steps"]) == (256, 512, 1_000_000)
+    assert tree["batches"]["width"] * rows * tree["train"]["steps"] / (0.8e9 + 2.5e9) == pytest.approx(
         39.7, abs=0.03
     )
     optimizer, schedule, stack = tree["train"]["optimizer"], tree["train"]["schedule"], tree["model"]["stack"]

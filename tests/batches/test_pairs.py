@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from seqloom.batches import Pairs
-from seqloom.run import Config
+from seqloom.run_config import Config
 from seqloom.text.special_tokens import BOS, EOS
 from seqloom.text.store import Column, Store
 
@@ -114,18 +114,18 @@ def test_one_text_is_no_pair() -> None:
 
 
 def test_it_is_an_error_if_every_pair_is_too_long() -> None:
-    with pytest.raises(ValueError, match=r"longer than data\.max_length"):
+    with pytest.raises(ValueError, match=r"longer than batches\.max_length"):
         Pairs(store(5), max_length=1)
 
 
 def test_options_are_read_under_their_old_names() -> None:
     old = ["data.tokens=99", "data.longest=17", "data.pool=64", "files.held=0.3", "objective=mixed"]
     new = [
-        *("data.batch_tokens=99", "data.max_length=17", "data.shuffle_pool=64"),
+        *("batches.batch_tokens=99", "batches.max_length=17", "batches.shuffle_pool=64"),
         *("files.valid_fraction=0.3", "objective=mixed_reward"),
     ]
     assert Config.load("transformer", old).tree == Config.load("transformer", new).tree
     masked = "data={type: Masked, masked: 0.5, replaced: 0.2}", "objective={type: masked, follows: 0.5}"
     tree = Config.load("bert-small", masked).tree
-    assert tree["data"] == {"type": "Masked", "mask_fraction": 0.5, "random_fraction": 0.2}
+    assert tree["batches"] == {"type": "Masked", "mask_fraction": 0.5, "random_fraction": 0.2}
     assert tree["objective"] == {"type": "masked", "nsp_weight": 0.5}

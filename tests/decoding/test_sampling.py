@@ -4,6 +4,7 @@ import itertools
 import math
 from typing import get_type_hints
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -99,6 +100,30 @@ def test_the_nucleus_of_a_large_vocabulary(spread):
     for row, kept in zip(logits.tolist(), top_p_filter(logits.softmax(-1), 0.777), strict=True):
         assert (kept > 0).tolist() == [p > 0 for p in truncated(row, top_p=0.777)]
         assert torch.equal(kept[kept > 0], torch.tensor(row, dtype=torch.float64).softmax(-1)[kept > 0])
+
+
+@pytest.mark.parametrize(
+    "temperature, top_p, min_p", [(1.0, None, 0.1), (0.7, 0.9, 0.3), (2.0, 0.5, 0.02), (1.0, None, 1.0)]
+)
+def test_min_p_keeps_what_a_loop_and_transformers_keep(temperature, top_p, min_p):
+    from transformers import LogitsProcessorList, MinPLogitsWarper, TemperatureLogitsWarper, TopPLogitsWarper
+
+    logits = torch.randn(40, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    p = np.exp(logits.numpy() / temperature)
+    p /= p.sum()
+    kept = set(range(40))
+    if top_p is not None:
+        order = np.argsort(-p)
+        kept = {int(i) for n, i in enumerate(order) if p[order[:n]].sum() < top_p}
+    kept = {i for i in kept if p[i] >= min_p * max(p)}
+    expected = [p[i] / sum(p[j] for j in kept) if i in kept else 0 for i in range(40)]
+    shares = grid(RandomSampler(temperature, top_p=top_p, min_p=min_p), logits.tolist(), 4001)
+    assert shares.tolist() == pytest.approx(expected, abs=2 / 4001)
+    warpers = [TemperatureLogitsWarper(temperature), MinPLogitsWarper(min_p)]
+    if top_p is not None:
+        warpers.insert(1, TopPLogitsWarper(top_p))
+    theirs = LogitsProcessorList(warpers)(torch.zeros(1, 0), logits[None])[0].softmax(-1)
+    assert theirs.tolist() == pytest.approx(expected, abs=1e-9)
 
 
 def test_temperature_comes_before_the_nucleus():

@@ -11,7 +11,10 @@ import torch
 from seqloom.decoding import parallel_map
 from seqloom.decoding.workers import Cancelled, _cancelled, check_cancelled
 from seqloom.fused.dispatch import fused_enabled, plain
-from seqloom.nn.layer import add_aux_loss, capture_attention, collect_aux_losses, record_weights
+from seqloom.nn.capture import HasPoints, capture, record
+from seqloom.nn.layer import add_aux_loss, collect_aux_losses
+
+PART = HasPoints()
 
 
 def test_results_come_in_the_order_of_the_items() -> None:
@@ -29,13 +32,11 @@ def test_the_callers_context_holds_in_the_workers() -> None:
         with plain():
             assert parallel_map(lambda _: fused_enabled(), range(4), workers) == [False] * 4
         assert parallel_map(lambda _: fused_enabled(), range(4), workers) == [True] * 4
-        with collect_aux_losses() as losses, capture_attention() as weights:
+        with collect_aux_losses() as losses, capture(PART) as weights:
             parallel_map(lambda item: add_aux_loss(torch.tensor(float(item))), range(4), workers)
-            parallel_map(
-                lambda item: record_weights(torch.full((1, 1, 1, 1), float(item))), range(4), workers
-            )
+            parallel_map(lambda item: record(PART, "x", torch.tensor(float(item))), range(4), workers)
         assert sorted(float(loss) for loss in losses) == [0, 1, 2, 3]
-        assert sorted(float(weight) for weight in weights) == [0, 1, 2, 3]
+        assert sorted(map(float, weights.all().values())) == [0, 1, 2, 3]
 
 
 def test_a_context_that_a_worker_opens_ends_with_its_item() -> None:
@@ -59,9 +60,9 @@ def test_each_thread_has_a_switch_and_collections_of_its_own() -> None:
     together = threading.Barrier(2)
 
     def literal() -> tuple[bool, int, int]:
-        with plain(), capture_attention() as weights, collect_aux_losses() as losses:
+        with plain(), capture(PART) as weights, collect_aux_losses() as losses:
             together.wait()
-            record_weights(torch.zeros(1, 1, 1, 1))
+            record(PART, "x", torch.zeros(1))
             add_aux_loss(torch.zeros(()))
             enabled = fused_enabled()
             together.wait()
@@ -70,7 +71,7 @@ def test_each_thread_has_a_switch_and_collections_of_its_own() -> None:
     def fused() -> tuple[bool, int, int]:
         with collect_aux_losses() as losses:
             together.wait()
-            record_weights(torch.zeros(1, 1, 1, 1))
+            record(PART, "x", torch.zeros(1))
             add_aux_loss(torch.zeros(()))
             add_aux_loss(torch.zeros(()))
             enabled = fused_enabled()

@@ -9,6 +9,7 @@ import re
 import sys
 import unicodedata
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,12 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import models, nn
 from seqloom.cli import main
-from seqloom.equations import diff, explain, notation, render
+from seqloom.equations import Explanation, diff, explain, notation
 from seqloom.equations.mathml import math
 from seqloom.equations.parts import merge_places
 from seqloom.fused.dispatch import plain
-from seqloom.run import Config, presets
+from seqloom.preset_list import preset_names
+from seqloom.run_config import Config
 
 V, T = 50, 10
 
@@ -33,10 +35,10 @@ def part(found, name: str):
     return one
 
 
-@pytest.mark.parametrize("name", presets())
+@pytest.mark.parametrize("name", preset_names())
 def test_the_parts_of_every_preset_add_up(name: str):
     """Parameters: the model's own, tied ones once. FLOPs: those that torch counts, and the products with one vector that it leaves out."""
-    found = explain(name, (), V, T)
+    found = explain(name, vocabulary=V, length=T)
     with torch.device("meta"):
         assert (
             found.parameters
@@ -56,7 +58,12 @@ def test_the_parts_of_every_preset_add_up(name: str):
 
 def test_a_gpt_costs_what_the_formulas_say():
     d, layers = 16, 3
-    found = explain("gpt", [f"model.dim={d}", f"model.stack.layers={layers}", "model.stack.heads=2"], V, T)
+    found = explain(
+        "gpt",
+        *[f"model.dim={d}", f"model.stack.layers={layers}", "model.stack.heads=2"],
+        vocabulary=V,
+        length=T,
+    )
     expected = {
         "SelfAttention": (
             4 * d * d,
@@ -86,11 +93,13 @@ def test_the_small_gpt_2_has_the_parameters_that_it_is_known_for():
         "model.stack.position.length=1024",
         "model.stack.bias=true",
     ]
-    assert explain("gpt", sizes, 50_257, 1).parameters == 124_439_808
+    assert explain("gpt", *sizes, vocabulary=50_257, length=1).parameters == 124_439_808
 
 
 def test_an_lstm_costs_what_the_formulas_say():
-    found = explain("lstm-lm", ["model.dim=6", "model.stack.dim=5", "model.stack.layers=3"], V, T)
+    found = explain(
+        "lstm-lm", *["model.dim=6", "model.stack.dim=5", "model.stack.layers=3"], vocabulary=V, length=T
+    )
     first, rest = [p for p in found.parts if p.name == "LSTM"]
     assert (first.parameters, first.flops) == (4 * 5 * (6 + 5 + 1), 2 * 4 * 5 * (6 + 5))
     assert (rest.times, rest.parameters, rest.flops) == (2, 2 * 4 * 5 * (5 + 5 + 1), 2 * 2 * 4 * 5 * (5 + 5))
@@ -98,27 +107,30 @@ def test_an_lstm_costs_what_the_formulas_say():
 
 
 def test_an_additive_score_counts_its_products_with_a_vector():
-    found = explain("rnnsearch", ["model.decoder.attention.dim=7"], V, T)
+    found = explain("rnnsearch", "model.decoder.attention.dim=7", vocabulary=V, length=T)
     assert part(found, "Additive").flops == 2 * T * 7
 
 
 def test_which_part_has_most():
     """With a small vocabulary the feed-forward parts, with a large one the embedding [G7]."""
-    small, large = explain("gpt", (), V, T), explain("gpt", (), 50_000, T)
+    small, large = explain("gpt", vocabulary=V, length=T), explain("gpt", vocabulary=50_000, length=T)
     assert small.ranking()[0][0] == "FeedForward" and large.ranking()[0][0] == "Embedding"
-    assert "Embedding has most parameters: 6,400,000 of 7,199,488 (88.9 %)" in render(large)
+    assert "Embedding has most parameters: 6,400,000 of 7,199,488 (88.9 %)" in large.to_text()
     for found in (small, large):
         counts = [row[2] for row in found.ranking()]
         assert counts == sorted(counts, reverse=True) and sum(counts) == found.parameters
 
 
 def test_an_output_of_its_own_counts_again():
-    tied, own = explain("gpt", (), V, T), explain("gpt", ["model.tied=false"], V, T)
+    tied, own = (
+        explain("gpt", vocabulary=V, length=T),
+        explain("gpt", "model.tied=false", vocabulary=V, length=T),
+    )
     assert own.parameters - tied.parameters == V * 128 + V and not part(own, "Output").shared
 
 
 def test_options_letters_and_equation():
-    found = explain("gpt", ["model.stack.norm={type: LayerNorm, affine: false}"], V, T)
+    found = explain("gpt", *["model.stack.norm={type: LayerNorm, affine: false}"], vocabulary=V, length=T)
     attention = part(found, "SelfAttention")
     assert (
         attention.options["heads"] == 4
@@ -133,7 +145,7 @@ def test_options_letters_and_equation():
 
 def test_a_watched_constructor_leaves_no_watcher():
     before = sys.getprofile()
-    explain("gpt", (), V, T)
+    explain("gpt", vocabulary=V, length=T)
     assert sys.getprofile() is before
 
 
@@ -147,29 +159,26 @@ def test_a_run_is_explained_with_its_own_vocabulary(tmp_path: Path, text: Path):
     import seqloom
 
     tiny = ["model.dim=8", "model.stack.dim=6", "train.steps=2", "train.eval_every=2"]
-    run = seqloom.fit("lstm-lm", *tiny, data=[str(text)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit("lstm-lm", *tiny, data=[str(text)], out=tmp_path / "run", progress=False)
     found = explain(str(tmp_path / "run"))
     assert found.vocabulary == run.tokenizer.get_vocab_size()
-    assert (
-        found.parameters
-        == sum(p.numel() for p in run.model.parameters())
-        == sum(run.results()["parameters"].values())
-    )
+    assert found.parameters == sum(p.numel() for p in run.model.parameters()) == run.results.parameters.total
 
 
 # Two models
 
 
 def test_equal_models_have_no_difference():
-    found = diff(explain("gpt", (), V, T), explain("gpt", (), V, T))
-    assert not found and found.json()["equal"]
-    assert render(found) == "no difference between gpt and gpt\n" and "No difference." in render(
-        found, "html"
-    )
+    found = diff(explain("gpt", vocabulary=V, length=T), explain("gpt", vocabulary=V, length=T))
+    assert not found and found.to_dict()["equal"]
+    assert found.to_text() == "no difference between gpt and gpt\n" and "No difference." in found.to_html()
 
 
 def test_only_what_differs_is_shown():
-    found = diff(explain("gpt", (), V, T), explain("gpt", ["model.stack.bias=true", "train.steps=5"], V, T))
+    found = diff(
+        explain("gpt", vocabulary=V, length=T),
+        explain("gpt", *["model.stack.bias=true", "train.steps=5"], vocabulary=V, length=T),
+    )
     rows = {(group.place, row.what): (row.first, row.second) for group in found.parts for row in group.rows}
     assert rows["stack", "bias"] == (False, True)
     assert rows["stack.blocks.0–3.attention", "weight out_proj.bias"] == (None, [128])
@@ -181,7 +190,10 @@ def test_only_what_differs_is_shown():
 
 
 def test_another_part_in_the_same_place_stands_beside_it():
-    found = diff(explain("gpt", (), V, T), explain("gpt", ["model.stack.norm=RMSNorm"], V, T))
+    found = diff(
+        explain("gpt", vocabulary=V, length=T),
+        explain("gpt", "model.stack.norm=RMSNorm", vocabulary=V, length=T),
+    )
     (group,) = found.parts
     rows = {row.what: (row.first, row.second) for row in group.rows}
     assert rows["part"] == ("9 × LayerNorm (dim 128)", "9 × RMSNorm (dim 128)") and set(rows) == {
@@ -191,7 +203,7 @@ def test_another_part_in_the_same_place_stands_beside_it():
         "parameters",
     }
     assert rows["equation"][1] == ["y = γ ⊙ x / √(1/d Σ xᵢ² + ε)"]
-    text, page, marked = (render(found, form) for form in ("text", "html", "markdown"))
+    text, page, marked = (found.to_text(), found.to_html(), found.to_markdown())
     assert (
         "9 × RMSNorm (dim 128)" in text
         and "<msqrt>" in page
@@ -200,7 +212,10 @@ def test_another_part_in_the_same_place_stands_beside_it():
 
 
 def test_a_pair_of_equations_is_said_once():
-    found = diff(explain("lstm-lm", (), V, T), explain("lstm-lm", ["model.stack.cell=GRU"], V, T))
+    found = diff(
+        explain("lstm-lm", vocabulary=V, length=T),
+        explain("lstm-lm", "model.stack.cell=GRU", vocabulary=V, length=T),
+    )
     assert [[row.what for row in group.rows] for group in found.parts] == [
         ["part", "equation", "weights", "parameters", "flops"],
         ["part", "weights", "parameters", "flops"],
@@ -209,7 +224,7 @@ def test_a_pair_of_equations_is_said_once():
 
 
 def test_every_difference_is_the_same_from_the_other_side():
-    one, two = (explain(name, (), V, T) for name in ("gpt", "lstm-lm"))
+    one, two = (explain(name, vocabulary=V, length=T) for name in ("gpt", "lstm-lm"))
     there, back = diff(one, two), diff(two, one)
 
     def rows(found, turned: bool) -> set[tuple[str, str, str]]:
@@ -243,7 +258,7 @@ class Nested(html.parser.HTMLParser):
 
 @pytest.mark.parametrize("name", ["gpt", "rnnsearch"])
 def test_a_page_is_whole_and_needs_no_network(name: str):
-    page = render(explain(name, (), V, T), "html")
+    page = explain(name, vocabulary=V, length=T).to_html()
     reader = Nested()
     reader.feed(page)
     assert not reader.open and "http" not in page and "url(" not in page and "<script" not in page
@@ -251,9 +266,9 @@ def test_a_page_is_whole_and_needs_no_network(name: str):
     assert len(formulas) > 10 and all(ET.fromstring(formula) is not None for formula in formulas)
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "html"])
-def test_an_equation_is_said_once_for_each_kind(form: str):
-    shown = render(explain("lstm-lm", (), V, T), form)
+@pytest.mark.parametrize("form", [Explanation.to_text, Explanation.to_markdown, Explanation.to_html])
+def test_an_equation_is_said_once_for_each_kind(form: Callable[[Explanation], str]):
+    shown = form(explain("lstm-lm", vocabulary=V, length=T))
     assert (
         shown.count("tanh") == 2
         and shown.count("equation as above") == 1
@@ -262,7 +277,7 @@ def test_an_equation_is_said_once_for_each_kind(form: str):
 
 
 def test_markdown_states_the_equations():
-    marked = render(explain("gpt", (), V, T), "markdown")
+    marked = explain("gpt", vocabulary=V, length=T).to_markdown()
     assert "```text\ns(q, k) = q · k / √K" in marked and "| FeedForward | 4 | 526,848 |" in marked
 
 
@@ -277,12 +292,12 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture):
     )
     one = json.loads(
         run(
-            ["explain", "gpt", "model.stack.layers=2", "--vocabulary", "50", "--length", "10", "--json"],
+            ["explain", "gpt", "model.stack.layers=2", "batches.width=10", "--vocabulary", "50", "--json"],
             capsys,
         )
     )
     assert (
-        one["parameters"] == explain("gpt", ["model.stack.layers=2"], V, T).parameters
+        one["parameters"] == explain("gpt", "model.stack.layers=2", vocabulary=V, length=T).parameters
         and one["training_flops"] == 3 * one["flops"]
     )
     two = json.loads(
@@ -295,16 +310,21 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture):
         if row["what"] == "heads" and group["place"] == "stack"
     ]
     assert heads == [(4, 8)]
-    assert run(["explain", "gpt", "--format", "html", "--out", str(tmp_path / "gpt.html")], capsys) == ""
-    assert (tmp_path / "gpt.html").read_text("utf-8").startswith("<!doctype html>")
+    page, text = tmp_path / "gpt.html", tmp_path / "gpt.md"
+    assert run(["explain", "gpt", "--out", str(page)], capsys) == f"page: {page}\n"
+    assert page.read_text("utf-8") == explain("gpt").to_html()
+    run(["explain", "gpt", "model.stack.norm=RMSNorm", "gpt", "--out", str(text)], capsys)
+    changed = explain("gpt", "model.stack.norm=RMSNorm", against="gpt")
+    assert text.read_text("utf-8") == changed.to_markdown()
 
 
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (["gpt", "gpt", "gpt"], "explain takes one config, or two to compare"),
+        (["gpt", "gpt", "gpt"], "explain takes one model, or two to compare"),
         (["gpt", "nothing-of-the-kind"], "no preset and no file has this name"),
-        (["gpt", "--vocabulary", "0"], "a vocabulary of 0"),
+        (["gpt", "--vocabulary", "0"], "Must be >= 1"),
+        (["gpt", "--out", "gpt.pdf"], "its ending names no format"),
         (["gpt", "model.stack.layer=4"], "did you mean 'layers'"),
     ],
 )
@@ -312,6 +332,18 @@ def test_mistakes_are_sentences(arguments: list[str], sentence: str, capsys: pyt
     with pytest.raises(SystemExit) as left:
         main(["explain", *arguments])
     assert left.value.code == 2 and sentence in capsys.readouterr().err
+
+
+def test_notebooks_show_a_page_that_needs_no_network():
+    for result in (explain("gpt", vocabulary=V), explain("gpt", against="llama", vocabulary=V)):
+        shown = result._repr_html_()
+        assert shown.startswith("<iframe sandbox") and "http" not in shown and len(shown) < 2_000_000
+
+
+def test_a_config_is_explained_as_its_preset():
+    config = Config.preset("gpt").change({"model.stack.norm": nn.RMSNorm})
+    assert explain(config).parts == explain("gpt", "model.stack.norm=RMSNorm").parts
+    assert explain("gpt", against=config).parts == explain("gpt", against=config).parts != []
 
 
 # Notation

@@ -134,7 +134,7 @@ class Maker:
         copy = self.scratch()
         shutil.copytree(folder, copy)
         observe.command(RESUME, self.places(copy))
-        numbers = observe.plain(json.loads((copy / "results.json").read_text("utf-8"))["held out"])
+        numbers = observe.held_out(seqloom.load(copy))
         expected = {"arguments": RESUME, "metrics": observe.metrics(copy), "numbers": numbers}
         return {**expected, "files": observe.file_digests(copy), **self.finished(copy, commands)}
 
@@ -147,7 +147,7 @@ class Maker:
     def encoder(self, name: str) -> None:
         """An encoder without a head, imported from the folder that a masked model exports."""
         source, folder = self.scratch(), self.runs / name
-        observe.command(["export", str(self.runs / "bert"), str(source)], {})
+        observe.command(["export", str(self.runs / "bert"), "--out", str(source)], {})
         settings = json.loads((source / "config.json").read_text("utf-8"))
         (source / "config.json").write_text(json.dumps({**settings, "architectures": ["BertModel"]}), "utf-8")
         tensors = load_file(source / "model.safetensors")
@@ -159,7 +159,7 @@ class Maker:
     def imported(self, name: str) -> None:
         """A language model that is exported and imported again."""
         source, folder = self.scratch(), self.runs / name
-        observe.command(["export", str(self.runs / "gpt"), str(source)], {})
+        observe.command(["export", str(self.runs / "gpt"), "--out", str(source)], {})
         observe.command(["import", str(source), "--out", str(folder)], {})
         self.keep(folder, self.finished(folder, WRITE))
 

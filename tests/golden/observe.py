@@ -22,13 +22,33 @@ import torch
 from torch import Tensor
 
 import seqloom
+from seqloom import compat
 from seqloom.cli import main
+from seqloom.decoding import Greedy, RandomSampler
+from seqloom.run_files import read_metrics
 
 ROOT = Path(__file__).resolve().parent
 PLACEHOLDER = "GOLDEN"
 PROBE = "the old cat sees a river"
 SAMPLE = 16  # outputs of a model that are recorded
 PATHS = ("run", "folder", "vectors", "target")  # keys of results whose values are places on a disk
+FILE_VERBS = ("predict", "translate", "embed")  # verbs whose files were arguments
+ALIGNMENT_KEYS = {"source tokens": "source_tokens", "target tokens": "target_tokens"}
+OUTPUT_KEYS = {  # verb: {older key of its JSON: present key}
+    "predict": {"number": "value"},
+    "translate": {
+        "translations": "outputs",
+        "log_probability": "logprob",
+        "finished": "finish_reason",
+        **ALIGNMENT_KEYS,
+    },
+    "align": ALIGNMENT_KEYS,
+}
+FINISH_REASONS = {True: "stop", False: "length"}  # of a text that ended by itself, or not
+NEW_KEYS = {  # which older versions did not write
+    *("low", "high", "n", "data_sha256", "weights_sha256"),
+    *("ids", "token_logprobs", "stop_reason", "alignments"),
+}
 VERSION = re.compile(r"\|?version:[^|]*")  # of a library that measures; no part of what was measured
 
 
@@ -55,7 +75,9 @@ def replace_in_files(folder: Path, old: str, new: str) -> None:
 
 def command(arguments: Sequence[str], places: dict[str, Path]) -> list[Any]:
     """The lines that a command prints, parsed where they are JSON. `places` are those of RUN, OUT, GOLDEN."""
-    words = [expand(word, places) for word in arguments]
+    if arguments[0] == "generate" and is_translator(places["RUN"]):
+        return answer(arguments, places["RUN"])
+    words = [expand(word, places) for word in present_command(arguments)]
     output, log = io.StringIO(), io.StringIO()
     try:
         with redirect_stdout(output), redirect_stderr(log):
@@ -63,8 +85,94 @@ def command(arguments: Sequence[str], places: dict[str, Path]) -> list[Any]:
     except SystemExit as error:
         raise AssertionError(f"seqloom {' '.join(words)} ends with {error.code}: {log.getvalue()}") from None
     return [
-        plain(json.loads(line)) if line.startswith("{") else line for line in output.getvalue().splitlines()
+        comparable(plain(json.loads(line))) if line.startswith("{") else line
+        for line in output.getvalue().splitlines()
     ]
+
+
+def is_translator(run: Path) -> bool:
+    """Whether a run translates: older versions of `generate` did so too."""
+    return "type: Seq2Seq" in (run / "config.yaml").read_text("utf-8")
+
+
+def answer(arguments: Sequence[str], run: Path) -> list[Any]:
+    """What `generate` printed for a translator, by the older Python function that still does it."""
+    _, _, *words, _ = arguments
+    first = next(index for index, word in enumerate(words) if word.startswith("--"))
+    options = dict(zip(words[first::2], map(int, words[first + 1 :: 2]), strict=True))
+    sampler = RandomSampler() if "--samples" in options else Greedy()
+    found = seqloom.answer(
+        seqloom.load(run),
+        words[:first],
+        sampler,
+        samples=options.get("--samples", 1),
+        width=options.get("--beam", 1),
+        length=options.get("--length", 200),
+        seed=options.get("--seed", 0),
+    )
+    return [
+        {
+            "prompt": text,
+            "texts": [one.text for one in texts],
+            "ended": [one.finish_reason for one in texts],
+            "log probabilities": [one.log_probability for one in texts],
+        }
+        for text, texts in zip(words[:first], found, strict=True)
+    ]
+
+
+def comparable(result: dict[str, Any]) -> dict[str, Any]:
+    """What is compared of a result: of generated texts, what every version reports."""
+    if result.keys() != {"prompt", "outputs"}:
+        return result
+    outputs = result["outputs"]
+    return {
+        "prompt": result["prompt"],
+        "texts": [output["text"] for output in outputs],
+        "ended": [how_it_ended(**output) for output in outputs],
+        "log probabilities": [output["logprob"] for output in outputs],
+    }
+
+
+def how_it_ended(finish_reason: str, stop_reason: str | None, **_: Any) -> str:
+    """The older word for what ended a text."""
+    if finish_reason == "length":
+        return stop_reason or "length"
+    return "end" if stop_reason is None else "stop"
+
+
+def present_command(arguments: Sequence[str]) -> list[str]:
+    """An older command in its present spelling: files are named by an option."""
+    words = list(arguments)
+    data = [word for word in words if word.startswith(f"{PLACEHOLDER}/")]
+    if words[0] == "evaluate" and (len(data) == 2 or any(name.endswith(".dict") for name in data)):
+        words += ["--beam", "1"]  # which was the default for translators
+    if words[0] in FILE_VERBS and len(words) > 2 and words[2].startswith(f"{PLACEHOLDER}/"):
+        words.insert(2, "--file")
+    return words
+
+
+def present_output(arguments: Sequence[str], output: Any) -> Any:
+    """What an older version printed, under the present names of its keys."""
+    keys = OUTPUT_KEYS.get(arguments[0], {})
+    if arguments[0] == "fill" and isinstance(output, dict) and "filled" in output:
+        return {"text": output["filled"], "gaps": output["gaps"]}
+    if isinstance(output, list):
+        return [present_output(arguments, item) for item in output]
+    if arguments[:2] == ["vectors", "nearest"] and isinstance(output, dict):
+        ((word, found),) = output.items()
+        nearest = [{"word": near["word"], "score": near["cosine"]} for near in found]
+        return {"word": word, "by": "cosine", "nearest": nearest}
+    if arguments[:2] == ["vectors", "analogy"] and isinstance(output, dict) and "question" in output:
+        return {"method": "add", **output}
+    if isinstance(output, dict):
+        return {
+            keys.get(key, key): FINISH_REASONS[value]
+            if key == "finished"
+            else present_output(arguments, value)
+            for key, value in output.items()
+        }
+    return output
 
 
 def expand(word: str, places: dict[str, Path]) -> str:
@@ -85,6 +193,9 @@ def plain(value: Any) -> Any:
 def differences(expected: Any, actual: Any, relative: float, absolute: float, place: str = "") -> list[str]:
     """Where two results differ; numbers may by a little."""
     if isinstance(expected, dict) and isinstance(actual, dict):
+        if expected.keys() >= {"name", "value", "signature"}:  # a metric
+            expected = {**expected, "name": compat.METRIC_NAMES.get(expected["name"], expected["name"])}
+        actual = {key: value for key, value in actual.items() if key not in NEW_KEYS - expected.keys()}
         if expected.keys() != actual.keys():
             return [f"{place}: keys {sorted(expected)}, now {sorted(actual)}"]
         return [
@@ -143,9 +254,14 @@ def tokens(run: seqloom.Run) -> list[int]:
 
 
 def metrics(folder: Path) -> list[list[Any]]:
-    """The values of each line of metrics.jsonl, whatever their names are."""
-    lines = (folder / "metrics.jsonl").read_text("utf-8").splitlines()
-    return [list(json.loads(line).values()) for line in lines]
+    """The step, the loss, the learning rate and the norm of the gradient, or the held-out loss, of each line of metrics.jsonl."""
+    names = ("step", "loss", "lr", "grad_norm", "valid_loss")
+    return [[line[name] for name in names if name in line] for line in read_metrics(folder)]
+
+
+def held_out(run: seqloom.Run) -> list[dict[str, Any]]:
+    """The held-out scores."""
+    return plain([number.to_dict() for number in run.results.valid])
 
 
 def file_digests(folder: Path) -> dict[str, str]:

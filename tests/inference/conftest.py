@@ -1,24 +1,13 @@
 """Lets the tests of this folder import the corpora beside them; a run for each task, trained once."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 
 import seqloom
 from seqloom.run import Run
-from seqloom.train.loop import TrainLoop
 from support.labelled_data import OPTIONS, conllu, put, squad, table
-
-
-@contextmanager
-def at_once() -> Iterator[None]:
-    """No cost is estimated before these trainings, which would take longer than they do."""
-    before, TrainLoop.estimate_cost = TrainLoop.estimate_cost, lambda self: None
-    try:
-        yield
-    finally:
-        TrainLoop.estimate_cost = before
+from support.quick_training import at_once
 
 
 @pytest.fixture(autouse=True)
@@ -56,6 +45,6 @@ def trained(corpora: dict[str, tuple[str, str]], tmp_path_factory: pytest.TempPa
     place, runs = tmp_path_factory.mktemp("runs"), {}
     with at_once():
         for name, options in OPTIONS.items():
-            seqloom.fit(name, *options, data=[corpora[name][0]], out=place / name, quiet=True)
+            seqloom.fit(name, *options, data=[corpora[name][0]], out=place / name, progress=False)
             runs[name] = seqloom.load(place / name)
     return runs

@@ -13,7 +13,7 @@ import torch
 from seqloom.cli import main
 from seqloom.decoding import Ensemble
 from seqloom.inference.alignment import align, decode_with_spans
-from seqloom.inference.generation import ensemble
+from seqloom.inference.derived_runs import ensemble
 from seqloom.inference.lexicon import learn_lexicon, read_lexicon
 from seqloom.inference.translation import translate
 from seqloom.run import Run
@@ -28,6 +28,7 @@ GERMAN = {"the": "das", "dog": "hund", "sees": "sieht", "cat": "katze", "hears":
 class Scripted:
     """Writes the tokens of the source through `word`, in the order that `order` gives for their count, then the end; what it writes it looks at."""
 
+    task = "translation"
     context = None
     generates = True
     continues = False
@@ -87,18 +88,18 @@ def german() -> Run:
 
 
 def test_words_and_tokens_are_aligned_as_they_were_looked_at(german: Run) -> None:
-    [[found]] = translate(german, ["the dog sees the river"], align=True)
+    [found] = translate(german, ["the dog sees the river"], align=True)
     assert found.text == "fluss das sieht hund das"
     assert found.alignment.words() == [(4, 0), (3, 1), (2, 2), (1, 3), (0, 4)] == found.alignment.tokens()
-    report = found.alignment.json()
-    assert report["words"] == "4-0 3-1 2-2 1-3 0-4" and report["source tokens"] == [
+    report = found.alignment.to_dict()
+    assert report["words"] == "4-0 3-1 2-2 1-3 0-4" and report["source_tokens"] == [
         "the",
         "dog",
         "sees",
         "the",
         "river",
     ]
-    assert [word.strip() for word in report["target tokens"]] == ["fluss", "das", "sieht", "hund", "das"]
+    assert [word.strip() for word in report["target_tokens"]] == ["fluss", "das", "sieht", "hund", "das"]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def test_words_of_several_tokens_are_aligned_as_a_whole(make) -> None:
     texts = [ENGLISH, "süße flüsse hören"]
     run = scripted(make(texts))
     for text in texts:
-        [[found]] = translate(run, [text], align=True)
+        [found] = translate(run, [text], align=True)
         assert found.text == text
         count = len(text.split())
         assert found.alignment.words() == [(n, n) for n in range(count)]
@@ -118,7 +119,7 @@ def test_words_of_several_tokens_are_aligned_as_a_whole(make) -> None:
 
 def test_the_pieces_of_a_line_join(german: Run) -> None:
     """Each piece is turned round on its own; what is kept comes from itself."""
-    [[found]] = translate(german, ["the dog {name} sees the river <b>cat</b> 12"], align=True)
+    [found] = translate(german, ["the dog {name} sees the river <b>cat</b> 12"], align=True)
     assert found.text == "hund das {name} fluss das sieht <b>katze</b> 12"
     assert found.alignment.words() == [(1, 0), (0, 1), (2, 2), (5, 3), (4, 4), (3, 5), (6, 6), (7, 7)]
     assert (found.alignment.source, found.alignment.target) == (
@@ -126,10 +127,10 @@ def test_the_pieces_of_a_line_join(german: Run) -> None:
         found.text,
     )
     long = " ".join(["the dog sees"] * 100)
-    [[found]] = translate(german, [long], align=True)
+    [found] = translate(german, [long], align=True)
     assert {(s // 60, t // 60) for s, t in found.alignment.words()} == {(n, n) for n in range(5)}
     assert all(GERMAN[long.split()[s]] == found.text.split()[t] for s, t in found.alignment.words())
-    [[empty], [marks]] = translate(german, ["", "12 %"], align=True)
+    [empty, marks] = translate(german, ["", "12 %"], align=True)
     assert (
         empty.text == ""
         and empty.alignment.words() == []
@@ -140,22 +141,22 @@ def test_the_pieces_of_a_line_join(german: Run) -> None:
 
 def test_an_unknown_word_becomes_the_source_word_or_the_lexicons(german: Run) -> None:
     texts = ["the small dog sees Rex", "the dog sees"]
-    assert [found[0].text for found in translate(german, texts, lexicon={})] == [
+    assert [found.text for found in translate(german, texts, lexicon={})] == [
         "Rex sieht hund small das",
         "sieht hund das",
     ]
-    assert translate(german, texts, lexicon={"small": "kleiner"})[0][0].text == "Rex sieht hund kleiner das"
-    [[found]] = translate(german, ["Small <i>dog</i> rex"], lexicon={"small": "kleiner"}, align=True)
+    assert translate(german, texts, lexicon={"small": "kleiner"})[0].text == "Rex sieht hund kleiner das"
+    [found] = translate(german, ["Small <i>dog</i> rex"], lexicon={"small": "kleiner"}, align=True)
     assert found.text == "kleiner <i>hund</i> rex" and found.alignment.words() == [(0, 0), (1, 1), (2, 2)]
-    [[banned]] = translate(german, ["the small dog"])
+    [banned] = translate(german, ["the small dog"])
     assert "small" not in banned.text and "<unk>" not in banned.text
-    many = translate(german, ["the small dog"], beam=3, n=3, lexicon={})[0]
+    many = translate(german, "the small dog", beam=3, n=3, lexicon={}).outputs
     assert many[0].text == "hund small das" and all("<unk>" not in one.text for one in many)
 
 
 def test_an_unknown_letter_becomes_the_source_letter() -> None:
     run = scripted(Characters([ENGLISH]))
-    [[found]] = translate(run, ["the öld dög"], lexicon={"ö": "oe"})
+    [found] = translate(run, ["the öld dög"], lexicon={"ö": "oe"})
     assert found.text == "the oeld doeg"
 
 
@@ -193,19 +194,20 @@ def test_tokens_spell_the_text_between_them() -> None:
 
 
 def test_runs_of_one_tokenizer_translate_together(german: Run) -> None:
-    both = ensemble([german, german])
-    assert isinstance(both.model, Ensemble) and ensemble([german]) is german
-    [[found]] = translate(both, ["the dog"], align=True)
+    both = ensemble(german, german)
+    assert isinstance(both.model, Ensemble) and ensemble(german) is german
+    [found] = translate(both, ["the dog"], align=True)
     assert found.text == "hund das" and found.alignment.words() == [(1, 0), (0, 1)]
     other = scripted(Words(["other words"]), folder=Path("runs/other"))
     with pytest.raises(ValueError, match=r"runs/other: its tokenizer differs from that of runs/x"):
-        ensemble([german, other])
+        ensemble(german, other)
 
 
 @pytest.fixture
 def command(german: Run, monkeypatch, tmp_path: Path):
     """The commands, with the scripted run behind every folder."""
-    monkeypatch.setattr("seqloom.cli.translate.open_run", lambda run, threads, quantize=None: german)
+    for module in ("translate", "inspect_search"):
+        monkeypatch.setattr(f"seqloom.cli.{module}.open_run", lambda run, threads, quantize=None: german)
     for name, text in (
         ("en", "the small dog\n\nthe cat\n"),
         ("de", "hund klein das\n\nkatze das\n"),
@@ -220,7 +222,7 @@ def command(german: Run, monkeypatch, tmp_path: Path):
 
 
 def test_the_command_aligns_and_replaces(command, capsys, tmp_path: Path) -> None:
-    command("translate", "run", "@en", "--align", "--unk", "replace")
+    command("translate", "run", "--file", "@en", "--align", "--unk", "replace")
     assert capsys.readouterr().out.split("\n") == [
         "hund small das ||| 2-0 1-1 0-2",
         " ||| ",
@@ -230,6 +232,7 @@ def test_the_command_aligns_and_replaces(command, capsys, tmp_path: Path) -> Non
     command(
         "translate",
         "run",
+        "--file",
         "@en",
         "--lexicon",
         "@lexicon",
@@ -239,27 +242,29 @@ def test_the_command_aligns_and_replaces(command, capsys, tmp_path: Path) -> Non
         "0.2",
         "--ensemble",
         "b",
+        "--ensemble",
         "c",
     )
-    first = json.loads(capsys.readouterr().out.split("\n")[0])["translations"][0]
-    assert first["text"] == "hund kleiner das" and first["alignment"]["words"] == "2-0 1-1 0-2"
-    command("align", "run", "@en", "@de")
+    first = json.loads(capsys.readouterr().out.split("\n")[0])
+    assert first["outputs"][0]["text"] == "hund kleiner das"
+    assert first["alignments"][0]["words"] == "2-0 1-1 0-2"
+    command("inspect", "alignment", "run", "@en", "@de")
     assert capsys.readouterr().out.split("\n") == ["2-0 1-1 0-2", "", "1-0 0-1", ""]
-    command("align", "run", "@en", "@de", "--json")
+    command("inspect", "alignment", "run", "@en", "@de", "--json")
     assert json.loads(capsys.readouterr().out.split("\n")[0])["words"] == "2-0 1-1 0-2"
-    command("align", "run", "@en", "@de", "--lexicon", "@made")
+    command("inspect", "alignment", "run", "@en", "@de", "--format", "lexicon", "--out", "@made")
     assert (tmp_path / "made").read_text("utf-8") == "cat\tkatze\ndog\thund\nsmall\tklein\nthe\tdas\n"
 
 
 def test_unequal_files_are_one_line(command, capsys, tmp_path: Path) -> None:
     (tmp_path / "short").write_text("hund\n", "utf-8")
     with pytest.raises(SystemExit) as end:
-        command("align", "run", "@en", "@short")
+        command("inspect", "alignment", "run", "@en", "@short")
     assert end.value.code == 2 and "make them line up" in capsys.readouterr().err
 
 
 def test_a_saved_tokenizer_spells_alike(german: Run, tmp_path: Path) -> None:
     save(german.tokenizer, tmp_path / "tokenizer.json")
     german.tokenizer = load(tmp_path / "tokenizer.json")
-    [[found]] = translate(german, ["the small dog"], lexicon={})
+    [found] = translate(german, ["the small dog"], lexicon={})
     assert found.text == "hund small das"

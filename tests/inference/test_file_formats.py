@@ -8,7 +8,7 @@ import pytest
 
 import seqloom
 from seqloom.cli import main
-from seqloom.inference.file_formats import detect_format, fill_file
+from seqloom.inference.file_formats import choose_format, fill_file
 from seqloom.run import Run
 from support.labelled_data import OPTIONS, conllu, put
 
@@ -22,11 +22,13 @@ def names(tmp_path_factory: pytest.TempPathFactory) -> Run:
     place = tmp_path_factory.mktemp("names")
     text = "the X O\nking X B-PER\nsees X O\n\n" * 40
     options = [*OPTIONS["tagger"], *QUICK, "corpus={type: Columns}"]
-    run = seqloom.fit("tagger", *options, data=[put(place / "a.txt", text)], out=place / "run", quiet=True)
+    run = seqloom.fit(
+        "tagger", *options, data=[put(place / "a.txt", text)], out=place / "run", progress=False
+    )
     return seqloom.load(run.folder)
 
 
-def written(run: Run, path: Path, text: str, form: str | None = None) -> str:
+def written(run: Run, path: Path, text: str, form: str = "auto") -> str:
     """What comes out of a file with this text, its bytes as they are."""
     path.write_bytes(text.encode())
     return "".join(fill_file(run, path, form=form))
@@ -49,7 +51,7 @@ def written(run: Run, path: Path, text: str, form: str | None = None) -> str:
 def test_what_is_called_txt_is_read_as_in_training_where_it_can_be(
     names: Run, tmp_path: Path, text: str, form: str, ending: str
 ):
-    found = type(detect_format(names, put(tmp_path / f"x.{ending}", text))).__name__
+    found = type(choose_format(names, put(tmp_path / f"x.{ending}", text))).__name__
     assert found.removesuffix("File") == ("Table" if (form, ending) == ("Lines", "tsv") else form)
 
 
@@ -72,15 +74,15 @@ def test_each_task_knows_its_own_files_whatever_they_are_called(
     trained: dict[str, Run], tmp_path: Path, name: str, text: str, form: str
 ):
     path = put(tmp_path / "x.txt", text)
-    assert type(detect_format(trained[name], path)).__name__ == f"{form}File"
-    assert type(detect_format(trained[name], path, "JSONLines")).__name__ == "JSONLinesFile"
-    with pytest.raises(ValueError, match="'xml' is not a file format; choose from CoNLLU, Columns"):
-        detect_format(trained[name], path, "xml")
+    assert type(choose_format(trained[name], path)).__name__ == f"{form}File"
+    assert type(choose_format(trained[name], path, "jsonl")).__name__ == "JSONLinesFile"
+    with pytest.raises(ValueError, match="'xml' is no form of a file; choose from auto, text, lines"):
+        choose_format(trained[name], path, "xml")
 
 
 def test_the_form_can_be_said(trained: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture):
     path = put(tmp_path / "x.dat", "The X\ndog X\n")
-    main(["predict", str(trained["tagger"].folder), path, "--form", "Columns"])
+    main(["predict", str(trained["tagger"].folder), "--file", path, "--form", "Columns"])
     assert capsys.readouterr().out == "The X DET\ndog X NOUN\n"
 
 
@@ -154,7 +156,7 @@ def test_fields_of_json_lines_stay_and_answers_stand_after_them(trained: dict[st
 def test_json_lines_for_a_run_whose_label_comes_first(tmp_path: Path):
     path = put(tmp_path / "a.tsv", "king\tthe king sees\nnone\tthe dog sees\n" * 30)
     options = [*OPTIONS["classifier"], *QUICK, "corpus={type: Table, kinds: [label, text]}"]
-    run = seqloom.fit("classifier", *options, data=[path], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit("classifier", *options, data=[path], out=tmp_path / "run", progress=False)
     assert json.loads(written(run, tmp_path / "x.jsonl", '{"text": "the dog"}\n'))["label"] in (
         "king",
         "none",
@@ -166,7 +168,7 @@ def test_a_header_has_a_name_for_each_cell(corpora: dict[str, tuple[str, str]], 
     text = "first\tsecond\tscore\n" + Path(corpora["similarity"][0]).read_text("utf-8")
     options = [*OPTIONS["similarity"], *QUICK, "corpus.header=true"]
     run = seqloom.fit(
-        "similarity", *options, data=[put(tmp_path / "a.tsv", text)], out=tmp_path / "run", quiet=True
+        "similarity", *options, data=[put(tmp_path / "a.tsv", text)], out=tmp_path / "run", progress=False
     )
     head, row = written(run, tmp_path / "x.txt", "\n".join(text.splitlines()[:2])).splitlines()
     assert head == "first\tsecond\tscore\tanswer" and row.count("\t") == 3

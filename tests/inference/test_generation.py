@@ -10,22 +10,27 @@ import torch
 
 import seqloom
 from seqloom.cli import main
-from seqloom.decoding import Decoding, RandomSampler, generate_batch, parallel_map
+from seqloom.decoding import DecodingPlan, RandomSampler, generate_batch, parallel_map
 from seqloom.decoding.workers import _cancelled
 from seqloom.evaluation import evaluate
-from seqloom.inference.answer import answer
-from seqloom.inference.generation import Execution, generate, stream
+from seqloom.inference.completion import Completion, Execution, complete
+from seqloom.inference.old_functions import answer
+from seqloom.inference.streaming import stream_plan
 from seqloom.inference.translation import translate
 
 GPT = [
     "model.dim=16",
     "model.stack.layers=1",
     "model.stack.heads=2",
-    "data.width=16",
+    "batches.width=16",
     "model.stack.position.length=16",
     "tokenizer.type=Characters",
 ]
-PAIRS = ["tokenizer.size=300", "model.dim=16", "data.batch_tokens=200", "train.average_checkpoints=0"]
+PAIRS = ["tokenizer.size=300", "model.dim=16", "batches.batch_tokens=200", "train.average_checkpoints=0"]
+
+
+def streamed(run: seqloom.Run, prompt: str, plan: DecodingPlan) -> str:
+    return "".join(token.text for token in stream_plan(run, prompt, plan))
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def gpt(tmp_path: Path, text: Path) -> seqloom.Run:
         "train.eval_every=30",
         data=[str(text)],
         out=tmp_path / "gpt",
-        quiet=True,
+        progress=False,
     )
 
 
@@ -51,20 +56,20 @@ def translator(tmp_path: Path, parallel: list[Path]) -> seqloom.Run:
         "train.eval_every=10",
         data=data,
         out=tmp_path / "pairs",
-        quiet=True,
+        progress=False,
     )
 
 
 def test_a_text_ends_before_its_stop_string(gpt: seqloom.Run) -> None:
     """Wherever tokens begin and end, in company, beyond the context, and streamed."""
-    free = generate(gpt, ["the king", "a"], Decoding(max_tokens=60))
+    free = complete(gpt, ["the king", "a"], DecodingPlan(max_tokens=60))
     for place in (3, 17, 40):
         for size in (1, 2, 5):
             stop = free[0][0].text[place : place + size]
-            found = generate(
+            found = complete(
                 gpt,
                 ["the king", "a"],
-                Decoding(
+                DecodingPlan(
                     max_tokens=60,
                     stop=(
                         stop,
@@ -73,11 +78,11 @@ def test_a_text_ends_before_its_stop_string(gpt: seqloom.Run) -> None:
                 ),
             )
             for (one,), (whole,) in zip(found, free, strict=True):
-                assert one.text == whole.text.split(stop)[0] and one.finished == (
-                    stop in whole.text or whole.finished
+                assert one.text == whole.text.split(stop)[0] and (one.finish_reason == "stop") == (
+                    stop in whole.text or whole.finish_reason == "stop"
                 )
             assert (
-                "".join(stream(gpt, "the king", Decoding(max_tokens=60, stop=(stop, "never there"))))
+                streamed(gpt, "the king", DecodingPlan(max_tokens=60, stop=(stop, "never there")))
                 == found[0][0].text
             )
 
@@ -86,20 +91,22 @@ def test_a_run_named_like_a_preset_is_itself(
     gpt: seqloom.Run, text: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(gpt.folder.parent)
-    assert seqloom.load("gpt").recipe.tree == gpt.recipe.tree
-    again = seqloom.fit("./gpt", out="gpt", quiet=True)
-    assert generate(again, ["the"], Decoding(max_tokens=5)) == generate(gpt, ["the"], Decoding(max_tokens=5))
+    assert seqloom.load("gpt").config.tree == gpt.config.tree
+    again = seqloom.fit("./gpt", out="gpt", progress=False)
+    assert complete(again, ["the"], DecodingPlan(max_tokens=5)) == complete(
+        gpt, ["the"], DecodingPlan(max_tokens=5)
+    )
     begun = seqloom.fit(
         "gpt",
-        "data.width=16",
+        "batches.width=16",
         "train.steps=1",
         "train.eval_every=1",
         data=[str(text)],
         base="gpt",
         out="begun",
-        quiet=True,
+        progress=False,
     )
-    assert begun.recipe.tree["model"] == gpt.recipe.tree["model"]
+    assert begun.config.tree["model"] == gpt.config.tree["model"]
 
 
 def test_a_lone_dash_is_stdin(
@@ -116,8 +123,8 @@ def test_a_lone_dash_is_stdin(
         main([*words])
         return capsys.readouterr().out
 
-    assert said("the\na\n", "generate", str(gpt.folder), "-", "--length", "3") == said(
-        "", "generate", str(gpt.folder), "the", "a", "--length", "3"
+    assert said("the\na\n", "generate", str(gpt.folder), "-", "--max-tokens", "3") == said(
+        "", "generate", str(gpt.folder), "the", "a", "--max-tokens", "3"
     )
     assert len(said("the king\na dog\n", "translate", str(translator.folder), "-").splitlines()) == 2
     assert said(text.read_text(), "evaluate", str(gpt.folder), "-") == said(
@@ -147,13 +154,34 @@ def test_mistakes_are_named(gpt: seqloom.Run) -> None:
         answer(gpt, ["a"], lenght=3)
 
 
+def old_form(found: list[list[Completion]]) -> list[list[tuple]]:
+    """Completions as `answer` returned them."""
+    return [
+        [
+            (
+                one.text,
+                one.logprob,
+                one.score,
+                one.finish_reason == "stop",
+                one.ids,
+                one.token_logprobs,
+                "length" if one.finish_reason == "length" else "end" if one.stop_reason is None else "stop",
+            )
+            for one in completions
+        ]
+        for completions in found
+    ]
+
+
 def test_answer_is_generation_with_keyword_options(gpt: seqloom.Run, translator: seqloom.Run) -> None:
-    sampled = Decoding(
+    sampled = DecodingPlan(
         max_tokens=9, sampler=RandomSampler(0.9), n=2, stop=("z",), seed=3, repetition_penalty=1.3
     )
     options = {"length": 9, "samples": 2, "stop": ["z"], "seed": 3, "repetition": 1.3}
-    assert answer(gpt, ["the king"], RandomSampler(0.9), **options) == generate(gpt, ["the king"], sampled)
-    searched = Decoding(max_tokens=9, beam=3, n=2, length_penalty=1.0, allow_unk=True)
+    assert answer(gpt, ["the king"], RandomSampler(0.9), **options) == old_form(
+        complete(gpt, ["the king"], sampled)
+    )
+    searched = DecodingPlan(max_tokens=9, beam=3, n=2, length_penalty=1.0, allow_unk=True)
     options = {
         "length": 9,
         "width": 3,
@@ -163,40 +191,42 @@ def test_answer_is_generation_with_keyword_options(gpt: seqloom.Run, translator:
         "tokens": 100,
         "workers": 2,
     }
-    assert seqloom.answer(translator, ["the king"], **options) == generate(translator, ["the king"], searched)
+    assert seqloom.answer(translator, ["the king"], **options) == old_form(
+        complete(translator, ["the king"], searched)
+    )
 
 
 def test_log_probabilities_are_those_of_teacher_forcing(gpt: seqloom.Run) -> None:
-    for (one,) in generate(
-        gpt, ["the king", "a"], Decoding(sampler=RandomSampler(1.2), max_tokens=7, seed=5)
+    for (one,) in complete(
+        gpt, ["the king", "a"], DecodingPlan(sampler=RandomSampler(1.2), max_tokens=7, seed=5)
     ):
-        assert sum(one.log_probabilities) == pytest.approx(one.log_probability, abs=1e-5)
-        assert len(one.log_probabilities) == len(one.ids) + one.finished
-    (one,) = generate(gpt, ["the"], Decoding(max_tokens=5))[0]
+        assert sum(one.token_logprobs) == pytest.approx(one.logprob, abs=1e-5)
+        assert len(one.token_logprobs) == len(one.ids) + (one.finish_reason == "stop")
+    (one,) = complete(gpt, ["the"], DecodingPlan(max_tokens=5))[0]
     ids, _ = gpt.encode(["the"], as_prompt=True)
     with torch.no_grad():
         logits, _ = gpt.model(torch.cat([ids, torch.tensor([one.ids])], 1))
     log_p = logits[0].log_softmax(-1)
     wanted = [float(log_p[ids.shape[1] - 1 + t, token]) for t, token in enumerate(one.ids)]
-    assert one.log_probabilities[: len(one.ids)] == pytest.approx(wanted, abs=1e-4)
+    assert one.token_logprobs[: len(one.ids)] == pytest.approx(wanted, abs=1e-4)
 
 
 def test_workers_change_no_text(gpt: seqloom.Run, translator: seqloom.Run) -> None:
     texts = ["the king", "a", "the old dog sees", "never", "then a river", "the cat"]
     threads = torch.get_num_threads()
     for run, decoding in (
-        (gpt, Decoding(sampler=RandomSampler(top_k=5), max_tokens=30, seed=2)),
-        (translator, Decoding(beam=3, max_tokens=10)),
+        (gpt, DecodingPlan(sampler=RandomSampler(top_k=5), max_tokens=30, seed=2)),
+        (translator, DecodingPlan(beam=3, max_tokens=10)),
     ):
-        alone = generate(run, texts, decoding)
+        alone = complete(run, texts, decoding)
         for workers in (2, 5):
-            found = generate(run, texts, decoding, Execution(workers=workers))
+            found = complete(run, texts, decoding, Execution(workers=workers))
             assert [[one.text for one in texts] for texts in found] == [
                 [one.text for one in texts] for texts in alone
             ]
     assert torch.get_num_threads() == threads
-    one = [[best.text for best in found] for found in translate(translator, texts)]
-    assert one == [[best.text for best in found] for found in translate(translator, texts)]
+    one = [found.text for found in translate(translator, texts)]
+    assert one == [found.text for found in translate(translator, texts)]
 
 
 def test_generation_in_a_cancelled_worker_ends_at_its_next_step(gpt: seqloom.Run) -> None:
@@ -222,21 +252,25 @@ def test_json_tells_what_ended_a_text(gpt: seqloom.Run, capsys: pytest.CaptureFi
         out, err = capsys.readouterr()
         return json.loads(out), err
 
-    free, err = told("--greedy", "--length", "5")
-    assert free["ended"] == ["length"] and free["log probabilities"][0] < 0 and err == ""
-    assert told("--greedy", "--stop", free["texts"][0][1])[0]["ended"] == ["stop"]
-    found, err = told("--beam", "2", "--length", "40")
-    assert found["ended"] == ["context"] and "context of 16 tokens is full" in err
+    free, err = told("--greedy", "--max-tokens", "5")
+    [output] = free["outputs"]
+    assert (output["finish_reason"], output["stop_reason"]) == ("length", None)
+    assert output["logprob"] < 0 and err == ""
+    [stopped] = told("--greedy", "--stop", output["text"][1])[0]["outputs"]
+    assert (stopped["finish_reason"], stopped["stop_reason"]) == ("stop", output["text"][1])
+    found, err = told("--beam", "2", "--max-tokens", "40")
+    [output] = found["outputs"]
+    assert (output["finish_reason"], output["stop_reason"]) == ("length", "context")
+    assert "context of 16 tokens is full" in err
 
 
 def test_quantised_runs_are_nearly_the_same(gpt: seqloom.Run, translator: seqloom.Run, text: Path) -> None:
     before = {number.name: number.value for number in evaluate(gpt, [str(text)])}
-    assert seqloom.quantize(gpt) == ["stack.position.table"]
-    after = {number.name: number.value for number in evaluate(gpt, [str(text)])}
+    quantized = seqloom.quantize(gpt)
+    after = {number.name: number.value for number in evaluate(quantized, [str(text)])}
     assert 0 < abs(after["perplexity"] / before["perplexity"] - 1) < 0.01
-    assert seqloom.quantize(translator) == [] and generate(
-        translator, ["the king"], Decoding(beam=3, max_tokens=5)
-    )
+    assert {number.name: number.value for number in evaluate(gpt, [str(text)])} == before  # gpt itself stays
+    assert complete(seqloom.quantize(translator), ["the king"], DecodingPlan(beam=3, max_tokens=5))
     with pytest.raises(ValueError, match="int8"):
         seqloom.quantize(gpt, "int2")
 
@@ -250,45 +284,67 @@ def test_the_command_line_has_it_all(
         main([*words])
         return capsys.readouterr().out
 
-    whole = said("generate", run, "the king", "--greedy", "--length", "30", "--json")
-    free = json.loads(whole)["texts"][0]
+    whole = said("generate", run, "the king", "--greedy", "--max-tokens", "30", "--json")
+    free = json.loads(whole)["outputs"][0]["text"]
     stop = free[9:12]
     assert (
-        said("generate", run, "the king", "--greedy", "--length", "30", "--stop", stop)
+        said("generate", run, "the king", "--greedy", "--max-tokens", "30", "--stop", stop)
         == "the king" + free.split(stop)[0] + "\n"
     )
-    told = json.loads(said("generate", run, "the king", "--greedy", "--length", "5", "--logprobs", "--json"))
-    assert "".join(one["token"] for one in told["tokens"][0]) == told["texts"][0] and all(
-        one["log probability"] < 0 for one in told["tokens"][0]
+    told = json.loads(
+        said("generate", run, "the king", "--greedy", "--max-tokens", "5", "--logprobs", "--json")
     )
-    lines = said("generate", run, "the king", "--greedy", "--length", "5", "--logprobs").splitlines()
+    [output] = told["outputs"]
+    assert "".join(output["tokens"]) == output["text"]
+    assert len(output["token_logprobs"]) == 5 and max(output["token_logprobs"]) < 0
+    lines = said("generate", run, "the king", "--greedy", "--max-tokens", "5", "--logprobs").splitlines()
     assert len(lines) == 6 and float(lines[1].split()[0]) < 0
     assert (
-        said("generate", run, "the king", "--greedy", "--length", "30", "--repetition", "5", "--json")
+        said(
+            "generate",
+            run,
+            "the king",
+            "--greedy",
+            "--max-tokens",
+            "30",
+            "--repetition-penalty",
+            "5",
+            "--json",
+        )
         != whole
     )
     assert (
         len(
             json.loads(
-                said("generate", run, "the", "--samples", "3", "--length", "5", "--workers", "2", "--json")
-            )["texts"]
+                said("generate", run, "the", "--n", "3", "--max-tokens", "5", "--workers", "2", "--json")
+            )["outputs"]
         )
         == 3
     )
-    assert said("generate", run, "the king", "--greedy", "--length", "5", "--quantize", "int8").startswith(
-        "the king"
-    )
+    assert said(
+        "generate", run, "the king", "--greedy", "--max-tokens", "5", "--quantize", "int8"
+    ).startswith("the king")
     told = json.loads(said("evaluate", run, str(text), "--quantize", "int8", "--json"))
     assert {one["name"] for one in told["int8"]} == {one["name"] for one in told["numbers"]} and told[
-        "not quantised"
+        "not_quantized"
     ] == ["stack.position.table"]
     out = said("evaluate", run, str(text), "--quantize", "int8")
-    assert "fp32" in out and "int8 (" in out and "not quantised: stack.position.table" in out
+    assert "fp32" in out and "int8 (" in out and "not quantized: stack.position.table" in out
     source = text.parent / "few.txt"
     source.write_text("the king\nthe old dog\na cat sees\n", "utf-8")
-    plain = said("translate", str(translator.folder), str(source), "--workers", "2")
-    assert plain == said("translate", str(translator.folder), str(source)) and len(plain.splitlines()) == 3
-    assert len(said("translate", str(translator.folder), str(source), "--quantize", "int8").splitlines()) == 3
+    plain = said("translate", str(translator.folder), "--file", str(source), "--workers", "2")
+    assert (
+        plain == said("translate", str(translator.folder), "--file", str(source))
+        and len(plain.splitlines()) == 3
+    )
+    assert (
+        len(
+            said(
+                "translate", str(translator.folder), "--file", str(source), "--quantize", "int8"
+            ).splitlines()
+        )
+        == 3
+    )
     for words in (["--logprobs", "--beam", "3"], ["--stop", "a", "--beam", "3"], ["--quantize", "int3"]):
         with pytest.raises(SystemExit) as left:
             main(["generate", run, "the", *words])

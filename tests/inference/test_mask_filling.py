@@ -17,6 +17,7 @@ import seqloom
 from seqloom.evaluation import evaluate
 from seqloom.inference.mask_filling import fill_mask, insert_tokens, pseudo_nll, pseudo_perplexity
 from seqloom.text.special_tokens import BOS, EOS, MASK
+from seqloom.text.store import build
 from seqloom.text.tokenizer import BPE, decode
 
 SMALL = [
@@ -24,7 +25,7 @@ SMALL = [
     "model.dim=32",
     "model.stack.layers=1",
     "model.stack.heads=2",
-    "data.width=24",
+    "batches.width=24",
     "train.eval_every=150",
 ]
 
@@ -44,7 +45,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> seqloom.Run:
         "utf-8",
     )
     return seqloom.fit(
-        "bert-small", *SMALL, "train.steps=300", data=[str(text)], out=place / "run", quiet=True
+        "bert-small", *SMALL, "train.steps=300", data=[str(text)], out=place / "run", progress=False
     )
 
 
@@ -68,7 +69,7 @@ def test_a_gap_is_filled_from_both_sides(learnt: seqloom.Run) -> None:
 
 def test_the_text_around_a_gap_stays(learnt: seqloom.Run) -> None:
     """Case, spaces and words that the model does not know; one text may come alone."""
-    (found,) = fill_mask(learnt, "Café  שלום : the cow <mask>  and\tTHE [MASK] moos")
+    found = fill_mask(learnt, "Café  שלום : the cow <mask>  and\tTHE [MASK] moos")
     assert (
         found.text == f"Café  שלום : the cow {found.gaps[0][0].token}  and\tTHE {found.gaps[1][0].token} moos"
     )
@@ -99,11 +100,11 @@ def test_guesses_are_the_models_own_and_company_changes_none(learnt: seqloom.Run
 
 def test_evaluation_counts_the_picked_tokens_alone(learnt: seqloom.Run) -> None:
     """Against a literal loop over the batches."""
-    text = learnt.recipe.files.train[0]
-    numbers = {number.name: number for number in evaluate(learnt, [text])}
-    store = seqloom.run.store.build(learnt.recipe.reader([text]), learnt.tokenizer)
+    text = learnt.config.files.train[0]
+    numbers = evaluate(learnt, [text])
+    store = build(learnt.config.reader([text]), learnt.tokenizer)
     total, right, count = 0.0, 0, 0
-    for batch in learnt.recipe.data(store).sequential():
+    for batch in learnt.config.data(store).sequential():
         log_p = learnt.model(batch.ids)[0].log_softmax(-1)
         for row, place in batch.mask.nonzero().tolist():
             want = batch.targets[row, place]
@@ -112,10 +113,10 @@ def test_evaluation_counts_the_picked_tokens_alone(learnt: seqloom.Run) -> None:
                 right + int(log_p[row, place].argmax() == want),
                 count + 1,
             )
-    assert numbers["nats per token"].value == pytest.approx(total / count, rel=1e-4)
+    assert numbers["nats_per_token"].value == pytest.approx(total / count, rel=1e-4)
     assert numbers["accuracy"].value == 100 * right / count > 50
     assert (
-        "bits per byte" not in numbers
+        "bits_per_byte" not in numbers
         and f"of:{count}" in numbers["accuracy"].signature
         and "rate:0.15" in numbers["accuracy"].signature
     )
@@ -145,16 +146,16 @@ def command(*arguments: str) -> subprocess.CompletedProcess:
 def test_the_command_line_fills_and_says_what_is_wrong(
     learnt: seqloom.Run, tmp_path: Path, text: Path
 ) -> None:
-    told = command("fill", str(learnt.folder), "the cow [MASK] and then", "--top", "2", "--json")
+    told = command("fill-mask", str(learnt.folder), "the cow [MASK] and then", "--top", "2", "--json")
     found = json.loads(told.stdout)
     assert (
-        found["filled"].startswith("the cow moos")
+        found["text"].startswith("the cow moos")
         and len(found["gaps"][0]) == 2
         and found["gaps"][0][0]["token"] == "moos"
     )
-    plain = command("fill", str(learnt.folder), "the cow [MASK] and then").stdout
+    plain = command("fill-mask", str(learnt.folder), "the cow [MASK] and then").stdout
     assert plain.splitlines()[0].startswith("the cow moos") and ("moos 0." in plain or "moos 1." in plain)
-    wrong = command("fill", str(learnt.folder), "the cow moos")
+    wrong = command("fill-mask", str(learnt.folder), "the cow moos")
     assert wrong.returncode == 2 and "write [MASK]" in wrong.stderr
     gpt = seqloom.fit(
         "gpt",
@@ -163,12 +164,12 @@ def test_the_command_line_fills_and_says_what_is_wrong(
         "train.steps=2",
         data=[str(text)],
         out=tmp_path / "gpt",
-        quiet=True,
+        progress=False,
     )
-    wrong = command("fill", str(gpt.folder), "the [MASK]")
+    wrong = command("fill-mask", str(gpt.folder), "the [MASK]")
     assert (
         wrong.returncode == 2
-        and "not a masked language model" in wrong.stderr
+        and "use: seqloom generate" in wrong.stderr
         and len(wrong.stderr.splitlines()) == 1
     )
 
@@ -178,13 +179,14 @@ def test_pairs_of_segments_are_learnt_beside(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("".join(f"n{number % 50}" + " \n"[number % 30 == 29] for number in range(6000)), "utf-8")
     run = seqloom.fit("bert", *SMALL[1:4], "model.stack.dropout=0", "tokenizer={type: Words}",
-                      "data.width=16", "data.batch=16", "train.accumulate=1", "model.stack.order=pre", "train.steps=400", "train.eval_every=400",
-                      "train.optimizer.lr=1e-2", "train.schedule.warmup=20", data=[str(text)], out=tmp_path / "run", quiet=True)  # fmt: skip
-    numbers = {number.name: number for number in evaluate(run, [str(text)])}
-    assert numbers["next segment"].value > 0.8
+                      "batches.width=16", "batches.batch=16", "train.accumulate=1", "model.stack.order=pre", "train.steps=400",
+                      "train.eval_every=400", "train.optimizer.lr=1e-2", "train.schedule.warmup=20",
+                      data=[str(text)], out=tmp_path / "run", progress=False)  # fmt: skip
+    numbers = evaluate(run, [str(text)])
+    assert numbers["next_segment_accuracy"].value > 0.8
 
 
 def test_the_name_is_a_function_whatever_was_imported():
     import seqloom.inference.mask_filling
 
-    assert callable(seqloom.fill) and seqloom.fill is seqloom.inference.mask_filling.fill_mask
+    assert seqloom.fill_mask is seqloom.inference.mask_filling.fill_mask

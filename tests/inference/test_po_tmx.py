@@ -83,8 +83,8 @@ def wrong(capsys, *arguments: str | Path) -> str:
 @pytest.mark.parametrize("kind", ["Words", "Characters"])
 def test_a_table_of_ones_own_trains_evaluates_and_translates(place: Path, capsys, kind: str) -> None:
     numbers = json.loads(out(capsys, "evaluate", place / kind, place / "pairs.tsv", "--json")[0])["numbers"]
-    assert {number["name"] for number in numbers} >= {"nats per token", "BLEU", "chrF"}
-    assert len(out(capsys, "translate", place / kind, place / "a.en", "--beam", "2")) == 120
+    assert {number["name"] for number in numbers} >= {"nats_per_token", "bleu", "chrf"}
+    assert len(out(capsys, "translate", place / kind, "--file", place / "a.en", "--beam", "2")) == 120
 
 
 @pytest.mark.parametrize("kind", ["Words", "Characters"])
@@ -93,7 +93,7 @@ def test_empty_endless_and_unknown_lines_keep_their_places(place: Path, capsys, 
     lines = ["the dog", "", endless, "", "日本語", "ξένος λόγος ψυχή", "   ", "12 + 3"]
     path = place / f"{kind}.txt"
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    found = out(capsys, "translate", place / kind, path, "--beam", "1")
+    found = out(capsys, "translate", place / kind, "--file", path, "--beam", "1")
     assert (
         len(found) == len(lines) and found[1] == found[3] == "" and found[6] == "   " and found[7] == "12 + 3"
     )
@@ -101,13 +101,25 @@ def test_empty_endless_and_unknown_lines_keep_their_places(place: Path, capsys, 
     lines[2] = "the old dog"
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     assert (
-        json.loads(out(capsys, "translate", place / kind, path, "--beam", "2", "--json")[2])["source"]
+        json.loads(out(capsys, "translate", place / kind, "--file", path, "--beam", "2", "--json")[2])[
+            "source"
+        ]
         == "the old dog"
     )
-    aligned = out(capsys, "translate", place / kind, path, "--beam", "1", "--align")
+    aligned = out(capsys, "translate", place / kind, "--file", path, "--beam", "1", "--align")
     assert all("|||" in line for line in aligned) and aligned[7] == "12 + 3 ||| 0-0 1-1 2-2"
     found = out(
-        capsys, "translate", place / kind, path, "--beam", "2", "--unk", "replace", "--coverage", "0.2"
+        capsys,
+        "translate",
+        place / kind,
+        "--file",
+        path,
+        "--beam",
+        "2",
+        "--unk",
+        "replace",
+        "--coverage",
+        "0.2",
     )
     assert len(found) == len(lines) and not any("<unk>" in line for line in found)
 
@@ -150,7 +162,9 @@ def test_files_that_do_not_line_up_are_one_line(place: Path, capsys, tmp_path: P
 
 
 def test_an_ensemble_of_unlike_tokenizers_is_one_line(place: Path, capsys) -> None:
-    said = wrong(capsys, "translate", place / "Words", place / "a.en", "--ensemble", place / "Characters")
+    said = wrong(
+        capsys, "translate", place / "Words", "--file", place / "a.en", "--ensemble", place / "Characters"
+    )
     assert "its tokenizer differs from that of" in said and "tokenizer.type=File" in said
 
 
@@ -177,15 +191,16 @@ def test_what_needs_attention_says_so(place: Path, capsys) -> None:
             "1",
         ]
     )
-    for options in (["--align"], ["--coverage", "0.2"], ["--unk", "replace"]):
+    for options in (["--align"], ["--coverage-penalty", "0.2"], ["--replace-unknowns"]):
         assert "has no attention over its source" in wrong(
-            capsys, "translate", place / "blind", place / "a.en", *options
+            capsys, "translate", place / "blind", "--file", place / "a.en", *options
         )
-    assert len(out(capsys, "translate", place / "blind", place / "a.en")) == 120
+    assert len(out(capsys, "translate", place / "blind", "--file", place / "a.en")) == 120
     both = out(
         capsys,
         "translate",
         place / "blind",
+        "--file",
         place / "a.en",
         "--ensemble",
         place / "Words",
@@ -210,5 +225,6 @@ def test_a_second_stage_goes_on_from_a_run(place: Path, capsys) -> None:
     main(["train", "rnnsearch", *said, *map(str, files), "--threads", "1"])
     first, second = ((place / name / "tokenizer.json").read_text("utf-8") for name in ("Words", "two"))
     assert (
-        first == second and len(out(capsys, "translate", place / "two", place / "a.en", "--beam", "1")) == 120
+        first == second
+        and len(out(capsys, "translate", place / "two", "--file", place / "a.en", "--beam", "1")) == 120
     )

@@ -48,7 +48,7 @@ def fit(folder: Path, text: str, head: str, steps: int = 2) -> seqloom.Run:
     ]
     options.append(f"model.head={{type: {head}, spans: true}}")
     return seqloom.fit(
-        "tagger", *options, data=[put(folder / "a.conll", text)], out=folder / "run", quiet=True
+        "tagger", *options, data=[put(folder / "a.conll", text)], out=folder / "run", progress=False
     )
 
 

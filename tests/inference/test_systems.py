@@ -18,7 +18,7 @@ from seqloom.decoding import (
     generate_batch,
 )
 from seqloom.nn import select
-from seqloom.run import Config, find_config
+from seqloom.run_config import Config, find_config
 from seqloom.studies.published import TABLE2
 
 BOS, EOS, VOCABULARY = 2, 3, 17

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,12 +17,13 @@ from hypothesis import strategies as st
 import seqloom
 from seqloom import world
 from seqloom.cli import main
-from seqloom.decoding import Decoding
+from seqloom.decoding import DecodingPlan
+from seqloom.errors import UserError
 from seqloom.fused.dispatch import fused_enabled
-from seqloom.inference.generation import generate
+from seqloom.inference.completion import complete
 from seqloom.inference.po_tmx import po, tmx
 from seqloom.inference.segments import MAX_WORDS, map_pieces, pieces
-from seqloom.inference.translation import TranslateOptions, translate, translate_stream
+from seqloom.inference.translation import Translation, translate
 from seqloom.run import Run
 
 
@@ -153,7 +155,7 @@ def run(tmp_path_factory) -> Run:
         "model.decoder.layers=1",
     ]
     return seqloom.fit(
-        "world", *options, data=sides[0], valid=sides[1], out=folder / "run", quiet=True, threads=1
+        "world", *options, data=sides[0], valid=sides[1], out=folder / "run", progress=False, threads=1
     )
 
 
@@ -163,48 +165,117 @@ LINES = ["The cat sleeps.", "", "   ", "§§ 12 €", "The dog {name} sees the <
 def test_lines_keep_their_order_and_a_batch_is_each_alone(run: Run) -> None:
     together = translate(run, LINES, beam=2, n=2)
     for line, found in zip(LINES, together, strict=True):
-        [alone] = translate(run, [line], beam=2, n=2)
-        assert [one.text for one in found] == [one.text for one in alone]
-        assert [one.score for one in found] == pytest.approx([one.score for one in alone], abs=1e-3)
-    assert [found[0].text for found in together[1:4]] == ["", "   ", "§§ 12 €"]
-    assert "{name}" in together[4][0].text and "<b>" in together[4][0].text
-    [[plain]] = generate(run, LINES[:1], Decoding(beam=2))
-    assert together[0][0].text == plain.text
-    assert [
-        line for line, _ in translate_stream(run, (f"{line}\n" for line in LINES), TranslateOptions(beam=2))
-    ] == LINES
+        alone = translate(run, line, beam=2, n=2)
+        assert found.source == alone.source == line
+        assert [one.text for one in found.outputs] == [one.text for one in alone.outputs]
+        scores = [one.score for one in alone.outputs]
+        assert [one.score for one in found.outputs] == pytest.approx(scores, abs=1e-3)
+    assert [found.text for found in together[1:4]] == ["", "   ", "§§ 12 €"]
+    assert "{name}" in together[4].text and "<b>" in together[4].text
+    [[plain]] = complete(run, LINES[:1], DecodingPlan(beam=2))
+    assert together[0].text == plain.text
 
 
-def test_the_command_reads_files_and_stdin_and_explains_itself(
+def test_one_text_is_one_translation_and_a_stream_a_stream(run: Run) -> None:
+    """With the run's own search; a folder is as good as a run."""
+    one = translate(run, "The cat sleeps.")
+    assert isinstance(one, Translation) and one.source == "The cat sleeps."
+    assert translate(run.folder, ["The cat sleeps."]) == [one]
+    [[plain]] = complete(run, ["The cat sleeps."], DecodingPlan(beam=5, length_penalty=0.6))
+    assert one.text == plain.text and one.outputs[0].logprob == pytest.approx(plain.logprob)
+    taken = 0
+
+    def endless() -> Iterator[str]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield "The cat sleeps."
+
+    found = translate(run, endless(), beam=1)
+    assert taken == 0 and next(found).text == next(found).text and taken <= 3
+    with pytest.raises(ValueError, match="text 2 is a int, not a str"):
+        translate(run, ["a", 3])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="no decoding option 'nbest'; here it is n"):
+        translate(run, "a", nbest=2)  # type: ignore[call-overload]
+
+
+def test_the_command_reads_texts_files_and_stdin_and_explains_itself(
     run: Run, tmp_path: Path, capsys, monkeypatch
 ) -> None:
     text = tmp_path / "text.en"
     text.write_text("The cat sleeps.\n\nThe dog sleeps.\n", "utf-8")
-    main(["translate", str(run.folder), str(text), "--beam", "2"])
+    main(["translate", str(run.folder), "--file", str(text), "--beam", "2"])
     lines = capsys.readouterr().out.split("\n")
     assert len(lines) == 4 and lines[1] == ""
+    main(["translate", str(run.folder), "The cat sleeps.", "The dog sleeps.", "--beam", "2"])
+    assert capsys.readouterr().out.split("\n") == [lines[0], lines[2], ""]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The cat sleeps.\n")))
     main(["translate", str(run.folder), "--beam", "3", "--nbest", "2", "--json"])
-    found = json.loads(capsys.readouterr().out)
-    scores = [one["score"] for one in found["translations"]]
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert "--nbest is now --n" in captured.err
+    scores = [one["score"] for one in found["outputs"]]
     assert len(scores) == 2 and scores[0] >= scores[1]
-    [wanted] = translate(run, ["The cat sleeps."], beam=3, n=2)
-    assert [one["text"] for one in found["translations"]] == [one.text for one in wanted]
-    main(["translate", str(run.folder), str(text), "--beam", "2", "--out", str(tmp_path / "out.fr")])
-    assert (tmp_path / "out.fr").read_text("utf-8").split("\n") == lines
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"The cat sleeps.\n")))
-    main(["translate", str(run.folder), "--why", "Le chat dort.", "--beam", "1", "--json"])
+    assert found == json.loads(json.dumps(translate(run, "The cat sleeps.", beam=3, n=2).to_dict()))
+    main(
+        ["translate", str(run.folder), "--file", str(text), "--beam", "2", "--out", str(tmp_path / "out.fr")]
+    )
+    assert (tmp_path / "out.fr").read_text("utf-8").split("\n") == lines and capsys.readouterr().out == ""
+    main(["translate", str(run.folder), "The cat sleeps.", "--why", "Le chat dort.", "--beam", "1", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"] in ("search error", "model error", "found") and told["asked"] == "Le chat dort."
+    assert all(" " not in key for key in told)
+
+
+def test_out_is_written_as_lines_are_ready_and_appears_when_it_is_whole(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """The file is never held in memory: each block is on its way to the disk before the next is read."""
+    from seqloom.cli import translate as command
+
+    out = tmp_path / "out.fr"
+    hidden: list[list[int]] = []
+
+    def source() -> Iterator[str]:
+        for _ in range(4):
+            hidden.append([path.stat().st_size for path in tmp_path.iterdir()])
+            assert not out.exists()
+            yield "The cat sleeps. " * 400
+
+    monkeypatch.setattr(command, "iterate_files", lambda files: source())
+    main(["translate", str(run.folder), "--file", "x", "--beam", "1", "--out", str(out)])
+    assert [path.name for path in tmp_path.iterdir()] == ["out.fr"] and len(out.read_text().splitlines()) == 4
+    assert hidden[-1][0] > 0
+
+    def broken() -> Iterator[str]:
+        yield "The cat sleeps."
+        raise UserError("x:2: broken")
+
+    monkeypatch.setattr(command, "iterate_files", lambda files: broken())
+    out.unlink()
+    with pytest.raises(SystemExit):
+        main(["translate", str(run.folder), "--file", "x", "--beam", "1", "--out", str(out)])
+    assert list(tmp_path.iterdir()) == [] and "x:2: broken" in capsys.readouterr().err
+
+
+def test_an_option_takes_one_value(run: Run, capsys: pytest.CaptureFixture) -> None:
+    """--ensemble does not swallow the text after it."""
+    main(["translate", str(run.folder), "--ensemble", str(run.folder), "The cat sleeps.", "--beam", "1"])
+    together = capsys.readouterr().out
+    main(["translate", str(run.folder), "The cat sleeps.", "--beam", "1"])
+    assert capsys.readouterr().out == together
 
 
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (["nowhere.txt"], "nowhere.txt"),
-        (["{tmx}"], "--target"),
-        (["{text}", "--nbest", "9"], "beam at least as wide"),
-        (["{binary}"], "NUL byte"),
+        (["--file", "nowhere.txt"], "nowhere.txt"),
+        (["--file", "{tmx}"], "--target-lang"),
+        (["--file", "{text}", "--n", "9"], "beam at least as wide"),
+        (["--file", "{binary}"], "NUL byte"),
+        (["{text}"], "this is a file; read it with --file"),
+        (["--file", "{tmx}", "{text}"], "translated by itself"),
+        (["a cat", "--file", "{text}"], "not both"),
     ],
 )
 def test_mistakes_are_one_line(run: Run, tmp_path: Path, capsys, arguments: list[str], sentence: str) -> None:
@@ -232,7 +303,7 @@ def test_workers_that_read_attention_do_not_disturb_one_another(
     run = Path(__file__).parents[1] / "golden" / "v1" / "transformer"
     text = tmp_path / "eight.en"
     text.write_text("".join(f"the old king sees {count} dogs\n" for count in range(8)), "utf-8")
-    command = ["translate", str(run), str(text), "--coverage", "0.2", "--beam", "2"]
+    command = ["translate", str(run), "--file", str(text), "--coverage-penalty", "0.2", "--beam", "2"]
     main(command)
     expected = capsys.readouterr().out
     interval = sys.getswitchinterval()

@@ -14,8 +14,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models
 
-from seqloom.decoding import Decoding, Greedy, generate_batch
-from seqloom.inference.generation import generate
+from seqloom.decoding import DecodingPlan, Greedy, generate_batch
+from seqloom.inference.completion import complete
 from seqloom.interop import export_checkpoint, import_checkpoint
 from support.hf_folders import Trap
 
@@ -35,7 +35,7 @@ def stories(real_data: Path, tmp_path_factory):
 @pytest.mark.data
 def test_llama2c_generates_the_reference_story(stories):
     """The ids of a prompt equal the reference's: <s>, then the pieces."""
-    assert generate(stories, [""], Decoding(max_tokens=80))[0][0].text.strip().startswith(STORY)
+    assert complete(stories, [""], DecodingPlan(max_tokens=80))[0][0].text.strip().startswith(STORY)
     ids, _ = stories.encode(["Once upon a time"], as_prompt=True)
     assert ids[0].tolist() == [1, 403, 407, 261, 378]
     assert stories.decode(ids[0].tolist()).strip() == "Once upon a time"
@@ -158,9 +158,9 @@ def speaker(real_data: Path, tmp_path_factory):
 @pytest.mark.data
 def test_g2p_pronounces_attention(speaker):
     words = ["attention", "translation", "phoneme", "a", "lengthening"]
-    together = [found[0].text for found in generate(speaker, words, Decoding(max_tokens=20))]
+    together = [found[0].text for found in complete(speaker, words, DecodingPlan(max_tokens=20))]
     assert together[0] == "AH0 T EH1 N SH AH0 N"
-    assert together == [generate(speaker, [word], Decoding(max_tokens=20))[0][0].text for word in words]
+    assert together == [complete(speaker, [word], DecodingPlan(max_tokens=20))[0][0].text for word in words]
 
 
 @pytest.mark.data
@@ -192,7 +192,7 @@ def test_g2p_equals_a_loop_in_numpy(speaker, real_data):
         return " ".join(said)
 
     words = ["attention", "xylophone", "zymurgy", "recurrent", "qwerty", "sequence", "loom"]
-    assert [found[0].text for found in generate(speaker, words, Decoding(max_tokens=20))] == [
+    assert [found[0].text for found in complete(speaker, words, DecodingPlan(max_tokens=20))] == [
         say(word) for word in words
     ]
 
@@ -310,9 +310,14 @@ def test_nanogpt_has_the_same_logits(tmp_path, bias):
     with torch.no_grad():
         torch.testing.assert_close(run.model(ids)[0], theirs(ids), rtol=1e-5, atol=1e-5)
     assert (
-        len(generate(run, ["abc"], Decoding(max_tokens=30))[0][0].ids) == 30
+        len(complete(run, ["abc"], DecodingPlan(max_tokens=30))[0][0].ids) == 30
     )  # a character tokenizer has no end token, and a newline is not one
-    assert export_checkpoint(run, tmp_path / "out") == "gpt2"
+    assert (
+        json.loads((export_checkpoint(run, tmp_path / "out") / "config.json").read_text("utf-8"))[
+            "model_type"
+        ]
+        == "gpt2"
+    )
     again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "out").eval()
     with torch.no_grad():
         torch.testing.assert_close(again(ids).logits, theirs(ids), rtol=1e-5, atol=1e-5)

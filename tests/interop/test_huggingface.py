@@ -11,8 +11,8 @@ import transformers
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from seqloom.decoding import Decoding, Greedy, generate_batch
-from seqloom.inference.generation import generate
+from seqloom.decoding import DecodingPlan, Greedy, generate_batch
+from seqloom.inference.completion import complete
 from seqloom.interop import export_checkpoint, import_checkpoint
 from seqloom.run import Run, load
 from support.hf_folders import BODIES, CAUSAL, KINDS, MASKED, SIZE, WORDS, make
@@ -60,8 +60,8 @@ def test_logits_equal_those_of_transformers(both):
 def test_an_exported_folder_loads_in_transformers_with_the_same_logits(both, tmp_path):
     """Importing it again gives the same weights."""
     kind, theirs, run, _ = both
-    written = export_checkpoint(run, tmp_path / "out")
-    assert written == kind.split()[0].replace("smollm2", "llama")
+    written = json.loads((export_checkpoint(run, tmp_path / "out") / "config.json").read_text("utf-8"))
+    assert written["model_type"] == kind.split()[0].replace("smollm2", "llama")
     again = type(theirs).from_pretrained(tmp_path / "out").eval()
     torch.testing.assert_close(
         expected(kind, again, IDS, MASK)[MASK], expected(kind, theirs, IDS, MASK)[MASK], rtol=1e-5, atol=1e-5
@@ -182,11 +182,11 @@ def test_a_run_generates_with_its_own_special_tokens(tmp_path):
     make("marian", tmp_path / "theirs", seed=5)
     run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
     assert (run.specials.bos, run.specials.eos, run.specials.pad) == (0, 3, 0)
-    found = generate(run, ["the old king", "a dog"], Decoding(max_tokens=12))
+    found = complete(run, ["the old king", "a dog"], DecodingPlan(max_tokens=12))
     assert [len(one) for one in found] == [1, 1]
     assert not set(found[0][0].ids) & {0, 1, 3} and all(token < 4 + len(WORDS) for token in found[0][0].ids)
     again = load(tmp_path / "run")
-    assert generate(again, ["a dog"], Decoding(max_tokens=12))[0][0].ids == found[1][0].ids
+    assert complete(again, ["a dog"], DecodingPlan(max_tokens=12))[0][0].ids == found[1][0].ids
 
 
 def test_rows_without_a_token_are_kept_and_never_generated(tmp_path):
@@ -200,7 +200,7 @@ def test_rows_without_a_token_are_kept_and_never_generated(tmp_path):
     )
     with torch.no_grad():
         run.model.embedding.table[run.tokenizer.get_vocab_size() :] *= 100
-    assert generate(run, ["the king"], Decoding(max_tokens=10))[0][0].text
+    assert complete(run, ["the king"], DecodingPlan(max_tokens=10))[0][0].text
 
 
 def test_shards_are_read_as_one(tmp_path):

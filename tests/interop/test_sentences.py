@@ -16,6 +16,7 @@ from scipy.stats import spearmanr
 
 import seqloom
 from seqloom.cli import main
+from seqloom.inference.embeddings import Embedder
 from seqloom.interop import export_checkpoint, import_checkpoint
 from seqloom.run import Run, load
 from support.hf_folders import make
@@ -144,8 +145,9 @@ def test_a_vector_is_the_mean_of_the_features(tiny):
         with torch.no_grad():
             wanted = model(ids).last_hidden_state[0].mean(0).numpy()
         np.testing.assert_allclose(vector, wanted / np.linalg.norm(wanted), atol=1e-5)
-        np.testing.assert_allclose(seqloom.embed(run, [text], normalise=False)[0], wanted, atol=1e-5)
-    np.testing.assert_allclose(seqloom.embed(run, texts, tokens=1), found, atol=1e-5)
+        np.testing.assert_allclose(seqloom.embed(run, [text], normalize=False)[0], wanted, atol=1e-5)
+    alone = Embedder(run, normalize=True, max_input_tokens=256, batch_tokens=1)
+    np.testing.assert_allclose(alone(texts), found, atol=1e-5)
 
 
 def test_a_long_text_is_truncated_before_its_end_token(tiny):
@@ -158,15 +160,15 @@ def test_a_long_text_is_truncated_before_its_end_token(tiny):
                 model(torch.cat([ids[: length - 1], ids[-1:]])[None]).last_hidden_state[0].mean(0).numpy()
             )
             np.testing.assert_allclose(
-                seqloom.embed(run, [words], normalise=False, length=length)[0], wanted, atol=1e-5
+                seqloom.embed(run, [words], normalize=False, max_input_tokens=length)[0], wanted, atol=1e-5
             )
-    with pytest.raises(ValueError, match="leaves none for the text"):
-        seqloom.embed(run, ["a"], length=2)
+    with pytest.raises(ValueError, match="leave none for the text: give at least 3"):
+        seqloom.embed(run, ["a"], max_input_tokens=2)
 
 
 def test_a_translator_has_no_text_vector(tmp_path):
     make("marian", tmp_path / "theirs")
-    with pytest.raises(ValueError, match="cannot embed a text"):
+    with pytest.raises(ValueError, match="embed does not fit this run, which translates"):
         seqloom.embed(import_checkpoint(tmp_path / "theirs", tmp_path / "run"), ["a"])
 
 
@@ -175,14 +177,14 @@ def test_the_command_prints_what_python_gives(tmp_path, capsys):
     file = tmp_path / "lines.txt"
     file.write_text("the king\na dog finds the river\n")
     wanted = seqloom.embed(load(tmp_path / "run"), ["the king", "a dog finds the river"])
-    main(["embed", str(tmp_path / "run"), str(file)])
+    main(["embed", str(tmp_path / "run"), "--file", str(file)])
     printed = [[float(value) for value in line.split()] for line in capsys.readouterr().out.splitlines()]
     np.testing.assert_allclose(printed, wanted, atol=1e-6)
-    main(["embed", str(tmp_path / "run"), str(file), "--json"])
+    main(["embed", str(tmp_path / "run"), "--file", str(file), "--json"])
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [one["text"] for one in told] == ["the king", "a dog finds the river"]
     np.testing.assert_allclose([one["vector"] for one in told], wanted, atol=1e-6)
-    main(["embed", str(tmp_path / "run"), str(file), "--out", str(tmp_path / "v.npy")])
+    main(["embed", str(tmp_path / "run"), "--file", str(file), "--out", str(tmp_path / "v.npy")])
     np.testing.assert_array_equal(np.load(tmp_path / "v.npy"), wanted)
 
 
@@ -191,10 +193,10 @@ def test_int8_reports_its_distance_to_float32(tmp_path, capsys):
     file, out = tmp_path / "lines.txt", tmp_path / "v.npy"
     file.write_text("the king\na dog finds the river\nthe river\n")
     exact = seqloom.embed(load(tmp_path / "run"), file.read_text().splitlines())
-    main(["embed", str(tmp_path / "run"), str(file), "--out", str(out), "--quantize", "int8"])
+    main(["embed", str(tmp_path / "run"), "--file", str(file), "--out", str(out), "--quantize", "int8"])
     near = (np.load(out) * exact).sum(1)
     assert 0.98 < near.min() < near.max() and not np.array_equal(np.load(out), exact)
     assert (
-        f"int8: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over 3 lines"
+        f"int8: cosine to full precision {near.mean():.5f}, lowest {near.min():.5f}, over 3 texts"
         in capsys.readouterr().err
     )

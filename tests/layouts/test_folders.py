@@ -18,7 +18,7 @@ from seqloom.files import sha256
 from seqloom.run import load, load_weights, named_weights
 
 FEW = ["train.steps=3", "train.eval_every=3"]
-SMALL = ["model.dim=32", "model.stack.layers=2", "model.stack.heads=2", "data.width=16", *FEW]
+SMALL = ["model.dim=32", "model.stack.layers=2", "model.stack.heads=2", "batches.width=16", *FEW]
 TURNING = [
     "model.stack.position={type: Rotary}",
     "model.stack.norm=RMSNorm",
@@ -27,7 +27,7 @@ TURNING = [
 MASKED = [
     "tokenizer.size=120",
     "train.accumulate=1",
-    "data.batch=4",
+    "batches.batch=4",
     "model.output={type: Output, bias: true, head: {type: HeadTransform}}",
 ]
 NORM, PLACES = (
@@ -43,11 +43,11 @@ CASES = {
         [*SMALL, *TURNING, "model.stack.position={type: Rotary, layout: halves}", "model.stack.attention={type: SelfAttention, kv_heads: 1}",
          "model.tied=false", "model.output={type: Output, bias: false}"],
     ),
-    "bert": ("bert", [*SMALL, *MASKED, "data.pairs=false", "model.pooler=null"]),
+    "bert": ("bert", [*SMALL, *MASKED, "batches.pairs=false", "model.pooler=null"]),
     "bert with next sentences": ("bert", [*SMALL, *MASKED]),
     "distilbert": (
         "bert",
-        [*SMALL, *MASKED, "data.pairs=false", "model.pooler=null", "model.embedding=Embedding", *(f"{place}={NORM}" for place in PLACES)],
+        [*SMALL, *MASKED, "batches.pairs=false", "model.pooler=null", "model.embedding=Embedding", *(f"{place}={NORM}" for place in PLACES)],
     ),
 }  # fmt: skip
 
@@ -66,7 +66,7 @@ def same(one: dict, other: dict) -> bool:
 @pytest.mark.parametrize("case", CASES)
 def test_a_finished_run_loads_in_transformers(case, tmp_path, lines):
     preset, options = CASES[case]
-    run = seqloom.fit(preset, *options, data=[str(lines)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit(preset, *options, data=[str(lines)], out=tmp_path / "run", progress=False)
     said = json.loads((run.folder / "config.json").read_text("utf-8"))
     assert said["model_type"] == case.split()[0]
     theirs, info = getattr(transformers, said["architectures"][0]).from_pretrained(
@@ -95,7 +95,12 @@ def test_a_finished_translator_loads_in_transformers(tmp_path, parallel):
     ]
     few = ["model.dim=16", "tokenizer.size=300", *FEW]
     run = seqloom.fit(
-        "transformer", *few, *sides, data=[str(path) for path in parallel], out=tmp_path / "run", quiet=True
+        "transformer",
+        *few,
+        *sides,
+        data=[str(path) for path in parallel],
+        out=tmp_path / "run",
+        progress=False,
     )
     theirs = transformers.MarianMTModel.from_pretrained(run.folder).eval()
     ids, first = torch.randint(5, 300, (2, 9)), torch.randint(5, 300, (2, 6))
@@ -115,7 +120,7 @@ def test_other_shapes_keep_our_names(tmp_path, lines):
         *FEW,
         data=[str(lines)],
         out=tmp_path / "run",
-        quiet=True,
+        progress=False,
     )
     assert not (run.folder / "config.json").exists()
     assert same(
@@ -125,7 +130,7 @@ def test_other_shapes_keep_our_names(tmp_path, lines):
 
 def test_a_run_with_family_names_is_fine_tuned_resumed_and_imported(tmp_path, lines, capsys):
     """A run whose weights have the names of `transformers` works with --from, resume and import."""
-    run = seqloom.fit("gpt", *SMALL, *TURNING, data=[str(lines)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit("gpt", *SMALL, *TURNING, data=[str(lines)], out=tmp_path / "run", progress=False)
     after = seqloom.fit(
         "gpt",
         *FEW,
@@ -133,9 +138,9 @@ def test_a_run_with_family_names_is_fine_tuned_resumed_and_imported(tmp_path, li
         data=[str(lines)],
         out=tmp_path / "more",
         base=run.folder,
-        quiet=True,
+        progress=False,
     )
-    assert after.results()["begun"]["new"] == [] and after.results()["begun"]["left"] == []
+    assert after.results.base["new"] == [] and after.results.base["unused"] == []
     for name, tensor in named_weights(after.model).items():
         torch.testing.assert_close(tensor, named_weights(run.model)[name], rtol=0, atol=1e-6)
     before = sha256(run.folder / "model.safetensors")
@@ -152,7 +157,7 @@ def test_a_run_with_family_names_is_fine_tuned_resumed_and_imported(tmp_path, li
 def test_a_model_that_nearly_fits_keeps_all_its_weights(tmp_path, lines):
     """It is stored under our names."""
     output = "model.output={type: Output, bias: false, head: {type: HeadTransform}}"
-    run = seqloom.fit("gpt", *SMALL, output, data=[str(lines)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit("gpt", *SMALL, output, data=[str(lines)], out=tmp_path / "run", progress=False)
     assert not (run.folder / "config.json").exists() and same(
         named_weights(load(run.folder).model), named_weights(run.model)
     )
@@ -162,7 +167,7 @@ def test_a_model_that_nearly_fits_keeps_all_its_weights(tmp_path, lines):
 
 def test_a_tensor_of_an_absent_part_must_be_neutral(tmp_path, lines, capsys):
     preset, options = CASES["gpt2 without gains and biases"]
-    run = seqloom.fit(preset, *options, data=[str(lines)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit(preset, *options, data=[str(lines)], out=tmp_path / "run", progress=False)
     path = run.folder / "model.safetensors"
     tensors = load_file(path)
     with safe_open(path, "pt") as opened:
@@ -170,7 +175,7 @@ def test_a_tensor_of_an_absent_part_must_be_neutral(tmp_path, lines, capsys):
     tensors["transformer.h.0.ln_1.bias"][3] = 0.5
     save_file(tensors, path, said)
     results = json.loads((run.folder / "results.json").read_text("utf-8"))
-    results["weights"]["sha256"] = sha256(path)
+    results["weights_sha256"] = sha256(path)
     (run.folder / "results.json").write_text(json.dumps(results), "utf-8")
     with pytest.raises(ValueError, match=r"h\.0\.ln_1\.bias has no place"):
         load(run.folder)
@@ -178,7 +183,7 @@ def test_a_tensor_of_an_absent_part_must_be_neutral(tmp_path, lines, capsys):
 
 def test_weights_of_another_model_are_an_error_of_one_line(tmp_path, lines, capsys):
     """The weights must fit the model of config.yaml, whatever the other files contain."""
-    run = seqloom.fit("gpt", *SMALL, data=[str(lines)], out=tmp_path / "run", quiet=True)
+    run = seqloom.fit("gpt", *SMALL, data=[str(lines)], out=tmp_path / "run", progress=False)
     (run.folder / "config.json").write_text('{"model_type": "bert", "auto_map": {"AutoModel": "evil.Model"}}')
     assert same(named_weights(load(run.folder).model), named_weights(run.model))
     tree = (run.folder / "config.yaml").read_text("utf-8")

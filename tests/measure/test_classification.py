@@ -34,10 +34,10 @@ def test_span_f1_equals_seqeval(known):
         assert spans(one) == set(get_entities(one))
         counted.add(one, other)
     numbers = {number.name: number.value for number in counted.metrics({})}
-    theirs = {"span F1": f1_score, "span precision": precision_score, "span recall": recall_score}
+    theirs = {"span_f1": f1_score, "span_precision": precision_score, "span_recall": recall_score}
     for name, measure in theirs.items():
         assert numbers[name] == pytest.approx(100 * measure(gold, predicted))
-    assert 20 < numbers["span F1"] < 90
+    assert 20 < numbers["span_f1"] < 90
 
 
 def test_a_span_written_out():
@@ -105,7 +105,7 @@ def test_answers_by_squads_rules():
     counted.add("a dog", ["dog"])
     counted.add("big dog", ["dog"])
     numbers = {number.name: number.value for number in counted.metrics({})}
-    assert numbers == {"exact match": 50.0, "answer F1": pytest.approx(100 * (1 + 2 / 3) / 2)}
+    assert numbers == {"exact_match": 50.0, "answer_f1": pytest.approx(100 * (1 + 2 / 3) / 2)}
 
 
 def test_agreement_equals_scipy():
@@ -115,7 +115,7 @@ def test_agreement_equals_scipy():
     gold = chance.integers(0, 6, 200).astype(float)  # many ties
     predicted = gold + chance.normal(size=200).round(1)
     numbers = {number.name: number.value for number in correlations(predicted, gold, {})}
-    assert numbers["Spearman"] == pytest.approx(spearmanr(predicted, gold).statistic)
-    assert numbers["Pearson"] == pytest.approx(pearsonr(predicted, gold).statistic)
-    assert numbers["RMSE"] == pytest.approx(np.sqrt(np.mean((predicted - gold) ** 2)))
+    assert numbers["spearman"] == pytest.approx(spearmanr(predicted, gold).statistic)
+    assert numbers["pearson"] == pytest.approx(pearsonr(predicted, gold).statistic)
+    assert numbers["rmse"] == pytest.approx(np.sqrt(np.mean((predicted - gold) ** 2)))
     assert [number.value for number in correlations(np.ones(3), np.arange(3.0), {})][:2] == [0, 0]

@@ -34,4 +34,11 @@ def test_bleu_and_chrf_are_sacrebleus() -> None:
 
 def test_a_signature_names_all_facts() -> None:
     assert make_signature("nats", {"a": 1, "b": "x"}) == "nats|a:1|b:x"
-    assert Number("n", 1.0, "s").json() == {"name": "n", "value": 1.0, "signature": "s"}
+    assert Number("n", 1.0, "s", 0.5, float("inf"), 3).to_dict() == {
+        "name": "n",
+        "value": 1.0,
+        "low": 0.5,
+        "high": None,
+        "n": 3,
+        "signature": "s",
+    }

@@ -30,9 +30,10 @@ from seqloom.nn import (
     detach,
 )
 from seqloom.objectives import next_token
-from seqloom.run import Config, load
+from seqloom.run import load
+from seqloom.run_config import Config
+from seqloom.run_files import read_metrics
 from seqloom.train.loop import TrainLoop
-from seqloom.train.progress import read_metrics
 
 WORDS, DIM = 11, 12
 experts = partial(Experts, experts=3, top_k=2, expert=partial(FeedForward, dim=10))
@@ -175,7 +176,7 @@ def test_translators_search_as_they_are_forced(name: str):
 CONFIG = """
 corpus: {type: Text}
 tokenizer: {type: Characters}
-data: {type: Blocks, width: 8, batch: 4}
+batches: {type: Blocks, width: 8, batch: 4}
 model:
   type: LanguageModel
   dim: 16
@@ -246,7 +247,7 @@ def test_the_other_parts_stand_in_configs_too(recipe: Path, stack: str, kinds: s
 
 def test_a_config_builds_translators(recipe: Path):
     tree = yaml.safe_load(CONFIG)
-    tree |= {"corpus": "Parallel", "data": "Pairs", "objective": "translation"}
+    tree |= {"corpus": "Parallel", "batches": "Pairs", "objective": "translation"}
     decoder = {
         "type": "Chain",
         "layers": [{"type": "ByteNet", "sets": 1, "dilations": [1, 2]}, {"type": "ConvS2S", "layers": 1}],
@@ -267,7 +268,7 @@ class Cut(Exception):
 
 
 def test_it_learns_and_goes_on_to_the_same_bits(recipe: Path, tmp_path: Path, text: Path, monkeypatch):
-    whole = seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "whole", quiet=True)
+    whole = seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "whole", progress=False)
     losses = [line["loss"] for line in read_metrics(tmp_path / "whole") if "loss" in line]
     assert len(losses) == 40 and sum(losses[-5:]) < 0.85 * sum(losses[:5])
     advance, steps = TrainLoop.train_step, iter(range(25))
@@ -279,9 +280,9 @@ def test_it_learns_and_goes_on_to_the_same_bits(recipe: Path, tmp_path: Path, te
 
     monkeypatch.setattr(TrainLoop, "train_step", failing)
     with pytest.raises(Cut):
-        seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "cut", quiet=True)
+        seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "cut", progress=False)
     monkeypatch.setattr(TrainLoop, "train_step", advance)
-    seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "cut", quiet=True)
+    seqloom.fit(str(recipe), data=[str(text)], out=tmp_path / "cut", progress=False)
     assert sha256(tmp_path / "cut" / "model.safetensors") == sha256(tmp_path / "whole" / "model.safetensors")
     assert read_metrics(tmp_path / "cut") == read_metrics(tmp_path / "whole")
     again = load(tmp_path / "cut")

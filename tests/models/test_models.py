@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from seqloom import config, nn
+from seqloom import config_tree, nn
 from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import (
     RNN,
@@ -150,7 +150,7 @@ NAMES = {
 def test_a_config_that_does_not_fit_together_is_one_sentence(tree, sentence):
     with pytest.raises(ValueError) as caught:
         vocabulary = {"vocabulary": 9} | ({"source_vocabulary": 9} if tree["type"] == "Seq2Seq" else {})
-        config.build({**tree, "dim": 8}, NAMES, "model")(**vocabulary)
+        config_tree.build({**tree, "dim": 8}, NAMES, "model")(**vocabulary)
     assert sentence in str(caught.value)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import seqloom.nn
-from seqloom import config
+from seqloom import config_tree
 from seqloom.fused.dispatch import plain
 from seqloom.fused.sdpa import BandedAttention
 from seqloom.nn import (
@@ -343,7 +343,7 @@ def test_a_config_reaches_every_option():
         "cross": {"type": "CrossAttention", "key_dim": 3, "weights": "Softmax"},
         "score": "Bilinear",
     }
-    part = config.build(tree, names, "stack")(8, memory=5)
+    part = config_tree.build(tree, names, "stack")(8, memory=5)
     attention = part.blocks[0].attention
     assert (
         attention.shape == (4, 2, 6, 2)

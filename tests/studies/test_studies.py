@@ -1,30 +1,35 @@
-"""The comparison: made once, added to, refused where figures are not alike."""
+"""The comparison: trained once, added to, refused where figures are not alike; for every task and for finished runs."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
-from sacrebleu.metrics import BLEU
 
 from seqloom import world
 from seqloom.cli import main
+from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.number import Number
-from seqloom.run import PRESETS, Config, find_config
-from seqloom.studies import Study, prepare, rows, run_all
+from seqloom.run_config import PRESETS, Config, find_config
+from seqloom.studies import Study, compare
+from seqloom.studies import training as studies_training
+from seqloom.studies.measuring import SCORES, Measured
 from seqloom.studies.published import TABLE2
-from seqloom.studies.report import curves, render
 from seqloom.studies.resize import resize
-from seqloom.studies.table import buckets, paired_bootstrap, shared_signature, translations_of
+from seqloom.studies.study import open_folder
+from seqloom.studies.systems import System, parse_systems
+from seqloom.studies.table import interval_of, p_value, seeds_interval, shared_signature
+
+TINY_LM = ("model.dim=16", "model.stack.layers=1", "batches.batch=4", "batches.width=16")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
-    """The world's text and two tiny systems."""
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The world's text and two tiny translators."""
     folder = tmp_path_factory.mktemp("compare")
     world.write(folder / "world", train=300, valid=20, test=12)
     for name, encoder in (("small", {"type": "RNN", "direction": "both"}), ("other", {"type": "RNN"})):
@@ -36,76 +41,190 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
-def study(place: Path, *systems: str, steps: int = 4, seeds: int = 1) -> Study:
-    sides = [
-        tuple(str(place / "world" / f"{side}.{tongue}") for tongue in ("en", "fr"))
-        for side in ("train", "valid", "test")
-    ]
-    return Study(
-        place / "runs",
-        tuple(str(place / f"{system}.yaml") for system in systems),
-        *sides,
-        ("steps", steps),
-        seeds,
-        beam=2,
-    )
-
-
-def test_a_study_runs_is_added_to_and_trains_nothing_twice(place: Path) -> None:
-    first = study(place, "small")
-    prepare(first)
-    assert run_all(first, print, threads=1) == [] and [row.system for row in rows(first)] == ["small"]
-    before = {
-        path: path.stat().st_mtime_ns for path in (place / "runs" / "small").rglob("*") if path.is_file()
+def sides(place: Path) -> dict[str, list[str]]:
+    return {
+        option: [str(place / "world" / f"{side}.{language}") for language in ("en", "fr")]
+        for option, side in (("data", "train"), ("valid", "valid"), ("test", "test"))
     }
-    both = study(place, "small", "other")
-    prepare(both)
-    assert run_all(both, print, threads=1) == []
-    found = rows(both)
-    assert {row.system for row in found} == {"small", "other"} and found[0].rank == 1
-    assert list(curves(both, found)) == [row.system for row in found] and list(curves(both, found[::-1])) == [
-        row.system for row in found[::-1]
-    ]
+
+
+def test_translators_are_trained_once_and_added_to(place: Path, tmp_path: Path) -> None:
+    options = {
+        **sides(place),
+        "steps": 4,
+        "seeds": 1,
+        "threads": 1,
+        "out": tmp_path / "study",
+        "progress": False,
+    }
+    first = compare(str(place / "small.yaml"), **options)
+    assert [row.system for row in first.rows] == ["small"] and set(first.rows[0].metrics) == {"bleu", "chrf"}
+    run = tmp_path / "study" / "runs" / "small" / "seed-0"
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    both = compare(str(place / "small.yaml"), str(place / "other.yaml"), **options, ensembles=True)
+    assert {row.system for row in both.rows} == {"small", "other", "all together"} and both.rows[0].rank == 1
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    results = json.loads((place / "runs" / "other" / "seed-0" / "results.json").read_text("utf-8"))
-    [other] = [row for row in found if row.system == "other"]
-    assert other.flops == pytest.approx(results["FLOPs per token"] * results["tokens"]) and other.steps == 4
-    assert other.tokens == results["tokens"] > 0 and other.memory > 2**20
+    rows = {row.system: row for row in both.rows}
+    assert rows["all together"].parameters == rows["small"].parameters + rows["other"].parameters
+    assert rows["small"].steps == 4 and rows["small"].flops and rows["small"].memory > 2**20
+    assert both.page is not None and "The same sentences" in both.page.read_text("utf-8")
+    assert json.loads((tmp_path / "study" / "table.json").read_text("utf-8")) == both.to_dict()
     with pytest.raises(ValueError, match="another budget"):
-        prepare(study(place, "small", steps=5))
+        compare(str(place / "small.yaml"), **{**options, "steps": 5})
+    assert "<table" in both._repr_html_()
 
 
-def test_ensembles_cost_what_their_members_cost_and_one_of_equals_is_one(place: Path, tmp_path: Path) -> None:
-    joined = study(place, "small", "other", seeds=2)._replace(folder=tmp_path / "runs", ensembles=True)
-    prepare(joined)
-    assert run_all(joined, print, threads=1) == []
-    found = {row.system: row for row in rows(joined)}
-    assert set(found) == {"small", "other", "small × 2", "other × 2", "all together"}
-    assert found["small × 2"].parameters == 2 * found["small"].parameters and found[
-        "small × 2"
-    ].flops == pytest.approx(2 * found["small"].flops)
-    assert found["all together"].parameters == found["small"].parameters + found["other"].parameters
-    assert render(joined, list(found.values()), []).count("all together") >= 2
-    one = tmp_path / "runs" / "small" / "seed-0"
-    alone, _ = translations_of(joined, one)
-    assert translations_of(joined, one, one)[0] == alone
+def test_language_models_are_compared_by_bits_per_byte(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Two systems with other tokenizers, the second with a change of its own; a test share is the end of the text."""
+    text = tmp_path / "input.txt"
+    text.write_text("".join(f"the cat {number} sat on the mat .\n" for number in range(400)), "utf-8")
+    command = ["compare", *TINY_LM, "gpt", "gpt", "tokenizer={type: BPE, size: 300}", "--data", str(text)]
+    command += ["--steps", "4", "--seeds", "2", "--threads", "1", "--out", str(tmp_path / "study")]
+    main([*command, "--json"])
+    result = json.loads(capsys.readouterr().out)
+    assert result["task"] == "language modelling" and not result["failed"]
+    assert {row["system"] for row in result["rows"]} == {"gpt", "gpt tokenizer={type: BPE, size: 300}"}
+    assert all(row["interval"] is not None and row["seeds"] == 2 for row in result["rows"])
+    test = tmp_path / "study" / "data" / "test.txt"
+    assert text.read_bytes().endswith(test.read_bytes())
+    assert len(test.read_bytes()) == pytest.approx(text.stat().st_size / 10, rel=0.02)
+    assert re.fullmatch(
+        rf"bits\|bytes:{len(test.read_bytes())}\|data:\w{{8}}\|.*seeds:2", result["signature"]
+    )
+    main(command)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:4] == ["system", "rank", "bits/byte", "±"] and lines[-1].startswith("page: ")
+    run = tmp_path / "study" / "runs" / "gpt" / "seed-0"
+    main(["evaluate", str(run), str(test), "--json"])
+    bits = {number["name"]: number["value"] for number in json.loads(capsys.readouterr().out)["numbers"]}
+    row = next(row for row in result["rows"] if row["system"] == "gpt")
+    assert row["metrics"]["bits_per_byte"] == pytest.approx(bits["bits_per_byte"], abs=0.5)
+
+
+def labelled(path: Path, count: int, seed: int) -> str:
+    rng = np.random.default_rng(seed)
+    rows = [
+        f"{' '.join(rng.choice(['good', 'film', 'plot'] if label else ['bad', 'film', 'plot'], 6))}\t{'pos' if label else 'neg'}\n"
+        for label in rng.integers(0, 2, count)
+    ]
+    path.write_text("".join(rows), "utf-8")
+    return str(path)
+
+
+def test_classical_models_and_finished_runs_are_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    data, test = labelled(tmp_path / "train.tsv", 300, 0), labelled(tmp_path / "test.tsv", 80, 1)
+    found = compare(
+        "naive-bayes", "logistic", data=data, test=test, out=tmp_path / "study", threads=1, progress=False
+    )
+    assert [row.seeds for row in found.rows] == [1, 1] and not found.failed
+    assert found.signature.endswith("|seeds:1")  # nothing random: one run each
+    assert found.rows[0].metrics["accuracy"] > 90 and found.rows[0].texts_per_second
+    folders = [str(row.folders[0]) for row in found.rows]
+    main(["compare", *folders, "--test", test, "--out", str(tmp_path / "again"), "--json"])
+    again = json.loads(capsys.readouterr().out)
+    assert {row["system"] for row in again["rows"]} == {"naive-bayes/seed-0", "logistic/seed-0"}
+    assert [row["metrics"] for row in again["rows"]] == [row.metrics for row in found.rows]
+    assert not (tmp_path / "again" / "runs").exists()
+
+
+def test_records_are_held_out_by_content(tmp_path: Path) -> None:
+    data = labelled(tmp_path / "reviews.tsv", 400, 0)
+    found = compare("naive-bayes", data=data, out=tmp_path / "study", threads=1, progress=False)
+    parts = [
+        {
+            json.loads(line)["text"]
+            for line in (tmp_path / "study" / "data" / f"{side}.jsonl").read_text("utf-8").splitlines()
+        }
+        for side in ("train", "test")
+    ]
+    assert parts[0] and parts[1] and not parts[0] & parts[1] and found.rows
+
+
+def test_a_system_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    data, test = labelled(tmp_path / "train.tsv", 60, 0), labelled(tmp_path / "test.tsv", 20, 1)
+    found = compare(
+        "naive-bayes",
+        "logistic",
+        "model.features={type: MeanVectors, vectors: nowhere.vec}",
+        data=data,
+        test=test,
+        out=tmp_path / "study",
+        threads=1,
+        progress=False,
+    )
+    assert [row.system for row in found.rows] == ["naive-bayes"]
+    assert len(found.failed) == 1 and "nowhere.vec" in found.failed[0].reason
 
 
 @pytest.mark.parametrize(
     "code, stops", [(130, True), (143, True), (-15, True), (-2, True), (2, False), (-9, False)]
 )
 def test_a_stopped_training_stops_the_study_and_a_failed_one_does_not(
-    place: Path, tmp_path: Path, monkeypatch, code: int, stops: bool
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, stops: bool
 ) -> None:
-    both = study(place, "small", "other")._replace(folder=tmp_path / "runs")
-    monkeypatch.setattr(
-        subprocess, "run", lambda command, **options: subprocess.CompletedProcess(command, code)
-    )
+    monkeypatch.setattr(studies_training, "run_process", lambda command: (code, "seqloom: the reason"))
+    options = {**sides(place), "steps": 4, "seeds": 1, "threads": 1, "out": tmp_path / "s", "progress": False}
     if stops:
         with pytest.raises(KeyboardInterrupt):
-            run_all(both, print)
+            compare(str(place / "small.yaml"), **options)
     else:
-        assert len(run_all(both, print)) == 2
+        found = compare(str(place / "small.yaml"), **options)
+        assert [one.reason for one in found.failed] == ["the reason"] and found.recommended is None
+
+
+def test_a_process_gives_its_code_and_its_last_line() -> None:
+    import sys
+
+    code = "import sys; print('first', file=sys.stderr); print('last', file=sys.stderr); sys.exit(3)"
+    assert studies_training.run_process([sys.executable, "-c", code]) == (3, "last")
+
+
+def test_changes_belong_to_the_system_before_them_or_to_all() -> None:
+    found = parse_systems(["a.b=1", "gpt", "gpt", "model.stack.position=ALiBi", "lstm-lm"])
+    assert [(one.title, one.changes) for one in found] == [
+        ("gpt", ("a.b=1",)),
+        ("gpt position=ALiBi", ("a.b=1", "model.stack.position=ALiBi")),
+        ("lstm-lm", ("a.b=1",)),
+    ]
+    assert [one.title for one in parse_systems(["table2"])] == list(TABLE2)
+    assert len(parse_systems(["classical"])) == 21
+    for words, sentence in (([], "no system"), (["gpt", "gpt"], "given twice")):
+        with pytest.raises(ValueError, match=sentence):
+            parse_systems(words)
+
+
+@pytest.mark.parametrize(
+    "systems, options, sentence",
+    [
+        (["transformer", "transformer"], {}, "given twice"),
+        (["transfromer"], {}, "transformer"),
+        (["gpt", "classifier"], {}, "gpt is for language modelling, classifier is for classification"),
+        (["transformer"], {"test": ["nowhere.en", "nowhere.fr"]}, "no such file"),
+        (["transformer"], {"minutes": 0.0}, "above 0"),
+        (["transformer"], {"minutes": 1, "steps": 3}, "one"),
+    ],
+)
+def test_wrong_studies_are_refused_before_any_training(
+    place: Path, tmp_path: Path, systems: list[str], options: dict, sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        compare(*systems, **{**sides(place), "out": tmp_path / "study", **options})
+    assert not (tmp_path / "study").exists()
+
+
+def test_one_name_is_one_system_in_a_folder(tmp_path: Path) -> None:
+    study = Study(tmp_path / "s", "classification", (System("a", "naive-bayes"),))
+    open_folder(study)
+    with pytest.raises(ValueError, match="its a is naive-bayes"):
+        open_folder(
+            Study(tmp_path / "s", "classification", (System("a", "naive-bayes", ("model.smoothing=2",)),))
+        )
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("x")
+    with pytest.raises(ValueError, match="not the folder of a study"):
+        open_folder(Study(tmp_path / "full", "classification", study.systems))
 
 
 @pytest.mark.parametrize("system", TABLE2)
@@ -119,80 +238,51 @@ def test_every_system_takes_the_wanted_size(system: str) -> None:
     }
 
 
-def test_a_size_that_cannot_be_is_refused() -> None:
+def test_the_size_counts_the_vocabulary_of_the_text() -> None:
+    tree = resize(find_config("gpt")[0], 800_000, vocabulary=70)
+    assert sum(p.numel() for p in Config(tree).model(70).parameters()) == pytest.approx(8e5, rel=0.08)
     with pytest.raises(ValueError, match="choose a number in this range"):
         resize(find_config("transformer")[0], 10)
 
 
-def test_wrong_studies_are_refused_before_any_training(place: Path, tmp_path: Path) -> None:
-    for change, sentence in (
-        ({"systems": ()}, "at least one"),
-        ({"systems": ("transformer", "transformer")}, "each once"),
-        ({"systems": ("transfromer",)}, "transformer"),
-        ({"test": ("nowhere.en", "nowhere.fr")}, "no such file"),
-        ({"budget": ("minutes", 0.0)}, "above 0"),
-    ):
-        wrong = study(place, "small")._replace(folder=tmp_path / "runs", **change)
-        with pytest.raises(ValueError, match=sentence):
-            prepare(wrong)
-    assert not (tmp_path / "runs").exists()
-
-
-def test_buckets_hold_every_sentence_once() -> None:
-    sources = ["a " * n for n in [1, 1, 2, 3, 3, 3, 4, 5, 9, 9, 12, 30]]
-    found = buckets(sources, 4)
-    for source in sources:
-        assert sum(low <= len(source.split()) <= high for low, high in found) == 1
-    assert found[0][0] == 1 and found[-1][1] == 30 and len(found) == 4
-    assert buckets(["a b", "c d"]) == [(2, 2)]
-
-
 def test_figures_of_unlike_signatures_refuse_to_share_a_column() -> None:
-    alike = [Number("BLEU", 1.0, "BLEU|tok:13a|seed:0"), Number("BLEU", 2.0, "BLEU|tok:13a|seed:12")]
-    assert shared_signature(alike) == "BLEU|tok:13a"
+    alike = [Number("bleu", 1.0, "BLEU|tok:13a|seed:0"), Number("bleu", 2.0, "BLEU|tok:13a|seed:12")]
+    assert shared_signature(alike, "abc") == "BLEU|tok:13a|data:abc"
     with pytest.raises(ValueError, match="different signatures"):
-        shared_signature([*alike, Number("BLEU", 3.0, "BLEU|tok:char|seed:0")])
+        shared_signature([*alike, Number("bleu", 3.0, "BLEU|tok:char|seed:0")])
+    perplexities = [Number("perplexity", 1.0, f"perplexity|tokenizer:{name}") for name in "ab"]
+    with pytest.raises(ValueError, match="different signatures"):
+        shared_signature(perplexities)
+
+
+def accuracies(hits: np.ndarray) -> Measured:
+    statistics = np.stack([hits, np.ones(len(hits))], 1)
+    records = ScoredRecords("accuracy", [1] * len(hits), statistics, SCORES["accuracy"])
+    return Measured({"accuracy": Number("accuracy", 100 * hits.mean(), "")}, records, 1.0)
 
 
 def test_the_paired_bootstrap_tells_better_from_same() -> None:
-    references = [
-        f"the {animal} crosses the {place} number {n}"
-        for n, (animal, place) in enumerate([("dog", "street"), ("cat", "river")] * 30)
-    ]
-    worse = [line.replace("crosses", "is") for line in references]
-    p, interval = paired_bootstrap(("right", references), ("wrong", worse), references)
-    assert p < 0.05 and interval >= 0
-    assert BLEU().corpus_score(worse, [references]).score < 100
-    p, _ = paired_bootstrap(("one", worse), ("same", list(worse)), references)
-    assert p == 1
-    half = [good if n % 2 else bad for n, (good, bad) in enumerate(zip(references, worse, strict=True))]
-    other = [bad if n % 2 else good for n, (good, bad) in enumerate(zip(references, worse, strict=True))]
-    p, _ = paired_bootstrap(("even", half), ("odd", other), references)
-    assert p > 0.05
+    rng = np.random.default_rng(0)
+    hits = (rng.random(500) < 0.8).astype(float)
+    worse = np.where(rng.random(500) < 0.1, 0, hits)
+    assert p_value("accuracy", [accuracies(hits)], [accuracies(worse)]) < 0.01
+    assert p_value("accuracy", [accuracies(hits)], [accuracies(hits)]) == 1
+    other = hits[rng.permutation(500)]
+    assert p_value("accuracy", [accuracies(hits)], [accuracies(other)]) > 0.05
+    interval = interval_of("accuracy", [accuracies(hits)])
+    assert interval == pytest.approx(196 * np.sqrt(hits.mean() * (1 - hits.mean()) / 500), rel=0.15)
 
 
-def test_the_command_makes_table_page_and_json(place: Path, tmp_path: Path, capsys) -> None:
-    sides = [
-        str(place / "world" / f"{side}.{tongue}")
-        for side in ("train", "valid", "test")
-        for tongue in ("en", "fr")
-    ]
-    command = [
-        "compare",
-        str(place / "small.yaml"),
-        "--data",
-        *sides[:2],
-        "--valid",
-        *sides[2:4],
-        "--test",
-        *sides[4:],
-    ]
-    main([*command, "--steps", "2", "--beam", "2", "--threads", "1", "--out", str(tmp_path / "c"), "--json"])
-    found = json.loads(capsys.readouterr().out)
-    assert [row["system"] for row in found["rows"]] == ["small"] and found["failed"] == []
-    text = Path(found["page"]).read_text("utf-8")
-    assert "Published figures" in text
-    assert not re.search(r"<(script|img|iframe)[^>]*\ssrc=|<link|@import", text), "the page fetches something"
-    with pytest.raises(SystemExit) as end:
-        main(["compare", "small", "--minutes", "1", "--steps", "2"])
-    assert end.value.code == 2 and "has one" in capsys.readouterr().err
+def test_without_records_the_seeds_decide() -> None:
+    from scipy.stats import t, ttest_ind
+
+    def runs(*values: float) -> list[Measured]:
+        return [
+            Measured({"bits_per_byte": Number("bits_per_byte", value, "")}, None, 1.0) for value in values
+        ]
+
+    first, second = (2.40, 2.42, 2.44), (2.50, 2.55, 2.51)
+    expected = ttest_ind(first, second, equal_var=False).pvalue
+    assert p_value("bits_per_byte", runs(*first), runs(*second)) == pytest.approx(expected)
+    assert seeds_interval(first) == pytest.approx(t.ppf(0.975, 2) * 0.02 / np.sqrt(3))
+    assert p_value("bits_per_byte", runs(2.4), runs(2.5)) is None and seeds_interval([2.4]) is None

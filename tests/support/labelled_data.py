@@ -91,16 +91,16 @@ def put(path: Path, text: str) -> str:
 
 
 OPTIONS = {
-    "tagger": [*SMALL, *STACK, "model.chars.dim=8", "data.batch_tokens=200"],
-    "classifier": [*SMALL, *STACK, "data.batch_tokens=400"],
-    "nli": [*SMALL, *STACK, "data.batch_tokens=400"],
-    "similarity": [*SMALL, *STACK, "data.batch_tokens=400"],
+    "tagger": [*SMALL, *STACK, "model.chars.dim=8", "batches.batch_tokens=200"],
+    "classifier": [*SMALL, *STACK, "batches.batch_tokens=400"],
+    "nli": [*SMALL, *STACK, "batches.batch_tokens=400"],
+    "similarity": [*SMALL, *STACK, "batches.batch_tokens=400"],
     "qa": [
         *SMALL,
         *STACK,
         "tokenizer.size=300",
         "model.stack.layers=1",
-        "data.batch_tokens=600",
+        "batches.batch_tokens=600",
         "train.steps=150",
     ],
 }

@@ -45,7 +45,13 @@ def golden_differences(folder: Path, names: tuple[str, ...]) -> list[str]:
                 for one in expected["commands"]
             ],
         }
-        recorded = {key: expected[key] for key in actual}
+        recorded = {
+            "outputs": expected["outputs"],
+            "commands": [
+                {**one, "output": observe.present_output(one["arguments"], one["output"])}
+                for one in expected["commands"]
+            ],
+        }
         found += observe.differences(recorded, actual, 1e-4, 1e-5, name)
     return found
 
@@ -80,16 +86,16 @@ def train_vectors(folder: Path) -> dict[str, Any]:
     results = {}
     for kind in VECTORS:
         out = folder / f"vectors-{kind}"
-        options = ["--dim", "8", "--epochs", "2", "--minimum", "1", "--threads", "1", "--kind", kind]
+        options = ["--dim", "8", "--epochs", "2", "--min-count", "1", "--threads", "1", "--method", kind]
         observe.command(["vectors", "train", str(corpus), "--out", str(out), *options], {})
         scores = observe.command(["vectors", "evaluate", str(out), str(questions), "--json"], {})
         text = folder / f"{kind}.txt"
-        observe.command(["vectors", "convert", str(out), str(text), "--form", "glove"], {})
+        observe.command(["vectors", "convert", str(out), "--out", str(text), "--format", "glove"], {})
         lines = [line.split() for line in text.read_text("utf-8").splitlines()]
-        near = observe.command(["vectors", "nearest", str(text), "king", "--count", "3", "--json"], {})
+        near = observe.command(["vectors", "nearest", str(text), "king", "--top", "3", "--json"], {})
         results[kind] = {
             "vectors": {word: [float(number) for number in numbers] for word, *numbers in lines},
-            "analogies": [score["known"] for score in scores[0]["numbers"]],
+            "analogies": [score["n"] for score in scores[0]["numbers"]],
             "nearest": near,
         }
     return results

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
+from seqloom.errors import NoRoom
 from seqloom.text import encoder as encode
 from seqloom.text import store
 from seqloom.text.corpus import JSONLines, Lines, Parallel, Text
@@ -422,7 +423,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(store._ColumnWriter, "add", full)
-    with pytest.raises(ValueError, match=r"cache: .*the disk is full; free some space"):
+    with pytest.raises(NoRoom, match=r"cache: .*the disk is full; free some space"):
         build(Lines([put(tmp_path / "t", "a\n")]), KINDS["bpe"][0], tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
 

@@ -39,7 +39,7 @@ thread = threading.Thread(target=watch)
 thread.start()
 seqloom.fit(
     "gpt", "tokenizer={type: BPE, size: 8000}", "train.steps=20", "train.eval_every=20", "train.eval_batches=5",
-    data=[sys.argv[1]], out=sys.argv[2], quiet=True
+    data=[sys.argv[1]], out=sys.argv[2], progress=False
 )
 done.set()
 thread.join()

@@ -17,8 +17,8 @@ WORDS = [
     "tokenizer=Words",
     "model.dim=12",
     "model.stack.dim=12",
-    "data.width=9",
-    "data.batch=5",
+    "batches.width=9",
+    "batches.batch=5",
     "train.steps=12",
     "train.eval_every=6",
 ]
@@ -44,8 +44,8 @@ def test_train_evaluate_write(tmp_path: Path, text: Path, tied: str, capsys: pyt
         == 0
     )
     run = load(folder)
-    source = run.recipe.data(build(run.recipe.reader([str(text)]), run.tokenizer))
-    total, count = total_nll(run.model, run.recipe.objective, source.sequential())
+    source = run.config.data(build(run.config.reader([str(text)]), run.tokenizer))
+    total, count = total_nll(run.model, run.config.objective, source.sequential())
     expected, state = 0.0, None
     with torch.no_grad():
         for batch in source.sequential():
@@ -79,7 +79,7 @@ def test_smoothing_is_refused_in_one_sentence(tmp_path: Path, text: Path, capsys
 
 
 def test_its_equation_is_explained():
-    parts = {part.name: part for part in explain("lstm-lm", [FEW, "model.tied=false"], vocabulary=40).parts}
+    parts = {part.name: part for part in explain("lstm-lm", FEW, "model.tied=false", vocabulary=40).parts}
     assert (
         "softmax(W₀ h)[w]" in parts["AdaptiveSoftmax"].equation[0] and parts["AdaptiveSoftmax"].parameters > 0
     )

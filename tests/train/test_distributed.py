@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from seqloom.run import load
-from seqloom.train.progress import read_metrics
+from seqloom.run_files import read_metrics
 
 STILL = ["train.steps=30", "train.eval_every=10", "train.log_every=1", "train.average_checkpoints=0"]
 FAMILIES = {
-    "gpt": ["model.dim=32", "model.stack.layers=1", "data.batch=6"],
-    "lstm-lm": ["model.dim=24", "model.stack.dim=24", "data.width=20", "data.batch=6"],
+    "gpt": ["model.dim=32", "model.stack.layers=1", "batches.batch=6"],
+    "lstm-lm": ["model.dim=24", "model.stack.dim=24", "batches.width=20", "batches.batch=6"],
     "transformer": [
-        "tokenizer.size=300", "model.dim=32", "model.encoder.dropout=0", "model.decoder.dropout=0", "data.batch_tokens=200", "train.accumulate=2",
+        "tokenizer.size=300", "model.dim=32", "model.encoder.dropout=0", "model.decoder.dropout=0", "batches.batch_tokens=200", "train.accumulate=2",
     ],
 }  # fmt: skip
 
@@ -47,7 +47,7 @@ def test_two_processes_follow_the_loss_curve_of_one(
     one, other = curves([name, *FAMILIES[name], *STILL, "--data", *files], tmp_path)
     assert [line["step"] for line in one] == [line["step"] for line in other] and len(one) == 33
     for ours, theirs in zip(one, other, strict=True):
-        for key in ("loss", "valid"):
+        for key in ("loss", "valid_loss"):
             assert ours.get(key) == pytest.approx(theirs.get(key), abs=1e-5)
     first, second = load(tmp_path / "one"), load(tmp_path / "two")
     for ours, theirs in zip(first.model.parameters(), second.model.parameters(), strict=True):
@@ -58,7 +58,27 @@ def test_a_budget_is_as_many_steps_for_two_processes(tmp_path: Path, parallel: l
     """Their batches differ in tokens, and processes that go different ways wait for each other for ever."""
     options = [*FAMILIES["transformer"], "train.tokens=7000", "train.log_every=1"]
     one, other = curves(["transformer", *options, "--data", *map(str, parallel)], tmp_path)
-    assert [(line["step"], "valid" in line) for line in one] == [
-        (line["step"], "valid" in line) for line in other
+    assert [(line["step"], "valid_loss" in line) for line in one] == [
+        (line["step"], "valid_loss" in line) for line in other
     ]
-    assert sum("valid" in line for line in one) >= 10
+    assert sum("valid_loss" in line for line in one) >= 10
+
+
+def test_a_refusal_of_the_main_process_ends_the_others_at_once(tmp_path: Path, text: Path) -> None:
+    """They would wait for it for half an hour."""
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "thesis.txt").write_text("x")
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "seqloom",
+    ]
+    command += ["train", "gpt", *FAMILIES["gpt"], "--data", str(text), "--out", str(tmp_path / "precious")]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert finished.returncode != 0
+    assert "exists and is not a run folder" in finished.stderr

@@ -14,25 +14,36 @@ import pytest
 import torch
 
 import seqloom
+from seqloom import config_changes, config_tree
 from seqloom.files import sha256
-from seqloom.run import Config, load_weights
+from seqloom.run import load_weights
+from seqloom.run_config import Config
 from seqloom.train import finetune
-from seqloom.train.trainer import AdamW, set_lr_factors
+from seqloom.train.fit import train
+from seqloom.train.options import AdamW, set_lr_factors
 
-SMALL = ["tokenizer={type: BPE, size: 300}", "model.dim=16", "model.stack.heads=2", "data.width=16"]
+SMALL = ["tokenizer={type: BPE, size: 300}", "model.dim=16", "model.stack.heads=2", "batches.width=16"]
 GPT = [
     *SMALL,
     "model.stack.layers=2",
     "model.stack.position.length=16",
-    "data.batch=4",
+    "batches.batch=4",
     "train.eval_every=10",
 ]
-SHORT = ["train.steps=10", "train.eval_every=10", "data.width=16", "data.batch=4", "train.schedule.warmup=2"]
+SHORT = [
+    "train.steps=10",
+    "train.eval_every=10",
+    "batches.width=16",
+    "batches.batch=4",
+    "train.schedule.warmup=2",
+]
 
 
 @pytest.fixture
 def source(tmp_path: Path, text: Path) -> seqloom.Run:
-    return seqloom.fit("gpt", *GPT, "train.steps=20", data=[str(text)], out=tmp_path / "source", quiet=True)
+    return seqloom.fit(
+        "gpt", *GPT, "train.steps=20", data=[str(text)], out=tmp_path / "source", progress=False
+    )
 
 
 @pytest.fixture
@@ -57,23 +68,23 @@ def test_it_goes_on_from_the_weights_and_with_the_tokenizer(
         "train.optimizer.lr=1e-9",
         data=[str(other)],
         out=tmp_path / "tuned",
-        quiet=True,
+        progress=False,
         base=source.folder,
     )
     assert (
         run.tokenizer.to_str() == source.tokenizer.to_str()
-        and run.recipe.tree["tokenizer"] == source.recipe.tree["tokenizer"]
+        and run.config.tree["tokenizer"] == source.config.tree["tokenizer"]
     )
-    assert run.recipe.tree["model"]["dim"] == 16 and run.recipe.tree["model"]["stack"]["layers"] == 2
+    assert run.config.tree["model"]["dim"] == 16 and run.config.tree["model"]["stack"]["layers"] == 2
     for name, tensor in tensors(source).items():
         torch.testing.assert_close(tensors(run)[name], tensor, rtol=0, atol=1e-6)
-    said = run.recipe.tree["from"]
+    said = run.config.tree["from"]
     assert said == {
         "run": str(source.folder.resolve()),
         "sha256": sha256(source.folder / "model.safetensors"),
     }
-    begun = run.results()["begun"]
-    assert begun["new"] == begun["left"] == begun["frozen"] == [] and sorted(begun["taken"]) == sorted(
+    begun = run.results.base
+    assert begun["new"] == begun["unused"] == begun["frozen"] == [] and sorted(begun["loaded"]) == sorted(
         tensors(source)
     )
     shutil.rmtree(source.folder)
@@ -81,8 +92,9 @@ def test_it_goes_on_from_the_weights_and_with_the_tokenizer(
 
 
 def test_another_head_is_new_and_the_body_is_taken(
-    source: seqloom.Run, other: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+    source: seqloom.Run, other: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "seqloom")
     run = seqloom.fit(
         "gpt",
         *SHORT,
@@ -92,23 +104,23 @@ def test_another_head_is_new_and_the_body_is_taken(
         out=tmp_path / "tuned",
         base=source.folder,
     )
-    begun = run.results()["begun"]
-    assert begun["new"] == ["output.table", "output.bias"] and "embedding.table" in begun["taken"]
-    assert run.recipe.tree["model"]["stack"]["dropout"] == 0.5  # what is asked for stands
-    told = capfd.readouterr().err
+    begun = run.results.base
+    assert begun["new"] == ["output.table", "output.bias"] and "embedding.table" in begun["loaded"]
+    assert run.config.tree["model"]["stack"]["dropout"] == 0.5  # what is asked for stands
+    told = caplog.text
     assert "loaded from" in told and "(embedding, stack)" in told and "new: 2 weights" in told
 
 
 def test_what_is_frozen_stays_and_the_rest_learns(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
     still = "freeze=[embedding, 'stack.blocks.0.*']"
     run = seqloom.fit(
-        "gpt", *SHORT, still, data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder
+        "gpt", *SHORT, still, data=[str(other)], out=tmp_path / "tuned", progress=False, base=source.folder
     )
     before, after = tensors(source), tensors(run)
     for name in before:
         still = name.startswith(("embedding", "stack.blocks.0."))
         assert torch.equal(before[name], after[name]) == still, name
-        assert (name in run.results()["begun"]["frozen"]) == still
+        assert (name in run.results.base["frozen"]) == still
     with pytest.raises(ValueError, match="no weight is called 'embeding'; did you mean 'embedding'"):
         seqloom.fit(
             "gpt",
@@ -116,7 +128,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(source: seqloom.Run, other: Pa
             "freeze=[embeding]",
             data=[str(other)],
             out=tmp_path / "b",
-            quiet=True,
+            progress=False,
             base=source.folder,
         )
     with pytest.raises(ValueError, match="no weight is left to train"):
@@ -126,7 +138,7 @@ def test_what_is_frozen_stays_and_the_rest_learns(source: seqloom.Run, other: Pa
             "freeze=['*']",
             data=[str(other)],
             out=tmp_path / "c",
-            quiet=True,
+            progress=False,
             base=source.folder,
         )
 
@@ -166,7 +178,7 @@ def test_adapters_learn_a_small_difference_and_are_merged(
         "train.optimizer.lr=1e-2",
     ]
     run = seqloom.fit(
-        "gpt", *options, data=[str(other)], out=tmp_path / "tuned", quiet=True, base=source.folder
+        "gpt", *options, data=[str(other)], out=tmp_path / "tuned", progress=False, base=source.folder
     )
     before, after = tensors(source), tensors(run)
     assert before.keys() == after.keys()
@@ -176,7 +188,7 @@ def test_adapters_learn_a_small_difference_and_are_merged(
             assert 0 < torch.linalg.matrix_rank(change, rtol=1e-4) <= 2
         else:
             assert not change.any(), name
-    assert run.results()["begun"]["adapted"] == [
+    assert run.results.base["adapted"] == [
         "stack.blocks.0.attention.qkv_proj",
         "stack.blocks.1.attention.qkv_proj",
     ]
@@ -204,7 +216,7 @@ def test_what_does_not_fit_is_said_in_one_line(
             *overrides,
             data=[str(other)],
             out=tmp_path / "tuned",
-            quiet=True,
+            progress=False,
             base=source.folder,
         )
 
@@ -213,25 +225,25 @@ def test_a_source_that_is_none_or_has_changed_is_named(
     source: seqloom.Run, other: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(ValueError, match="not a run folder, so training cannot start from it"):
-        seqloom.fit("gpt", *SHORT, data=[str(other)], out=tmp_path / "a", quiet=True, base=tmp_path)
+        seqloom.fit("gpt", *SHORT, data=[str(other)], out=tmp_path / "a", progress=False, base=tmp_path)
     with pytest.raises(ValueError, match="pass --from RUN"):
-        seqloom.fit("gpt", *SHORT, "lora={rank: 2}", data=[str(other)], out=tmp_path / "b", quiet=True)
+        seqloom.fit("gpt", *SHORT, "lora={rank: 2}", data=[str(other)], out=tmp_path / "b", progress=False)
     recipe = finetune.from_run(Config.load("gpt", SHORT, [str(other)]), source.folder, SHORT)
     weights = source.folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\1\0")
     with pytest.raises(ValueError, match="damaged, its SHA-256"):
-        seqloom.train.fit.train(recipe, tmp_path / "c", quiet=True)
+        train(recipe, tmp_path / "c", progress=False)
 
 
 def test_a_config_file_may_say_where_it_begins(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
     """There the model is the file's own, and the weights that fit are taken."""
-    tree = seqloom.config.deep_copy(source.recipe.tree)
+    tree = config_changes.deep_copy(source.config.tree)
     tree["from"] = str(source.folder)
     tree["train"]["steps"] = 2
     file = tmp_path / "mine.yaml"
-    file.write_text(seqloom.config.write(tree), "utf-8")
-    run = seqloom.fit(str(file), data=[str(other)], out=tmp_path / "tuned", quiet=True)
-    assert run.results()["begun"]["new"] == [] and run.recipe.tree["from"]["sha256"] == sha256(
+    file.write_text(config_tree.write(tree), "utf-8")
+    run = seqloom.fit(str(file), data=[str(other)], out=tmp_path / "tuned", progress=False)
+    assert run.results.base["new"] == [] and run.config.tree["from"]["sha256"] == sha256(
         source.folder / "model.safetensors"
     )
 
@@ -270,11 +282,11 @@ def test_a_killed_fine_tuning_ends_with_the_same_bits(
     )
     assert again.returncode == 0, again.stderr
     assert bits(cut) == bits(whole)
-    told = json.loads(again.stdout)["begun"]
+    told = json.loads(again.stdout)["from"]
     assert (
         told["frozen"]
         and len(told["adapted"]) == 8
-        and told == json.loads((whole / "results.json").read_text())["begun"]
+        and told == json.loads((whole / "results.json").read_text())["from"]
     )
 
 
@@ -285,10 +297,10 @@ def test_a_masked_model_becomes_a_classifier(text: Path, tmp_path: Path) -> None
         "model.dim=16",
         "model.stack.layers=1",
         "model.stack.heads=2",
-        "data.width=24",
+        "batches.width=24",
         "train.steps=4",
     ]
-    source = seqloom.fit("bert-small", *small, data=[str(text)], out=tmp_path / "bert", quiet=True)
+    source = seqloom.fit("bert-small", *small, data=[str(text)], out=tmp_path / "bert", progress=False)
     table = tmp_path / "table.tsv"
     lines = text.read_text("utf-8").splitlines()
     table.write_text("".join(f"{line}\t{'long' if len(line) > 28 else 'short'}\n" for line in lines), "utf-8")
@@ -298,24 +310,24 @@ def test_a_masked_model_becomes_a_classifier(text: Path, tmp_path: Path) -> None
         "train.eval_every=4",
         data=[str(table)],
         out=tmp_path / "tuned",
-        quiet=True,
+        progress=False,
         base=source.folder,
     )
-    begun = run.results()["begun"]
+    begun = run.results.base
     assert {"embedding.table", "stack.blocks.0.attention.qkv_proj.weight", "stack.norm.gain"} <= set(
-        begun["taken"]
+        begun["loaded"]
     )
     assert not any(name.startswith(("embedding", "stack")) for name in begun["new"]) and begun["new"]
     assert (
         run.labels == ["long", "short"]
-        and run.recipe.tree["model"]["stack"] == source.recipe.tree["model"]["stack"]
+        and run.config.tree["model"]["stack"] == source.config.tree["model"]["stack"]
     )
 
 
 def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path) -> None:
     """[I10] Both directions stay as they were learnt; the shares of their layers do not."""
-    small = ["tokenizer.size=300", "model.dim=8", "data.width=16", "data.batch=4", "train.steps=4"]
-    source = seqloom.fit("elmo", *small, data=[str(text)], out=tmp_path / "elmo", quiet=True)
+    small = ["tokenizer.size=300", "model.dim=8", "batches.width=16", "batches.batch=4", "train.steps=4"]
+    source = seqloom.fit("elmo", *small, data=[str(text)], out=tmp_path / "elmo", progress=False)
     table = tmp_path / "tags.conllu"
     rows = [
         [(word, "DET" if word in ("the", "a") else "X") for word in line.split()]
@@ -333,13 +345,13 @@ def test_a_tagger_learns_the_mixture_of_elmos_layers(text: Path, tmp_path: Path)
         "train.eval_every=6",
         data=[str(table)],
         out=tmp_path / "tagger",
-        quiet=True,
+        progress=False,
         base=source.folder,
     )
     before, after = tensors(source), tensors(run)
     for name in (name for name in before if name.startswith(("embedding", "stack"))):
         assert torch.equal(before[name], after[name]) == (".mix." not in name), name
     assert (
-        "stack.mix.scalars" in run.results()["begun"]["taken"]
-        and run.recipe.tree["model"]["stack"]["type"] == "SeparateBiRNN"
+        "stack.mix.scalars" in run.results.base["loaded"]
+        and run.config.tree["model"]["stack"]["type"] == "SeparateBiRNN"
     )

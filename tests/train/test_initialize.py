@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import seqloom
-from seqloom.run import Config
+from seqloom.run_config import Config
 from seqloom.text.tokenizer import BPE
-from seqloom.train.fit import fit, prepare
+from seqloom.train.fit import fit
 from seqloom.train.initialize import match_tokens
+from seqloom.train.preparation import prepare
 from seqloom.vectors import formats
 from seqloom.vectors.vectors import Vectors
 
@@ -64,7 +65,7 @@ def test_known_words_start_from_their_vectors_and_others_at_random(scale: bool, 
 @pytest.mark.parametrize("frozen", [True, False])
 def test_frozen_vectors_stay_and_others_learn(frozen: bool, text: Path, vectors: Path, tmp_path: Path):
     options = [*SMALL, "train.steps=4", embedding(vectors, f", frozen: {str(frozen).lower()}")]
-    run = fit("gpt", *options, data=[str(text)], out=tmp_path / "run", quiet=True)
+    run = fit("gpt", *options, data=[str(text)], out=tmp_path / "run", progress=False)
     row = run.tokenizer.token_to_id("king")
     same = torch.equal(
         run.model.embedding.table[row].detach(), torch.from_numpy(formats.load(vectors)["king"])
@@ -78,23 +79,24 @@ def test_frozen_vectors_stay_and_others_learn(frozen: bool, text: Path, vectors:
 def test_a_run_that_goes_on_does_not_read_them_again(text: Path, vectors: Path, tmp_path: Path):
     """Stopped after 4 of 8 steps, then without the vectors to the end: the same bits as in one go."""
     options = [*SMALL, "train.steps=8", "train.save_every=2", "train.keep_checkpoints=9", embedding(vectors)]
-    whole = fit("gpt", *options, data=[str(text)], out=tmp_path / "whole", quiet=True)
+    whole = fit("gpt", *options, data=[str(text)], out=tmp_path / "whole", progress=False)
     shutil.copytree(tmp_path / "whole", tmp_path / "part")
     for name in ("model.safetensors", "results.json"):
         (tmp_path / "part" / name).unlink()
     for step in (6, 8):
         shutil.rmtree(tmp_path / "part" / "checkpoints" / f"step-{step:08d}")
     shutil.rmtree(vectors)
-    part = fit("gpt", *options, data=[str(text)], out=tmp_path / "part", quiet=True)
+    part = fit("gpt", *options, data=[str(text)], out=tmp_path / "part", progress=False)
     for (name, one), (_, other) in zip(
         whole.model.named_parameters(), part.model.named_parameters(), strict=True
     ):
         assert torch.equal(one, other), name
 
 
-def test_coverage_is_said(text: Path, vectors: Path, capsys: pytest.CaptureFixture):
-    prepare(Config.load("gpt", [*SMALL, embedding(vectors, ", frozen: true")], [str(text)]), quiet=False)
-    said = capsys.readouterr().err
+def test_coverage_is_said(text: Path, vectors: Path, caplog: pytest.LogCaptureFixture):
+    with caplog.at_level("INFO", "seqloom"):
+        prepare(Config.load("gpt", [*SMALL, embedding(vectors, ", frozen: true")], [str(text)]))
+    said = caplog.text
     assert "embedding: 4 of 22 tokens start from" in said and "frozen" in said
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gensim.models import KeyedVectors
-from scipy.stats import binomtest, spearmanr
+from scipy.stats import spearmanr
 
 from seqloom.vectors import benchmarks
 from seqloom.vectors import vectors as module
@@ -49,23 +49,19 @@ def question_file(path: Path) -> Path:
 def test_analogies_equal_gensim(lowercase: bool, tmp_path: Path):
     vectors, path = world(), question_file(tmp_path / "q.txt")
     total, sections = peer(vectors).evaluate_word_analogies(path, case_insensitive=lowercase)
-    found = {score.number.name: score for score in benchmarks.analogies(vectors, path, lowercase=lowercase)}
+    found = {score.section: score for score in benchmarks.analogies(vectors, path, lowercase=lowercase)}
     assert 0.1 < total < 0.95
-    assert found["total"].number.value == pytest.approx(total)
+    assert found["total"].value == pytest.approx(total)
     for section in sections[:-1]:
         known = len(section["correct"]) + len(section["incorrect"])
         if known:
             score = found[section["section"]]
-            assert (score.num_covered, round(score.number.value * score.num_covered)) == (
+            assert (score.n, round(score.value * score.n)) == (
                 known,
                 len(section["correct"]),
             )
-    assert (
-        found["semantic"].num_covered + found["syntactic"].num_covered
-        == found["total"].num_covered
-        < found["total"].num_total
-    )
-    assert found["total"].num_total == 132 + 381
+    assert found["semantic"].n + found["syntactic"].n == found["total"].n < found["total"].total
+    assert found["total"].total == 132 + 381
 
 
 @pytest.mark.parametrize("method", ["add", "mul"])
@@ -80,15 +76,16 @@ def test_answers_are_those_of_single_questions(
     ours = benchmarks.solve_analogies(vectors, questions, np.arange(len(vectors)), method)
     for row, question in zip(ours, questions, strict=True):
         assert (
-            vectors.words[row] == vectors.analogy(*(vectors.words[one] for one in question), 1, method)[0][0]
+            vectors.words[row]
+            == vectors.analogy(*(vectors.words[one] for one in question), 1, method)[0].word
         )
 
 
 def test_only_the_first_words_count_where_asked(tmp_path: Path):
     vectors, path = world(), question_file(tmp_path / "q.txt")
     score = benchmarks.analogies(vectors, path, limit=24)[-1]
-    assert score.num_covered == 132 and "words:24" in score.number.signature
-    assert score.number.value == benchmarks.analogies(vectors.first(24), path)[-1].number.value
+    assert score.n == 132 and "words:24" in score.signature
+    assert score.value == benchmarks.analogies(vectors.first(24), path)[-1].value
 
 
 PAIRS = [(f"a{i}", f"a{i + 1}", (i * 37 % 19) / 2) for i in range(30)] + [("a1", "unheard", 3.0)]
@@ -112,16 +109,16 @@ def test_similarities_equal_scipy_and_gensim_in_every_shape(text: str, tmp_path:
     score = benchmarks.evaluate(vectors, path)[0]
     known = PAIRS[:-1]
     expected = spearmanr([vectors.similarity(a, b) for a, b, _ in known], [s for _, _, s in known]).statistic
-    assert score.number.value == pytest.approx(expected, abs=1e-9) and (
-        score.num_covered,
-        score.num_total,
+    assert score.value == pytest.approx(expected, abs=1e-9) and (
+        score.n,
+        score.total,
     ) == (
         30,
         31,
     )
-    assert "pairs:30/31" in score.number.signature and "case:folded" in score.number.signature
+    assert "pairs:30/31" in score.signature and "case:folded" in score.signature
     (tmp_path / "plain").write_text("".join(f"{a}\t{b}\t{s}\n" for a, b, s in PAIRS), "utf-8")
-    assert score.number.value == pytest.approx(
+    assert score.value == pytest.approx(
         peer(vectors).evaluate_word_pairs(tmp_path / "plain")[1].statistic, abs=1e-9
     )
 
@@ -138,14 +135,6 @@ def test_the_interval_of_a_correlation_holds_the_truth_as_often_as_it_says():
         held += low <= true <= high
         assert low < high, sample
     assert 180 <= held <= 199
-
-
-@pytest.mark.parametrize("hits, count", [(0, 5), (5, 5), (3, 10), (8356, 12363)])
-def test_the_interval_of_a_share_equals_scipy(hits: int, count: int):
-    expected = binomtest(hits, count).proportion_ci(0.95, "wilson")
-    np.testing.assert_allclose(
-        benchmarks.wilson_interval(hits, count), (expected.low, expected.high), atol=1e-6
-    )
 
 
 @pytest.mark.parametrize(
@@ -176,11 +165,11 @@ def test_real_vectors_score_as_gensim_says(real_data: Path):
     theirs = peer(vectors)
     for name in ("EN-WS-353-ALL.txt", "EN-SIMLEX-999.txt"):
         path = real_data / "wordsim" / name
-        assert benchmarks.evaluate(vectors, path)[0].number.value == pytest.approx(
+        assert benchmarks.evaluate(vectors, path)[0].value == pytest.approx(
             theirs.evaluate_word_pairs(path)[1].statistic, abs=1e-9
         )
     path = real_data / "wordsim" / "questions-words.txt"
     total, sections = theirs.evaluate_word_analogies(path)
     score = benchmarks.evaluate(vectors, path)[-1]
-    assert score.number.value == pytest.approx(total) and score.num_total == 19_544
-    assert score.num_covered == sum(len(sections[-1][side]) for side in ("correct", "incorrect"))
+    assert score.value == pytest.approx(total) and score.total == 19_544
+    assert score.n == sum(len(sections[-1][side]) for side in ("correct", "incorrect"))

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqloom.errors import NoRoom
 from seqloom.vectors import counts
 from seqloom.vectors.counts import (
     Cooccurrences,
@@ -205,7 +206,7 @@ def test_a_full_disk_is_a_sentence_and_leaves_no_finished_counts(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("seqloom.vectors.count_writer.append", full)
-    with pytest.raises(ValueError, match="the counts cannot be written: the disk is full"):
+    with pytest.raises(NoRoom, match="the counts cannot be written: the disk is full"):
         cooccurrences(draw(500, 70, 7), 70, folder=tmp_path)
     with pytest.raises(ValueError, match="no finished counts here"):
         Cooccurrences.open(tmp_path)

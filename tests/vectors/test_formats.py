@@ -262,12 +262,12 @@ def test_opening_a_folder_reads_no_matrix(tmp_path: Path):
 
 
 def test_what_is_known_of_vectors_is_kept(tmp_path: Path):
-    about = {"kind": "skip-gram", "losses": [2.5, 1.25], "window": 5}
+    about = {"method": "skip-gram", "losses": [2.5, 1.25], "window": 5}
     formats.save(Vectors(["é"], np.eye(1, dtype=np.float32), about), tmp_path / "v")
     found = formats.load(tmp_path / "v")
     assert found.meta == about
     assert json.loads((tmp_path / "v" / "meta.json").read_text("utf-8"))["dim"] == 1
-    assert found.conditions() == {"words": 1, "dim": 1, "kind": "skip-gram", "window": 5}
+    assert found.conditions() == {"words": 1, "dim": 1, "method": "skip-gram", "window": 5}
 
 
 @pytest.mark.data

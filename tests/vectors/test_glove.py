@@ -187,7 +187,7 @@ def test_iterations_see_other_orders(monkeypatch: pytest.MonkeyPatch):
         ({"lr": -1.0}, "lr is -1.0"),
         ({"x_max": float("nan")}, "x_max is nan"),
         ({"iterations": 0}, "iterations is 0"),
-        ({"lr": 1e30}, "the loss is (nan|inf) in iteration 1; give a learning rate below 1e"),
+        ({"lr": 1e30}, "the loss is (nan|inf) in iteration 1; lower --lr from 1e"),
     ],
 )
 def test_what_cannot_be_learnt_is_a_sentence(options: dict, sentence: str):

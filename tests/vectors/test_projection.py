@@ -48,7 +48,7 @@ def test_groups_are_found_by_clusters_and_kept_together_by_tsne():
 @pytest.mark.parametrize("tsne", [False, True])
 def test_the_page_is_whole_and_asks_the_network_for_nothing(tsne: bool, tmp_path: Path):
     vectors = some()
-    report = write_map(vectors, tmp_path / "map.html", max_words=45, tsne=tsne, clusters=3)
+    report = write_map(vectors, tmp_path / "map.html", limit=45, tsne=tsne, clusters=3)
     text, data = (tmp_path / "map.html").read_text("utf-8"), content(tmp_path / "map.html")
     assert (
         text.count("</script>") == 1
@@ -57,10 +57,8 @@ def test_the_page_is_whole_and_asks_the_network_for_nothing(tsne: bool, tmp_path
         and "/*DATA*/" not in text
         and len(text) < 100_000
     )
-    assert data["words"] == list(vectors.words[:45]) and report["words"] == 45 and report["of"] == 60
-    assert (
-        list(data["layouts"]) == ["principal components", *(["t-SNE"] if tsne else [])] == report["layouts"]
-    )
+    assert data["words"] == list(vectors.words[:45]) and report.words == 45 and report.total == 60
+    assert list(data["layouts"]) == ["principal components", *(["t-SNE"] if tsne else [])] == report.layouts
     for places in data["layouts"].values():
         assert (
             np.array(places).shape == (45, 2)

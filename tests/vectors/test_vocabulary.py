@@ -85,7 +85,7 @@ def test_no_words_is_one_sentence(corpus: list):
 
 def test_a_minimum_too_high_says_so():
     with pytest.raises(
-        ValueError, match=r"no word occurs 4 times \(the most frequent, 'the', has 3\); lower --minimum"
+        ValueError, match=r"no word occurs 4 times \(the most frequent, 'the', has 3\); lower --min-count"
     ):
         Vocabulary.build(TEXT, min_count=4)
     with pytest.raises(ValueError, match="give at least 1"):

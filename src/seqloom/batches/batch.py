@@ -88,6 +88,9 @@ class Batches(Protocol):
     def batches(self, cursor: Cursor = (), rank: int = 0, world: int = 1) -> Iterator[tuple[Batch, Cursor]]:
         """Yields batches without end, or this rank's rows of each, with the cursor after each batch."""
 
+    def epoch_batches(self) -> int:
+        """The number of batches of the first epoch, over all ranks; later epochs may have a few more or less."""
+
     def sequential(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """Yields every example once, in order: every token counts exactly once over all ranks."""
 

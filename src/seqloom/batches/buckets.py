@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.batch import Batch, Cursor, hash_key, permute, shard_rows
-from seqloom.text.store import Column, Store
+from seqloom.errors import ConfigError
+from seqloom.text.column import Column, ColumnView
+from seqloom.text.store import Store
 
 
 def pad(rows: Sequence[np.ndarray], fill: int = 0) -> tuple[Tensor, Tensor]:
@@ -34,9 +36,11 @@ class Buckets:
 
     def __init__(self, store: Store, batch_tokens: int, max_length: int, shuffle_pool: int, seed: int):
         if len(store) == 0:
-            raise ValueError("the data has no records: give longer files")
+            raise ConfigError("the data has no records: give longer files")
         if batch_tokens < 1 or max_length < 1 or shuffle_pool < 1:
-            raise ValueError("data.batch_tokens, data.max_length and data.shuffle_pool must be at least 1")
+            raise ConfigError(
+                "batches.batch_tokens, batches.max_length and batches.shuffle_pool must be at least 1"
+            )
         self.store = store
         self.batch_tokens = batch_tokens
         self.max_length = max_length
@@ -67,15 +71,25 @@ class Buckets:
                 start = end
         return [*groups, index[order[start:]]] if len(order) else groups
 
+    @property
+    def num_pools(self) -> int:
+        return -(-len(self.store) // self.shuffle_pool)
+
+    def pool_groups(self, epoch: int, pool: int) -> list[np.ndarray]:
+        """The batches of a pool of an epoch, by their records."""
+        start, num_records = pool * self.shuffle_pool, len(self.store)
+        index = np.arange(start, min(start + self.shuffle_pool, num_records))
+        records = permute(index, num_records, hash_key(self.seed, epoch))
+        return self.length_groups(records[self.lengths(records) <= self.max_length])
+
+    def epoch_batches(self) -> int:
+        return sum(len(self.pool_groups(0, pool)) for pool in range(self.num_pools))
+
     def batches(self, cursor: Cursor = (), rank: int = 0, world: int = 1) -> Iterator[tuple[Batch, Cursor]]:
         epoch, first_pool, first_group = cursor or (0, 0, 0)
-        num_records = len(self.store)
         while True:
-            for pool in range(first_pool, -(-num_records // self.shuffle_pool)):
-                start = pool * self.shuffle_pool
-                index = np.arange(start, min(start + self.shuffle_pool, num_records))
-                records = permute(index, num_records, hash_key(self.seed, epoch))
-                groups = self.length_groups(records[self.lengths(records) <= self.max_length])
+            for pool in range(first_pool, self.num_pools):
+                groups = self.pool_groups(epoch, pool)
                 order = np.arange(len(groups))
                 if groups:
                     order = permute(order, len(groups), hash_key(self.seed, epoch, pool))
@@ -105,11 +119,11 @@ class Buckets:
                     yield self.collate(group)
 
 
-def sizes(column: Column, index: np.ndarray) -> np.ndarray:
+def sizes(column: Column | ColumnView, index: np.ndarray) -> np.ndarray:
     """Returns the number of values that each of the given records has in a column."""
-    return column.offsets[index + 1] - column.offsets[index]
+    return column.sizes(index)
 
 
-def rows(column: Column, index: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+def rows(column: Column | ColumnView, index: Sequence[int] | np.ndarray) -> list[np.ndarray]:
     """Returns the values of the given records in a column."""
-    return [column.tokens[column.offsets[i] : column.offsets[i + 1]] for i in index]
+    return [column.row(int(i)) for i in index]

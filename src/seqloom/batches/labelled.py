@@ -15,6 +15,7 @@ from torch import Tensor
 
 from seqloom.batches.batch import hash_key
 from seqloom.batches.buckets import Buckets, pad, rows, sizes
+from seqloom.errors import ConfigError
 from seqloom.text.store import Store
 
 MAX_WORD_BYTES = 32  # bytes of a word that the model reads
@@ -92,7 +93,7 @@ def require_columns(store: Store, expected: tuple[str, ...], corpora: str) -> No
     """Raises if the store has not all the expected columns."""
     missing = [name for name in expected if name not in store.names]
     if missing:
-        raise ValueError(
+        raise ConfigError(
             f"the records have {', '.join(store.names)} but no {missing[0]}: use corpus {corpora}"
         )
 
@@ -167,7 +168,7 @@ class Labelled(Buckets):
         super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
         self.texts = store.columns("text")
         if len(self.texts) > 2:
-            raise ValueError(f"the records have {len(self.texts)} texts: give records of one or two")
+            raise ConfigError(f"the records have {len(self.texts)} texts: give records of one or two")
         self.target_columns = [*store.columns("label"), *store.columns("number")]
         self.max_text_tokens = max(max_length // len(self.texts) - 1, 1)  # of each text, without <bos>
 

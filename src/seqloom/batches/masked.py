@@ -17,6 +17,7 @@ from torch import Tensor
 from seqloom.batches.batch import Cursor, hash_key, shard_rows
 from seqloom.batches.masking import check_fractions, hashed_uniform, mask_tokens
 from seqloom.batches.windows import WindowOrder, require_tokens
+from seqloom.errors import ConfigError
 from seqloom.text.special_tokens import SPECIALS, SpecialTokens
 from seqloom.text.store import Store
 
@@ -41,7 +42,7 @@ def frame_ids(specials: SpecialTokens) -> tuple[int, int, int]:
     first_id = specials.before[-1] if specials.before else specials.bos
     last_id = specials.after[0] if specials.after else specials.eos
     if specials.mask is None or first_id is None:
-        raise ValueError(
+        raise ConfigError(
             "the tokenizer has no mask token, or no token to begin a text with, so no token can be masked; "
             "use the tokenizer of a masked language model"
         )
@@ -77,11 +78,11 @@ class Masked:
         num_frame_tokens = 3 if pairs else 2
         min_width = num_frame_tokens + 2
         if width < min_width:
-            raise ValueError(f"data.width={width} is too small to hold text: give at least {min_width}")
+            raise ConfigError(f"batches.width={width} is too small to hold text: give at least {min_width}")
         self.length = min(width - num_frame_tokens, len(self.tokens))  # tokens of text in a window
         self.last_start = len(self.tokens) - self.length
         if pairs and not self.last_start:
-            raise ValueError(
+            raise ConfigError(
                 f"{len(self.tokens)} tokens are too few for pairs of segments: lower data.width or give a longer text"
             )
         self.width = self.length + num_frame_tokens
@@ -105,6 +106,9 @@ class Masked:
             local_starts, counted = shard_rows(starts, rank, world)
             first_countable = np.zeros_like(local_starts) if counted else local_starts + self.length
             yield self.collate(local_starts, first_countable, hash_key(self.seed, epoch, 2)), next_cursor
+
+    def epoch_batches(self) -> int:
+        return self.order.epoch_batches()
 
     def sequential(self, rank: int = 0, world: int = 1) -> Iterator[MaskedBatch]:
         count = -(-self.last_start // self.length) + 1

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.batch import splitmix64
+from seqloom.errors import ConfigError
 from seqloom.text.special_tokens import MASK
 
 
@@ -60,7 +61,7 @@ def mask_tokens(
 def check_fractions(rate: float, mask_fraction: float, random_fraction: float) -> None:
     """Raises unless the three are fractions and the last two sum to at most 1."""
     if not 0 < rate <= 1 or mask_fraction < 0 or random_fraction < 0 or mask_fraction + random_fraction > 1:
-        raise ValueError(
-            f"data.rate={rate} must be above 0 and at most 1; data.mask_fraction={mask_fraction} and "
-            f"data.random_fraction={random_fraction} must be fractions that sum to at most 1"
+        raise ConfigError(
+            f"batches.rate={rate} must be above 0 and at most 1; batches.mask_fraction={mask_fraction} and "
+            f"batches.random_fraction={random_fraction} must be fractions that sum to at most 1"
         )

@@ -7,6 +7,7 @@ import torch
 
 from seqloom.batches.batch import PairBatch
 from seqloom.batches.buckets import Buckets, pad, sizes
+from seqloom.errors import ConfigError
 from seqloom.text.store import Store
 
 
@@ -28,13 +29,13 @@ class Pairs(Buckets):
     ):
         if store.names != ("text", "text"):
             columns = ", ".join(store.names)
-            raise ValueError(
+            raise ConfigError(
                 f"pairs need records of two texts, but these have {columns}: use corpus Parallel, Table or JSONLines"
             )
         super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
         self.num_skipped = int((self.lengths(np.arange(len(store))) > max_length).sum())
         if self.num_skipped == len(store):
-            raise ValueError(f"every pair is longer than data.max_length={max_length} tokens: raise it")
+            raise ConfigError(f"every pair is longer than batches.max_length={max_length} tokens: raise it")
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
         return np.max([sizes(column, index) for column in self.store.fields], axis=0)
@@ -45,7 +46,7 @@ class Pairs(Buckets):
         targets, mask = pad([record[1] for record in records])
         bos_id = self.store.specials.bos
         if bos_id is None:
-            raise ValueError(
+            raise ConfigError(
                 "the tokenizer has no <bos>, with which a translation begins: use another tokenizer"
             )
         bos = torch.full((len(records), 1), bos_id)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from seqloom.batches.batch import Cursor, TokenBatch, hash_key, permute, shard_rows
+from seqloom.errors import ConfigError
 from seqloom.text.special_tokens import EOS
 from seqloom.text.store import Store
 
@@ -37,12 +38,12 @@ class TokenStream:
 
 def require_tokens(store: Store, width: int, batch: int, stride: int) -> np.ndarray:
     """Returns the tokens of the text; raises if there are none or if an option is below 1."""
-    tokens = store.fields[0].tokens
+    tokens = store.fields[0].gathered().tokens
     if len(tokens) == 0:
-        raise ValueError("the text has no tokens: give a longer file")
+        raise ConfigError("the text has no tokens: give a longer file")
     for name, value in (("width", width), ("batch", batch), ("stride", stride)):
         if value < 1:
-            raise ValueError(f"data.{name} must be at least 1, not {value}")
+            raise ConfigError(f"batches.{name} must be at least 1, not {value}")
     return tokens
 
 
@@ -60,6 +61,11 @@ class WindowOrder:
         of windows, including the last, right-aligned one."""
         offset = hash_key(self.seed, epoch, 1) % min(self.stride, self.last_start + 1)
         return offset, -(-(self.last_start - offset) // self.stride) + 1
+
+    def epoch_batches(self) -> int:
+        """The number of batches of the first epoch."""
+        count = self.epoch_offset_and_count(0)[1]
+        return count // min(self.batch, count)
 
     def batches(self, cursor: Cursor) -> Iterator[tuple[np.ndarray, Cursor]]:
         """Yields, without end, the starts of the windows of each batch in random order, and the cursor after it."""
@@ -100,6 +106,9 @@ class Windows:
         for starts, next_cursor in self.order.batches(cursor):
             yield self.collate(*shard_rows(starts, rank, world)), next_cursor
 
+    def epoch_batches(self) -> int:
+        return self.order.epoch_batches()
+
     def collate(self, starts: np.ndarray, counted: bool = True) -> TokenBatch:
         """Builds the batch of the windows at `starts`; its mask is all False unless they are `counted`."""
         rows = self.stream.rows(starts, self.width + 1)  # (B, width + 1)
@@ -133,7 +142,7 @@ class Blocks:
     def collate(self, index: int, rank: int, world: int) -> TokenBatch:
         """Builds this rank's rows of the batch with the given index."""
         if self.batch % world:
-            raise ValueError(
+            raise ConfigError(
                 f"{self.batch} rows cannot be divided among {world} processes: choose data.batch as a multiple of {world}"
             )
         starts = np.arange(self.batch)[rank::world] * self.length + index * self.width
@@ -147,11 +156,14 @@ class Blocks:
     ) -> Iterator[tuple[TokenBatch, Cursor]]:
         epoch, first_batch = cursor or (0, 0)
         while True:
-            for i in range(first_batch, -(-self.length // self.width)):
+            for i in range(first_batch, self.epoch_batches()):
                 yield self.collate(i, rank, world), (epoch, i + 1)
             epoch += 1
             first_batch = 0
 
+    def epoch_batches(self) -> int:
+        return -(-self.length // self.width)
+
     def sequential(self, rank: int = 0, world: int = 1) -> Iterator[TokenBatch]:
-        for i in range(-(-self.length // self.width)):
+        for i in range(self.epoch_batches()):
             yield self.collate(i, rank, world)

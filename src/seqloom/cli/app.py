@@ -1,103 +1,139 @@
-"""What the verbs share: the app, the config of a command line, output, errors.
+"""The program: its verbs by group, and how a command runs, prints and fails.
 
-Results go to stdout, progress to stderr. A user's mistake is one line and exit code 2; a failed run is exit code 1.
+Results go to stdout, all else to stderr through the logger `seqloom`. A user's mistake is one line and exit code 2; work that failed is
+exit code 1, and so is a bug, which says that it is one.
 """
 
 from __future__ import annotations
 
+import inspect
 import json as jsons
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Any
 
-from cyclopts import App, CycloptsError, Parameter, validators
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError
 
-if TYPE_CHECKING:
-    from seqloom.run import Config, Run
+from seqloom import __version__
+from seqloom.cli.names import GROUP_PEER_OPTIONS, OLD_OPTIONS, OLD_VALUES, OLD_VERBS, PEER_OPTIONS, VERBS
+from seqloom.cli.options import Common, Machine
+from seqloom.errors import Error
 
+START, TRAIN, USE, LOOK, COMPARE, DATA, FILES = (
+    Group(name, sort_key=order) for order, name in enumerate(VERBS)
+)
+
+
+def shown_default(value: Any) -> str | None:
+    """A default as help shows it; none for flags, and for options without a value."""
+    return None if value is None or value is False or value in ((), "") else str(value)
+
+
+OPTIONS = Group("Options", sort_key=5)
+PLAIN = Parameter(negative=(), show_default=shown_default)
 app = App(
     name="seqloom",
-    help="Train, compare, generate with and explain every sequence model, on your own text.",
-    help_format="plaintext",
-    default_parameter=Parameter(negative=()),
+    help="Train, compare, generate with and explain every sequence model, on your own text.\n\n"
+    "A verb's options and examples: seqloom VERB --help",
+    help_format="plaintext",  # shows the examples of a docstring as they are written
+    group_parameters=OPTIONS,
+    default_parameter=PLAIN,
+    version=__version__,
     suppress_keyboard_interrupt=False,  # `main` reports it
 )
-Files = Annotated[list[str] | None, Parameter(consume_multiple=True)]
-Kind = Literal["int8"]
-Count = Annotated[int, Parameter(validator=validators.Number(gte=1, lt=2**31))]
-Threads = Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=4096))]
+PROGRAM = Group("Program", sort_key=9)
+app["--help"].group = app["--version"].group = PROGRAM
+app.register_install_completion_command(group=PROGRAM)
+
+logger = logging.getLogger("seqloom")
 # The settings of one verb, undone by `main` when the verb ends.
-_verb: ContextVar[ExitStack] = ContextVar("verb")
-OVERRIDE = re.compile(r"[a-z_]+(\.[a-z_]+)*=.*")
+verb_settings: ContextVar[ExitStack] = ContextVar("verb_settings")
+# The user's Python files of --code.
+code_files: ContextVar[tuple[Path, ...]] = ContextVar("code_files", default=())
+CHANGE = re.compile(r"[a-z_0-9]+(\.[a-z_0-9]+)*=.*", re.DOTALL)
+EXAMPLES = re.compile(r"^Examples:\n(?:  .*(?:\n|\Z))+\n*", re.MULTILINE)
+BARE_GROUPS = {"runs": "list"}  # what a group does without a sub-command, instead of printing its help
+SEVERAL_VALUES = ("--data", "--valid", "--test", "--file")
 
 
-def recipe(
-    source: str,
-    overrides: Sequence[str],
-    data: list[str] | None,
-    valid: list[str] | None,
-    seed: int | None,
-    base: Path | None = None,
-) -> Config:
-    """The checked config of a command line. In `--data a b model.dim=64` the last item is an override unless it is a file."""
-    from seqloom.run import Config
-
-    items = [*(data or []), *(valid or [])]
-    changes = [item for item in items if OVERRIDE.fullmatch(item) and not Path(item).exists()]
-
-    def without_changes(paths: list[str] | None) -> list[str] | None:
-        return None if paths is None else [path for path in paths if path not in changes]
-
-    config = Config.load(source, [*overrides, *changes], without_changes(data), without_changes(valid), seed)
-    if base is None:
-        return config
-    from seqloom.train.finetune import from_run
-
-    return from_run(config, base, [*overrides, *changes])
-
-
-def print_result(result: dict[str, Any], lines: Sequence[str], json: bool) -> None:
+def print_result(result: Any, lines: Sequence[str], json: bool) -> None:
     """Prints a result as one line of JSON, or as lines of text."""
-    print(jsons.dumps(result, ensure_ascii=False) if json else "\n".join(lines), flush=True)
+    if json:
+        print(jsons.dumps(result, ensure_ascii=False, allow_nan=False), flush=True)
+    else:
+        print("\n".join(lines), flush=True)
 
 
-def open_run(run: Path, threads: int | None, quantize: str | None = None) -> Run:
-    """Loads a finished run, quantised if asked. The thread count holds until the verb ends."""
-    from seqloom.run import load
-    from seqloom.threads import use_threads
-
-    _verb.get().enter_context(use_threads(threads))
-    loaded = load(run)
-    if quantize:
-        from seqloom.nn import quantize as quantize_model
-
-        quantize_model(loaded.model, quantize)
-    return loaded
-
-
-def stdin_lines() -> Iterator[str]:
-    """The lines of stdin as they arrive, read as UTF-8 in every locale."""
-    for line_number, line in enumerate(sys.stdin.buffer if sys.stdin else (), 1):
-        try:
-            yield line.decode("utf-8-sig" if line_number == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"stdin:{line_number}: byte {error.start + 1} of the line is not UTF-8; convert the text to UTF-8"
-            ) from None
+def add_group(name: str, help: str, group: Group) -> App:
+    """Adds a verb that has sub-commands of its own, such as `runs list`."""
+    verbs = App(
+        name=name,
+        help=help,
+        group=group,
+        help_format="plaintext",
+        default_parameter=PLAIN,
+        group_parameters=OPTIONS,
+        version_flags=(),
+    )
+    app.command(verbs)
+    return verbs
 
 
-def need_text(texts: Sequence[str], name: str) -> None:
-    """Raises if a text of the command line is not UTF-8."""
-    from seqloom.text.corpus import is_valid_unicode
+def arrange_help(parent: App = app) -> None:
+    """Puts the verbs in the order of `VERBS`, and the examples of their docstrings at the end of their help, as they are written.
 
-    for index, text in enumerate(texts, 1):
-        if not is_valid_unicode(text):
-            raise ValueError(f"{name} {index} is not UTF-8; convert the text to UTF-8")
+    The parser of docstrings takes `Examples:` for a section of another style, and would lose the parameters.
+    """
+    order = [verb for verbs in VERBS.values() for verb in verbs]
+    for name, command in parent.resolved_commands().items():
+        if parent is app and name in order:
+            command.sort_key = order.index(name)
+        if command.default_command is None:
+            if not name.startswith("-"):
+                arrange_help(command)
+            continue
+        text = inspect.getdoc(command.default_command) or ""
+        if examples := EXAMPLES.search(text):
+            command.default_command.__doc__ = text.replace(examples[0], "").rstrip() + "\n"
+            command.help_epilogue = examples[0].rstrip()
+
+
+class StderrHandler(logging.StreamHandler):
+    """Writes log lines to whatever stderr is at that moment, so that a progress bar stays below them."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(logging.Formatter("%(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = super().format(record)
+        return f"warning: {message}" if record.levelno >= logging.WARNING else message
+
+
+@contextmanager
+def logging_to_stderr() -> Iterator[None]:
+    """Inside, the log of seqloom goes to stderr, from the level of SEQLOOM_LOG on (info by default)."""
+    handler = StderrHandler()
+    level = logger.level
+    wanted = logging.getLevelNamesMapping().get(os.environ.get("SEQLOOM_LOG", "info").upper(), logging.INFO)
+    logger.addHandler(handler)
+    logger.setLevel(wanted)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 class Dash(str):
@@ -107,38 +143,126 @@ class Dash(str):
         return False
 
 
+def prepare(arguments: Sequence[str]) -> list[str]:
+    """The arguments as the parser takes them: present names for older ones, `help VERB` as `VERB --help`, and changes such as
+    model.dim=64 before the option that they follow, so that they are not taken for one of its files."""
+    words = list(arguments)
+    if words and words[0] == "help":
+        words = [*words[1:], "--help"]
+    if words and words[0] in OLD_VERBS:
+        new = OLD_VERBS[words[0]]
+        logger.warning("%s is now: seqloom %s", words[0], " ".join(new))
+        words[:1] = new
+    bare = len(words) == 1 or (
+        len(words) > 1 and words[1].startswith("-") and words[1] not in ("-h", "--help")
+    )
+    if bare and words[0] in BARE_GROUPS:
+        words.insert(1, BARE_GROUPS[words[0]])
+    group = app.resolved_commands().get(words[0]) if words else None
+    verb = " ".join(words[: 2 if group is not None and group.default_command is None else 1])
+    words = replace_values(words, OLD_VALUES.get(verb, {}))
+    renamed = OLD_OPTIONS.get("", {}) | OLD_OPTIONS.get(verb, {})
+    prepared: list[str] = []
+    option_start: int | None = None  # where an option with several values begins
+    for position, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if word == "--":
+            return [*prepared, *words[position:]]
+        if name in renamed:
+            logger.warning("%s is now %s", name, renamed[name])
+            name = renamed[name]
+            word = name + equals + value
+        if word.startswith("-") and word != "-":
+            option_start = len(prepared) if name in SEVERAL_VALUES else None
+        elif option_start is not None and CHANGE.fullmatch(word):
+            prepared.insert(option_start, word)
+            option_start += 1
+            continue
+        prepared.append(Dash(word) if word == "-" else word)
+    return prepared
+
+
+def replace_values(words: list[str], replaced: Mapping[tuple[str, str], str]) -> list[str]:
+    """The arguments with older options whose value is now an option by itself under their present names."""
+    for (name, value), new in replaced.items():
+        for start, old in [
+            (i, old) for i in range(len(words)) for old in ([name, value], [f"{name}={value}"])
+        ]:
+            if words[start : start + len(old)] == old:
+                logger.warning("%s %s is now %s", name, value, new or "the default")
+                return replace_values(
+                    [*words[:start], *([new] if new else []), *words[start + len(old) :]], replaced
+                )
+    return words
+
+
+def run_command(arguments: Sequence[str]) -> None:
+    """Parses a command and runs its verb."""
+    arrange_help()
+    command, bound, _ = app.parse_args(prepare(arguments), exit_on_error=False, print_error=False)
+    common = bound.arguments.get("common", Common())
+    machine = bound.arguments.get("machine")
+    code_files.set(machine.code if isinstance(machine, Machine) else ())
+    if common.quiet:
+        logger.setLevel(logging.ERROR)
+    elif common.verbose:
+        logger.setLevel(logging.DEBUG)
+    command(*bound.args, **bound.kwargs)
+    print(end="", flush=True)
+
+
+def wait_briefly() -> None:
+    """Lets the threads of libgomp, which torch has not loaded yet, sleep soon when they wait for each other. By default they spin for
+    milliseconds: on a quiet machine that gains nothing, and beside another job a product of a small model takes 500 times as long."""
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a command; exits with 0, 2 for a user's mistake, 1 for a failed run, 128 + n for signal n."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    """Runs a command; exits with 0, 1 for failed work, 2 for a user's mistake, 128 + n for signal n, 141 if the reader of stdout left."""
+    if arguments is None:
+        arguments = sys.argv[1:]
+        wait_briefly()
+    verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
-        with ExitStack() as verb:
-            _verb.set(verb)
-            app(
-                [Dash(argument) if argument == "-" else argument for argument in arguments],
-                exit_on_error=False,
-                print_error=False,
-                result_action="return_value",
-            )
-            print(end="", flush=True)
-    except (CycloptsError, ValueError) as error:
-        fail(str(error), 2)
-    except BrokenPipeError:
+        with ExitStack() as settings, logging_to_stderr():
+            verb_settings.set(settings)
+            run_command(arguments)
+    except BaseException as error:
+        if isinstance(error, SystemExit):
+            raise
+        message, code = describe(error)
+        if verbose and not isinstance(error, KeyboardInterrupt | BrokenPipeError):
+            traceback.print_exception(error)
+        fail(message, code)
+
+
+def describe(error: BaseException) -> tuple[str, int]:
+    """The line to print for an error, empty if there is nobody to read it, and the exit code."""
+    if isinstance(error, UnknownOptionError):
+        name = (error.token.keyword or error.token.value).partition("=")[0]
+        peers = PEER_OPTIONS | GROUP_PEER_OPTIONS.get(next(iter(error.command_chain or ()), ""), {})
+        if name in peers:
+            return f"{name}: here it is {peers[name]}", 2
+    if isinstance(error, CycloptsError):
+        return str(error), 2
+    if isinstance(error, Error):
+        return str(error), error.code
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", 130
+    if isinstance(error, BrokenPipeError):
         discard_stdout()
-        sys.exit(141)
-    except OSError as error:
+        return "", 141
+    if isinstance(error, OSError):
         if error.filename is None:
             discard_stdout()
-        fail(f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 2)
-    except KeyboardInterrupt:
-        fail("interrupted", 130)
-    except RuntimeError as error:
-        if type(error).__module__.startswith("seqloom"):
-            fail(str(error), getattr(error, "code", 1))
-        raise
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":  # of the tokenizers library; not an Exception
-            fail(f"the tokenizer cannot read this text ({error})", 2)
-        raise
+        return f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 2
+    if isinstance(error, MemoryError) or "not enough memory" in str(error):
+        return "the memory of this machine is used up; use a smaller model, batch or file", 1
+    if type(error).__name__ == "PanicException":  # of the tokenizers library; not an Exception
+        return f"the tokenizer cannot read this text ({error})", 2
+    what = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"this is a bug in seqloom ({what}); the same command with -v shows where, please report it", 1
 
 
 def discard_stdout() -> None:
@@ -152,5 +276,6 @@ def fail(message: str, code: int) -> None:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in " ".join(message.split())
     )
-    print(f"seqloom: {escaped if len(escaped) <= 1000 else escaped[:999] + '…'}", file=sys.stderr)
+    if escaped:
+        print(f"seqloom: {escaped if len(escaped) <= 1000 else escaped[:999] + '…'}", file=sys.stderr)
     sys.exit(code)

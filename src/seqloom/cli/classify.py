@@ -1,19 +1,23 @@
-"""The commands `seqloom classify`: classical text classifiers, compared in one table, saved and applied."""
+"""The old verb classify: its table is now `compare classical`, its classifiers are runs. Classifiers that it saved can still be used."""
 
 from __future__ import annotations
 
+import logging
+import sys
 from pathlib import Path
 
 from cyclopts import App, Parameter
 
 from seqloom.cli.app import app, print_result
-from seqloom.cli.vectors import StderrProgress
+from seqloom.cli.inputs import read_texts
 
+logger = logging.getLogger("seqloom")
 classify = App(
     name="classify",
-    help="Classical text classifiers: naive Bayes, logistic regression and softmax over every feature set.",
+    help="The older name of compare classical.",
     help_format="plaintext",
     default_parameter=Parameter(negative=()),
+    show=False,
 )
 app.command(classify)
 
@@ -24,98 +28,75 @@ def compare(
     test: str,
     /,
     *,
-    vectors: Path | None = None,
     out: Path | None = None,
     ngrams: int = 1,
-    minimum: int = 1,
     dim: int = 100,
     quick: bool = False,
     seed: int = 0,
     json: bool = False,
 ) -> None:
-    """Naive Bayes, logistic regression and softmax over each feature set, in one table of test accuracies.
+    """The older name of: seqloom compare classical --data TRAIN --test TEST
 
     Parameters
     ----------
     train
         Labelled texts: TSV, CSV, JSON lines, or lines of a label and a text; also .gz.
     test
-        Labelled texts of the same format to measure on.
-    vectors
-        Also average these word vectors: a folder, or a file in any common format.
+        Labelled texts to measure on.
     out
-        Save the classifier that is best on held-out training texts in this folder.
+        The folder of the study.
     ngrams
         Also count n-grams of up to this many words.
-    minimum
-        Leave out words that occur less often.
     dim
-        Size of the SVD and of the vectors trained on the training texts.
+        Size of the SVD and of the vectors.
     quick
-        Bag of words and TF-IDF only, without trained vectors.
+        Bag of words and TF-IDF only.
     seed
-        Seed of the held-out tenth and of the vectors.
+        No longer used: a study has seeds.
     json
-        Print numbers and signatures as JSON.
+        Print the table as JSON.
     """
-    from seqloom.vectors import classify as classical
-    from seqloom.vectors.feature_sets import conditions, feature_sets
-    from seqloom.vectors.formats import require_absent
+    from seqloom.studies.comparison import compare as compare_systems
+    from seqloom.studies.systems import classical
     from seqloom.vectors.labelled_files import read
 
-    if min(ngrams, minimum, dim) < 1 or seed < 0:
-        raise ValueError(
-            "--ngrams, --minimum and --dim must be 1 or more, --seed 0 or more; correct the one that is not"
-        )
-    if out is not None:
-        require_absent(out)
-    train_set, test_set = read(train), read(test)
-    sets = feature_sets(train_set[0], vectors, ngrams, minimum, dim, quick, seed, StderrProgress())
-    cells = classical.compare(sets, train_set, test_set, conditions(train, test, ngrams, minimum, dim), seed)
-    best = max(cells, key=lambda cell: cell.held_out_accuracy)
-    names = list(classical.CLASSIFIERS)
-    width = max(len(features.name) for features in sets) + 2
-    lines = [f"{'test accuracy':{width}}" + "".join(f"{name:>24}" for name in names)]
-    for features in sets:
-        row = {cell.classifier: cell.score for cell in cells if cell.features == features.name}
-        ordered = [row[name] for name in names]
-        figures = [f"{score.number.value:.4f} [{score.low:.3f}, {score.high:.3f}]" for score in ordered]
-        lines.append(f"{features.name:{width}}" + "".join(f"{figure:>24}" for figure in figures))
-    texts = f"{len(train_set[0]):,} training texts, {len(test_set[0]):,} test texts"
-    winner = f"{best.features}, {best.classifier} ({best.held_out_accuracy:.4f})"
-    lines += [
-        f"{texts}; intervals are Wilson's at 95 %",
-        f"best on held-out training texts: {winner}; test {best.score.number.value:.4f}",
-    ]
-    if out is not None:
-        classical.save(best.fitted, out, best.score.json())
-        lines.append(f"classifier: {out}")
-    report = {
-        "numbers": [{**cell.score.json(), "held": cell.held_out_accuracy} for cell in cells],
-        "best": best.score.number.name,
-        "folder": out and str(out),
-    }
-    print_result(report, lines, json)
+    logger.warning("classify is now: seqloom compare classical --data %s --test %s", train, test)
+    words: list[str] = []
+    for system in classical():
+        features = system.changes[0].removeprefix("model.features=")
+        is_sparse = "Counts" in features or "TFIDF" in features
+        if quick and not is_sparse:
+            continue
+        changes = [f"model.features.ngrams={ngrams}"] if is_sparse and ngrams > 1 else []
+        changes += [] if is_sparse else [f"model.features.dim={dim}"]
+        words += [system.source, *system.changes, *changes]
+    sets = [list(zip(*read(path), strict=True)) for path in (train, test)]
+    comparison = compare_systems(
+        *words, data=sets[0], test=sets[1], out=out or Path("runs/compare-classical")
+    )
+    print_result(comparison.to_dict(), comparison.lines(), json)
+    if comparison.failed:
+        sys.exit(1)
 
 
 @classify.command
 def predict(folder: Path, /, *texts: str, json: bool = False) -> None:
-    """Label texts with a saved classifier; without texts, reads lines from stdin.
+    """Label texts with a classifier that an older version saved; without texts, reads lines from stdin.
 
     Parameters
     ----------
     folder
-        The folder that `seqloom classify TRAIN TEST --out FOLDER` wrote.
+        The folder that an older `seqloom classify TRAIN TEST --out FOLDER` wrote.
     texts
         The texts to label; - reads lines from stdin.
     json
         Print one JSON object for each text.
     """
-    from seqloom.cli.generate import read_prompts
     from seqloom.vectors.classify import load
 
+    logger.warning("classify predict is now: seqloom predict RUN TEXT…")
     classifier = load(folder)
-    inputs = read_prompts(texts, False)
+    inputs = list(read_texts(texts, None, f'seqloom classify predict {folder} "a fine film"'))
     for text, row in zip(inputs, classifier.probabilities(inputs) if inputs else (), strict=True):
         ranked = sorted(zip(classifier.labels, row.tolist(), strict=True), key=lambda pair: -pair[1])
         label, probability = ranked[0]

@@ -3,76 +3,140 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from seqloom.cli.app import Threads, app, print_result
+from cyclopts import Parameter
+
+from seqloom.cli.app import START, app, print_result
+from seqloom.cli.inputs import thread_count
+from seqloom.cli.options import OUTPUT, Common, CommonOptions, Machine, MachineOptions, Minutes
 
 if TYPE_CHECKING:
     from seqloom.run import Run
 
 
-def run_demo(folder: Path, threads: int | None = None) -> tuple[dict[str, Any], list[str]]:
-    """Writes the world's text, trains on it, measures on held-out sentences and translates ten; the report and its lines."""
-    from seqloom import world
-    from seqloom.run import Config
+MAX_TOKENS = 64  # of a translation; the longest of the world has fewer, and a model that has just begun to learn never ends
+
+
+class Translated(NamedTuple):
+    """A sentence of the showcase, what the model makes of it, and its right translations, the most probable first."""
+
+    source: str
+    translation: str
+    expected: tuple[str, ...]
+
+    @property
+    def is_right(self) -> bool:
+        return self.translation in self.expected
+
+    def lines(self) -> list[str]:
+        """The sentence and its translation; beside a wrong one stands a right one."""
+        if self.is_right:
+            return [self.source, f"    {self.translation}"]
+        return [
+            self.source,
+            f"    wrong: {self.translation or '(no words)'}",
+            f"    right: {self.expected[0]}",
+        ]
+
+
+def run_demo(
+    folder: Path, minutes: float, seed: int, threads: int | None, progress: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Trains on the world's text, measures on held-out sentences and translates ten; the report and its lines."""
+    from seqloom.run_config import Config
     from seqloom.train.fit import train
 
-    text = folder / "world"
-    if not text.exists():
-        world.write(text, train=60_000, valid=500, test=1000)
-    data, valid = (
-        [str(text / f"{split}.{language}") for language in ("en", "fr")] for split in ("train", "valid")
-    )
-    run = train(Config.load("world", (), data, valid), folder / "run", threads)
-    return report(run, text)
+    config = Config.load("world", [f"train.minutes={minutes:g}"], "world", "world", seed)
+    return report(train(config, folder, threads, progress), progress)
 
 
-def report(run: Run, text: Path) -> tuple[dict[str, Any], list[str]]:
+def report(run: Run, progress: bool = True) -> tuple[dict[str, Any], list[str]]:
     """The scores of the run on the test text and its translations of the showcase; the report and its lines."""
-    from seqloom import world
-    from seqloom.evaluation import evaluate
-    from seqloom.inference.generation import generate
+    from dataclasses import replace
 
-    numbers = {
-        number.name: number for number in evaluate(run, [str(text / "test.en"), str(text / "test.fr")])
-    }
-    english = (text / "test.en").read_text("utf-8").splitlines()
-    french = (text / "test.fr").read_text("utf-8").splitlines()
+    from seqloom import world
+    from seqloom.data.sources import resolve_data
+    from seqloom.evaluation import evaluate
+    from seqloom.inference.completion import complete
+    from seqloom.text.lines import lines as read_lines
+
+    test = resolve_data("world", run.config.kinds(), "test")
+    found = evaluate(run, test, progress=progress, max_tokens=MAX_TOKENS)
+    english, french = (list(read_lines(path)) for path in test)
     floor = -sum(world.translation_log_probability(e, f) for e, f in zip(english, french, strict=True))
-    signature = numbers["nats per token"].signature.split("|")
-    tokens = int(next(part for part in signature if part.startswith("tokens:")).removeprefix("tokens:"))
-    translations = [completions[0].text for completions in generate(run, list(world.SHOWCASE))]
-    pairs = list(zip(world.SHOWCASE, translations, strict=True))
-    actual = run.results()["actual"]["seconds"]
+    floor /= found["nats_per_token"].n or 1
+    plan = replace(run.decoding, max_tokens=MAX_TOKENS).plan()
+    completions = complete(run, list(world.SHOWCASE), plan)
+
+    def expected(sentence: str) -> tuple[str, ...]:
+        found = world.translations(sentence)
+        return tuple(sorted(found, key=lambda french: -found[french]))
+
+    translations = [candidates[0].text for candidates in completions]
+    shown = [Translated(e, f, expected(e)) for e, f in zip(world.SHOWCASE, translations, strict=True)]
     lines = [
-        *(f"{e}\n    {f}" for e, f in pairs),
-        "",
-        f"BLEU {numbers['BLEU'].value:.1f}, chrF {numbers['chrF'].value:.1f} on {len(english)} held-out sentences",
-        f"loss {numbers['nats per token'].value:.4f} nats per token; the lowest possible loss is {floor / tokens:.4f}",
-        f"trained in {actual:.0f} s; run: {run.folder}",
-        f'try: seqloom generate {run.folder} "{world.SHOWCASE[0]}"',
+        *(line for one in shown for line in one.lines()),
+        f"BLEU {found['bleu'].value:.1f}, chrF {found['chrf'].value:.1f} on {len(english):,} held-out sentences; "
+        f"loss {found['nats_per_token'].value:.4f} nats per token, the floor that no model can beat is {floor:.4f}",
+        f"run: {run.folder}",
+        f'next: seqloom translate {run.folder} "The bank near the school was muddy." · seqloom explain {run.folder} · '
+        "seqloom compare rnnsearch transformer --minutes 1",
     ]
     return {
         "run": str(run.folder),
-        "numbers": [number.json() for number in numbers.values()],
-        "floor": floor / tokens,
-        "seconds": actual,
-        "translations": [{"english": e, "french": f} for e, f in pairs],
+        "numbers": [number.to_dict() for number in found.numbers],
+        "floor": floor,
+        "translations": [
+            {"source": one.source, "translation": one.translation, "right": one.is_right} for one in shown
+        ],
     }, lines
 
 
-@app.command
-def demo(out: Path = Path("runs/demo"), *, threads: Threads = None, json: bool = False) -> None:
-    """Train a translator on the built-in world in a few minutes, measure it and show what it can do.
+@app.command(group=START)
+def demo(
+    name: Literal["translator"] = "translator",
+    /,
+    *,
+    minutes: Minutes = 4.0,
+    out: Annotated[Path, Parameter(group=OUTPUT)] = Path("runs/demo"),
+    open: Annotated[bool, Parameter(group=OUTPUT)] = False,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """Train a small translator and show what it can do.
+
+    Examples:
+      seqloom demo
+      seqloom demo --minutes 2 --out runs/first
+      seqloom demo translator --open
 
     Parameters
     ----------
+    name
+        What to show: translator, English to French on the built-in world.
+    minutes
+        Minutes of training.
     out
-        The folder for the world's text and the run.
-    threads
-        CPU threads.
-    json
-        Print the results as JSON.
+        The folder of the run.
+    open
+        Show the equations of the model in the browser.
     """
-    result, lines = run_demo(out, threads)
-    print_result(result, lines, json)
+    result, lines = run_demo(out, minutes, machine.seed, thread_count(machine.threads), common.progress)
+    print_result(result, lines, common.json)
+    if open:
+        show_equations(out)
+
+
+def show_equations(run: Path) -> None:
+    """Writes the page of the run's equations and opens it in the browser."""
+    import webbrowser
+
+    from seqloom import files
+    from seqloom.equations import explain
+
+    page = run / "reports" / "explain.html"
+    page.parent.mkdir(exist_ok=True)
+    files.write_atomic(page, explain(str(run)).to_html())
+    print(f"page: {page}")
+    webbrowser.open(page.resolve().as_uri())

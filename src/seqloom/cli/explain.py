@@ -2,60 +2,80 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import json as jsons
 from typing import Literal
 
-from seqloom.cli.app import OVERRIDE, app
+from seqloom.cli.app import CHANGE, LOOK, app
+from seqloom.cli.inputs import load_code
+from seqloom.cli.options import CodeFiles, Common, CommonOptions, Count, OutPath, What
+from seqloom.errors import UserError
+
+ENDINGS: dict[str, Literal["html", "md", "text"]] = {".html": "html", ".md": "md", ".txt": "text"}
 
 
-@app.command
+@app.command(group=LOOK)
 def explain(
-    what: str,
+    what: What,
     /,
     *more: str,
-    vocabulary: int = 1000,
-    length: int | None = None,
-    format: Literal["text", "markdown", "html"] = "text",
-    out: Path | None = None,
-    json: bool = False,
+    vocabulary: Count = 1000,
+    format: Literal["auto", "text", "md", "html"] = "auto",
+    code: CodeFiles = (),
+    out: OutPath = None,
+    common: CommonOptions = Common(),
 ) -> None:
-    """Print the equations of a model with sizes, parameters and FLOPs for each part, or only what differs between two models.
+    """Show a model's equations, or where two models differ.
+
+    Each part has its equation, sizes, parameters and FLOPs.
+
+    Examples:
+      seqloom explain gpt
+      seqloom explain gpt model.stack.position=ALiBi gpt
+      seqloom explain runs/gpt-input llama --out differences.html
 
     Parameters
     ----------
     what
-        A run folder, a preset or a YAML file.
+        A run, a preset or a YAML file.
     more
-        Changes to that config, such as model.stack.layers=4; then, to compare, another config and changes to it.
+        Changes to it, such as model.stack.layers=4; then, to compare, a second one and changes to that.
     vocabulary
-        Vocabulary size for a config that has no tokenizer yet.
-    length
-        Tokens over which FLOPs are counted; default: the width of the training windows, or 32.
+        Tokens of a config that has no tokenizer yet.
     format
-        Output format; html is a page with the equations in MathML.
+        Format of the output; auto: that of --out's ending, else text. html is a page with the equations in MathML.
+    code
+        Python file whose part classes the config may name.
     out
-        The file to write to instead of the terminal.
-    json
-        Print as JSON.
+        File to write: .html, .md or .txt.
     """
-    import json as jsons
-
-    from seqloom.equations import diff, render
-    from seqloom.equations import explain as explain_config
+    from seqloom.equations import diff
+    from seqloom.equations import explain as explain_model
     from seqloom.files import write_atomic
 
-    configs: list[tuple[str, list[str]]] = [(what, [])]
+    models: list[tuple[str, list[str]]] = [(what, [])]
     for argument in more:
-        if OVERRIDE.fullmatch(argument):
-            configs[-1][1].append(argument)
+        if CHANGE.fullmatch(argument):
+            models[-1][1].append(argument)
         else:
-            configs.append((argument, []))
-    if len(configs) > 2:
-        raise ValueError(f"{configs[2][0]}: explain takes one config, or two to compare: drop the others")
-    explanations = [explain_config(name, changes, vocabulary, length) for name, changes in configs]
-    result = diff(*explanations) if len(explanations) > 1 else explanations[0]
-    written = jsons.dumps(result.json(), ensure_ascii=False) + "\n" if json else render(result, format)
-    if out is not None:
-        write_atomic(out, written)
+            models.append((argument, []))
+    if len(models) > 2:
+        raise UserError(f"{models[2][0]}: explain takes one model, or two to compare: drop the others")
+    chosen = format
+    if format == "auto":
+        if out is not None and out.suffix not in ENDINGS and not common.json:
+            raise UserError(
+                f"{out}: its ending names no format; end it in .html, .md or .txt, or give --format"
+            )
+        chosen = "text" if out is None else ENDINGS.get(out.suffix, "text")
+    parts = load_code(code)
+    found = [explain_model(name, *changes, vocabulary=vocabulary, parts=parts) for name, changes in models]
+    result = diff(*found) if len(found) > 1 else found[0]
+    if common.json:
+        written = jsons.dumps(result.to_dict(), ensure_ascii=False) + "\n"
+    else:
+        written = {"html": result.to_html, "md": result.to_markdown}.get(chosen, result.to_text)()
+    if out is None:
+        print(written, end="", flush=True)
         return
-    print(written, end="", flush=True)
+    write_atomic(out, written)
+    print(f"page: {out}")

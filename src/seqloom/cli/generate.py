@@ -3,211 +3,184 @@
 from __future__ import annotations
 
 import json as jsons
-import sys
-from collections.abc import Sequence
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from seqloom.cli.app import Count, Files, Kind, Threads, app, need_text, open_run, print_result, stdin_lines
+from cyclopts import Parameter
+
+from seqloom.cli.app import USE, app, print_result
+from seqloom.cli.decoding_options import Sampling, SamplingOptions
+from seqloom.cli.inputs import open_run, read_texts
+from seqloom.cli.options import DECODING, Common, CommonOptions, Count, Files, Kind, Machine, MachineOptions
+from seqloom.errors import UserError
 
 if TYPE_CHECKING:
-    from seqloom.inference.generation import Completion
+    from seqloom.inference.completion import Completion
+    from seqloom.inference.generation import Generation
     from seqloom.run import Run
 
-
-@app.command
-def fill(run: Path, /, *texts: str, top: Count = 5, threads: Threads = None, json: bool = False) -> None:
-    """Fill in each [MASK] of a text with a masked language model. Without texts, lines are read from stdin.
-
-    Parameters
-    ----------
-    run
-        The run folder.
-    texts
-        Texts with [MASK] where a token is missing; - reads lines from stdin.
-    top
-        How many tokens to print for each mask.
-    threads
-        CPU threads.
-    json
-        Print one JSON object for each text.
-    """
-    from seqloom.inference.mask_filling import fill_mask
-
-    loaded = open_run(run, threads)
-    prompts = read_prompts(
-        texts, False, "nothing to fill: give a text with [MASK] in it, or pipe lines into stdin"
-    )
-    for text, filled in zip(prompts, fill_mask(loaded, prompts, top), strict=True):
-        report = {
-            "text": text,
-            "filled": filled.text,
-            "gaps": [[guess._asdict() for guess in gap] for gap in filled.gaps],
-        }
-        gap_lines = [
-            "  " + ", ".join(f"{guess.token} {guess.probability:.3f}" for guess in gap) for gap in filled.gaps
-        ]
-        print_result(report, [filled.text, *gap_lines], json)
+logger = logging.getLogger("seqloom.cli")
+Flag = Annotated[bool, Parameter(group=DECODING)]
 
 
-@app.command
+@app.command(group=USE)
 def generate(
     run: Path,
     /,
     *prompts: str,
-    length: Count = 200,
-    temperature: float = 1.0,
-    top_k: Count | None = None,
-    top_p: float | None = None,
-    greedy: bool = False,
-    beam: Count = 1,
-    penalty: float = 0.6,
-    nbest: Count = 1,
-    samples: Count = 1,
-    seed: int = 0,
-    repetition: float = 1.0,
-    stop: Files = None,
-    logprobs: bool = False,
+    file: Files = None,
+    decoding: SamplingOptions = Sampling(),
+    logprobs: Flag = False,
+    top_logprobs: Annotated[Count | None, Parameter(group=DECODING)] = None,
     quantize: Kind | None = None,
     workers: Count = 1,
-    threads: Threads = None,
-    json: bool = False,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
 ) -> None:
-    """Generate text: a language model continues each prompt, a translator translates it. Without prompts, lines are read from stdin.
+    r"""Continue texts with a language model.
+
+    Prints each prompt with its continuation; a single one is printed while it is generated.
+
+    Examples:
+      seqloom generate runs/gpt "To be"
+      seqloom generate runs/gpt "To be" --n 3 --top-p 0.9 --stop "\n\n"
+      seqloom generate runs/gpt --file prompts.txt --max-tokens 50 --json
 
     Parameters
     ----------
     run
         The run folder.
     prompts
-        Texts to continue or translate; - reads lines from stdin.
-    length
-        Maximum number of new tokens.
-    temperature
-        Below 1 sharpens the choice, above 1 flattens it.
-    top_k
-        Choose among the k most probable tokens only.
-    top_p
-        Choose among the most probable tokens that together reach p (nucleus).
-    greedy
-        Always take the most probable token; the default for translators.
-    beam
-        Width of the beam search; above 1 there is no sampling.
-    penalty
-        Length penalty of the beam.
-    nbest
-        How many texts of the beam to print.
-    samples
-        How many texts to sample for each prompt.
-    seed
-        The same seed gives the same text.
-    repetition
-        Above 1, tokens of the prompt and the text so far are less likely to be repeated; 1.2 is usual.
-    stop
-        Strings before which a text ends.
+        Texts to continue; "" is the empty one.
+    file
+        Files with a prompt on each line; - or nothing is stdin.
     logprobs
         Also ln p of every token, one on each line, or in the JSON.
+    top_logprobs
+        Also ln p of the K most probable tokens in the place of each token.
     quantize
-        int8: one byte per weight, faster to read.
+        int8: one byte for each weight, faster to read.
     workers
         How many workers share the prompts, one thread each: faster than more threads if there are many prompts.
-    threads
-        CPU threads.
-    json
-        Print one JSON object for each prompt: its texts, what ended each (stop, end, length or context), and ln P of each.
     """
-    from seqloom.decoding import Decoding, Greedy, RandomSampler
-    from seqloom.inference.generation import Execution
-    from seqloom.inference.generation import generate as generate_texts
+    from seqloom.decoding import Decoding
+    from seqloom.inference.completion import Execution
+    from seqloom.inference.generation import check_continues, generations
+    from seqloom.inference.one_or_many import in_blocks
+    from seqloom.inference.streaming import stream_plan
 
-    if temperature == 0:
-        raise ValueError("--temperature 0 always takes the most probable token: use --greedy")
-    random = RandomSampler(temperature, top_k, top_p)
-    samples_randomly = temperature != 1.0 or top_k is not None or top_p is not None or samples > 1
-    if samples_randomly and (greedy or beam > 1):
-        flag = "--greedy" if greedy else f"--beam {beam}"
-        raise ValueError(f"{flag} does not sample: drop --temperature, --top-k, --top-p and --samples")
-    if nbest > beam:
-        raise ValueError(f"--nbest {nbest} needs a beam at least as wide: use --beam {nbest}")
-    if logprobs and beam > 1:
-        raise ValueError("--logprobs needs --beam 1: beam search has no probabilities of single tokens")
-    stops = tuple(stop or ())
-    need_text(stops, "--stop")
-    loaded = open_run(run, threads, quantize)
-    model = loaded.model
-    if not model.generates:
-        raise ValueError(
-            f"{run}: a {type(model).__name__} cannot generate text; use: seqloom predict {run} FILE"
-        )
-    texts = read_prompts(prompts, model.continues)
-    decoding = Decoding(
-        max_tokens=length,
-        sampler=random if not greedy and (model.continues or samples_randomly) else Greedy(),
-        beam=beam,
-        length_penalty=penalty,
-        repetition_penalty=repetition,
-        n=nbest if beam > 1 else samples,
-        stop=stops,
-        seed=seed,
-    )
-    if len(texts) == 1 and decoding.n == 1 and beam == 1 and model.continues and not json and not logprobs:
-        from seqloom.inference.generation import stream
-
-        parts = stream(loaded, texts[0], decoding)
-        print(texts[0], end="", flush=True)
-        for part in parts:
-            print(part, end="", flush=True)
+    texts = read_texts(prompts, file, 'seqloom generate RUN "To be"')
+    loaded = open_run(run, machine.threads, quantize)
+    check_continues(loaded)
+    plan = Decoding().with_options(decoding.options(machine.seed)).plan(loaded.decoding)
+    logprobs = logprobs or top_logprobs is not None
+    if logprobs and plan.searches:
+        raise UserError("--logprobs: beam search has no probabilities of single tokens; use --beam 1")
+    one_text = len(prompts) == 1 and prompts != ("-",) and plan.n == 1
+    if one_text and not (plan.searches or common.json or logprobs):
+        tokens = stream_plan(loaded, prompts[0], plan)
+        print(prompts[0], end="", flush=True)
+        for token in tokens:
+            print(token.text, end="", flush=True)
         print()
         return
-    results = generate_texts(loaded, texts, decoding, Execution(workers=workers))
-    full = sum(completion.finish_reason == "context" for completions in results for completion in completions)
+    execution = Execution(workers=workers)
+    occurrences = Counter[int]()
+
+    def work(block: list[str]) -> list[Generation]:
+        return generations(loaded, plan, execution, occurrences, block)
+
+    full = 0
+    for found in work(list(texts)) if prompts and prompts != ("-",) else in_blocks(texts, work):
+        full += sum(completion.stop_reason == "context" for completion in found.outputs)
+        details = [
+            token_details(loaded, found.prompt, completion, top_logprobs or 0) if logprobs else {}
+            for completion in found.outputs
+        ]
+        report = found.to_dict()
+        for output, detail in zip(report["outputs"], details, strict=True):
+            output.update(detail)
+        lines = []
+        for completion, detail in zip(found.outputs, details, strict=True):
+            lines.append(found.prompt + completion.text)
+            lines += token_lines(completion.token_logprobs, **detail) if detail else []
+        print_result(report, lines, common.json)
     if full:
-        print(
-            f"{full:,} of the texts end where the model's context of {model.context:,} tokens is full",
-            file=sys.stderr,
-        )
-    for text, completions in zip(texts, results, strict=True):
-        if json:
-            report: dict[str, Any] = {
-                "prompt": text,
-                "texts": [completion.text for completion in completions],
-                "ended": [completion.finish_reason for completion in completions],
-                "log probabilities": [completion.log_probability for completion in completions],
-            }
-            if logprobs:
-                report["tokens"] = [
-                    [
-                        {"token": token, "log probability": log_p}
-                        for token, log_p in token_log_probs(loaded, completion)
-                    ]
-                    for completion in completions
-                ]
-            print(jsons.dumps(report, ensure_ascii=False))
-            continue
-        for completion in completions:
-            print(text + completion.text if model.continues else completion.text)
-            if logprobs:
-                for token, log_p in token_log_probs(loaded, completion):
-                    print(f"{log_p:10.4f}  {jsons.dumps(token, ensure_ascii=False)}")
+        context = loaded.model.context
+        logger.warning("%s of the texts end where the model's context of %s tokens is full", full, context)
 
 
-def token_log_probs(run: Run, completion: Completion) -> list[tuple[str, float]]:
-    """The tokens of a text with their ln p; the end is the empty string."""
-    tokens = [run.decode([token]) for token in completion.ids]
-    return list(zip([*tokens, ""], completion.log_probabilities, strict=False))
+def token_details(run: Run, prompt: str, completion: Completion, top: int) -> dict[str, Any]:
+    """The tokens of a text as strings, its end included, and the most probable ones in the place of each."""
+    from seqloom.inference.scoring import token_string, top_alternatives
+
+    ids = list(completion.ids)
+    if len(completion.token_logprobs) > len(ids):
+        ids.append(run.specials.eos)
+    details: dict[str, Any] = {"tokens": [token_string(run, token) for token in ids]}
+    if top:
+        details["top_logprobs"] = [
+            [{"token": token, "logprob": log_p} for token, log_p in place]
+            for place in top_alternatives(run, prompt, ids, top)
+        ]
+    return details
 
 
-def read_prompts(
-    prompts: Sequence[str],
-    continues: bool,
-    message: str = "nothing to translate: give a sentence, or pipe lines into stdin",
-) -> list[str]:
-    """The prompts of the command line, or the lines of stdin; a language model without any starts from the empty text."""
-    if prompts and list(prompts) != ["-"]:
-        need_text(prompts, "text")
-        return list(prompts)
-    if not prompts and (sys.stdin is None or sys.stdin.isatty()):
-        if continues:
-            return [""]
-        raise ValueError(message)
-    return list(stdin_lines()) or ([""] if continues else [])
+def token_lines(
+    log_probs: Sequence[float],
+    tokens: Sequence[str],
+    top_logprobs: Sequence[Sequence[dict[str, Any]]] = (),
+) -> Iterator[str]:
+    """A line for each token: ln p, the token, and the most probable ones in its place."""
+    for index, (log_p, token) in enumerate(zip(log_probs, tokens, strict=True)):
+        line = f"{log_p:10.4f}  {jsons.dumps(token, ensure_ascii=False)}"
+        if top_logprobs:
+            others = (
+                f"{jsons.dumps(other['token'], ensure_ascii=False)} {other['logprob']:.4f}"
+                for other in top_logprobs[index]
+            )
+            line += "  of " + ", ".join(others)
+        yield line
+
+
+@app.command(group=USE)
+def fill_mask(
+    run: Path,
+    /,
+    *texts: str,
+    file: Files = None,
+    top: Count = 5,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """Fill in each [MASK] of a text.
+
+    Prints the text with the most probable tokens, and below it the tokens for each mask with their probabilities.
+
+    Examples:
+      seqloom fill-mask runs/bert "the cat [MASK] on the mat"
+      seqloom fill-mask runs/bert "the [MASK] sat on the [MASK]" --top 3 --json
+      seqloom fill-mask runs/bert --file gaps.txt
+
+    Parameters
+    ----------
+    run
+        The run folder of a masked language model.
+    texts
+        Texts with [MASK] where a token is missing.
+    file
+        Files with a text on each line; - or nothing is stdin.
+    top
+        How many tokens to print for each mask.
+    """
+    from seqloom.inference.mask_filling import fill_mask as fill_masks
+
+    given = read_texts(texts, file, 'seqloom fill-mask RUN "the [MASK] sat"')
+    for filled in fill_masks(open_run(run, machine.threads), given, top=top):
+        gaps = [
+            "  " + ", ".join(f"{guess.token} {guess.probability:.3f}" for guess in gap) for gap in filled.gaps
+        ]
+        print_result(filled.to_dict(), [filled.text, *gaps], common.json)

@@ -2,58 +2,92 @@
 
 from __future__ import annotations
 
+import json as jsons
+import logging
 from pathlib import Path
+from typing import Annotated, Literal
 
-from seqloom.cli.app import app, open_run, print_result
+from cyclopts import Parameter
+
+from seqloom.cli.app import FILES, app, print_result
+from seqloom.cli.options import Common, CommonOptions, OutPath
+from seqloom.errors import UserError
+
+logger = logging.getLogger("seqloom.cli")
+OldFolder = Annotated[Path | None, Parameter(show=False)]  # earlier versions took the folder as an argument
 
 
-@app.command(name="import")
+@app.command(name="import", group=FILES)
 def import_checkpoint(
-    source: Path, /, *, out: Path, tokenizer: Path | None = None, json: bool = False
+    source: Path, /, *, out: OutPath = None, tokenizer: Path | None = None, common: CommonOptions = Common()
 ) -> None:
-    """Convert a checkpoint to a run: a Hugging Face folder (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama2.c (.bin), nanoGPT
-    (.pt) or letters to phonemes (.npz). No code of the checkpoint is executed.
+    """Turn a checkpoint of another program into a run.
+
+    A Hugging Face folder (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama2.c (.bin), nanoGPT (.pt) or letters to
+    phonemes (.npz). No code of the checkpoint is run.
+
+    Examples:
+      seqloom import all-MiniLM-L6-v2
+      seqloom import gpt2 --out runs/gpt2
+      seqloom import stories15M.bin --tokenizer tokenizer.bin
 
     Parameters
     ----------
     source
         The folder with config.json, model.safetensors and tokenizer.json, or the file.
     out
-        The run folder to create.
+        The run folder to create; default: runs/NAME.
     tokenizer
         A tokenizer to use instead of the checkpoint's.
-    json
-        Print the result as JSON.
     """
     from seqloom.interop import import_checkpoint as read
 
     run = read(source, out, tokenizer)
-    results = run.results()
+    results = run.results
     summary = (
-        f"{results['imported']['kind']}: {results['parameters']:,} parameters, "
+        f"{(results.base or {})['format']}: {results.parameters.total:,} parameters, "
         f"{run.tokenizer.get_vocab_size():,} tokens"
     )
-    print_result({"run": str(out), **results}, [summary, f"run: {out}"], json)
+    print_result({"run": str(run.folder), **results.to_dict()}, [summary, f"run: {run.folder}"], common.json)
 
 
-@app.command
-def export(run: Path, folder: Path, /, *, to: str = "huggingface", json: bool = False) -> None:
-    """Write a run as a folder that `transformers` loads: config.json, model.safetensors, tokenizer.json.
+@app.command(group=FILES)
+def export(
+    run: Path,
+    folder: OldFolder = None,
+    /,
+    *,
+    out: OutPath = None,
+    format: Literal["huggingface"] = "huggingface",
+    common: CommonOptions = Common(),
+) -> None:
+    """Write a run as files that other programs load.
+
+    A GPT-2, Llama, BERT, DistilBERT or Marian in its shape, imported or trained here, becomes a folder that `transformers` loads.
+
+    Examples:
+      seqloom export runs/gpt2 --out gpt2-tuned
+      seqloom export runs/gpt-input@best --out best
+      seqloom export runs/bert --out bert --format huggingface
 
     Parameters
     ----------
     run
-        The run folder: a GPT-2, Llama, BERT, DistilBERT or Marian in its shape, imported or trained here.
-    folder
+        The run folder.
+    out
         The folder to create.
-    to
-        The layout; huggingface is the only one.
-    json
-        Print the result as JSON.
+    format
+        The layout of the files.
     """
+    from seqloom.cli.inputs import open_run
     from seqloom.interop import export_checkpoint
 
-    if to != "huggingface":
-        raise ValueError(f"--to {to}: the only layout is huggingface")
-    kind = export_checkpoint(open_run(run, None), folder)
-    print_result({"run": str(run), "folder": str(folder), "kind": kind}, [f"{kind}: {folder}"], json)
+    if folder is not None:
+        logger.warning("export RUN FOLDER is now: seqloom export RUN --out FOLDER")
+    target = out or folder
+    if target is None:
+        raise UserError("no folder: name the one to create, as in: seqloom export RUN --out FOLDER")
+    written = export_checkpoint(open_run(run, None), target, format)
+    kind = jsons.loads((written / "config.json").read_text("utf-8"))["model_type"]
+    report = {"run": str(run), "out": str(written), "format": format, "model_type": kind}
+    print_result(report, [f"{kind}: {written}"], common.json)

@@ -1,123 +1,101 @@
-"""Verbs: predict tags, labels, numbers or answers for a file; embed its lines."""
+"""Verb: predict tags, labels, numbers or answers."""
 
 from __future__ import annotations
 
 import json as jsons
-import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-from seqloom.cli.app import Count, Kind, Threads, app, open_run
+from seqloom.cli.app import USE, app
+from seqloom.cli.inputs import input_files, open_run
+from seqloom.cli.options import (
+    Common,
+    CommonOptions,
+    Count,
+    Files,
+    Machine,
+    MachineOptions,
+    OutPath,
+)
+from seqloom.cli.outputs import write_pieces
+from seqloom.errors import UserError
 
-SAMPLE = 256  # lines that are also embedded in float32, to report the error of int8
+if TYPE_CHECKING:
+    from seqloom.run import Run
 
 
-@app.command
+@app.command(group=USE)
 def predict(
     run: Path,
-    file: str,
     /,
-    *,
-    form: Literal["CoNLLU", "Columns", "Table", "JSONLines", "SQuAD", "Lines"] | None = None,
-    out: Path | None = None,
-    threads: Threads = None,
-    json: bool = False,
+    *texts: str,
+    file: Files = None,
+    format: str = "auto",
+    top: Count = 1,
+    out: OutPath = None,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
 ) -> None:
-    """Predict tags, a label, a number or an answer for each record of a file, and write the file with them.
+    """Predict labels, tags, answers or numbers.
+
+    Texts are printed with their predictions between tabs. A file is written as it is, with its predictions filled in.
+
+    Examples:
+      seqloom predict runs/reviews "a gripping , funny film"
+      seqloom predict runs/reviews --file new.tsv --out labelled.tsv
+      seqloom predict runs/tagger --file text.conllu --json
 
     Parameters
     ----------
     run
         The run folder.
+    texts
+        Texts; a tab between the two of a pair.
     file
-        CoNLL-U (.conllu), columns (.conll), a table (.tsv, .csv), JSON Lines (.jsonl), SQuAD's form (.json) or lines of text; .gz is read too, and
-        stdin (-). What is called .txt, .tsv, .json or anything else is read as in training if its first record can be, and stdin always.
-        Columns with the right answers may be there; they are not read.
-    form
-        The format of the file, whatever its name.
+        Files to fill in: CoNLL-U, columns, TSV, CSV, JSON Lines, SQuAD's form or lines of text; - or nothing is stdin. Right answers may be
+        there; they are not read.
+    format
+        The form of the files: conllu, conll, table, jsonl, squad or lines; auto goes by their names, and by what the run was trained on.
+    top
+        How many labels to print, most probable first.
     out
-        The file to write, in the format of the input.
-    threads
-        CPU threads.
-    json
-        One JSON object for each record, with probabilities.
+        The file to write, in the form of the input.
     """
-    from seqloom.files import open_atomic
-    from seqloom.inference.file_formats import fill_file
+    from seqloom.inference.prediction import require_task
 
-    pieces = fill_file(open_run(run, threads), file, json, form)
-    if out is None:
-        for piece in pieces:
-            sys.stdout.write(piece)
-        sys.stdout.flush()
-        return
-    with open_atomic(out) as target:
-        for piece in pieces:
-            target.write(piece.encode())
+    loaded = open_run(run, machine.threads)
+    require_task(loaded)
+    if top > 1 and loaded.model.task != "classification":
+        raise UserError(f"--top {top}: only labels of texts have alternatives to print; drop --top")
+    files = input_files(texts, file, 'seqloom predict RUN "a fine film"')
+    if files:
+        from seqloom.inference.file_formats import fill_file
 
-
-@app.command
-def embed(
-    run: Path,
-    file: str,
-    /,
-    *,
-    out: Path | None = None,
-    length: Count = 256,
-    quantize: Kind | None = None,
-    threads: Threads = None,
-    json: bool = False,
-) -> None:
-    """One vector for each line of a text: the mean of an encoder's features over its tokens, of length 1.
-
-    Parameters
-    ----------
-    run
-        The run folder of an encoder, such as an imported MiniLM.
-    file
-        A text, one sentence on a line; - is stdin.
-    out
-        A .npy file for the vectors; without it they are printed, one line of numbers for each.
-    length
-        Maximum number of tokens of a line.
-    quantize
-        int8: one byte per weight, a quarter of the memory. Prints how close the vectors are to full precision.
-    threads
-        CPU threads.
-    json
-        Print one JSON object for each line.
-    """
-    import numpy as np
-
-    from seqloom.inference.embeddings import embed as embed_texts
-    from seqloom.text.corpus import Lines
-
-    loaded = open_run(run, threads)
-    texts = [line for (line,) in Lines([file])]
-    if out is not None and out.suffix != ".npy":
-        raise ValueError(f"{out}: vectors are written as .npy; choose a name with that suffix")
-    exact = np.zeros((0, 0), np.float32)
-    if quantize:
-        from seqloom.inference.generation import quantize as quantize_run
-
-        exact = embed_texts(loaded, texts[:SAMPLE], length=length)
-        quantize_run(loaded, quantize)
-    vectors = embed_texts(loaded, texts, length=length)
-    if len(exact):
-        cosines = (exact * vectors[:SAMPLE]).sum(1)
-        print(
-            f"{quantize}: cosine to full precision {cosines.mean():.5f}, lowest {cosines.min():.5f}, "
-            f"over {len(cosines)} lines",
-            file=sys.stderr,
+        pieces: Iterator[str] = (
+            piece for path in files for piece in fill_file(loaded, path, common.json, format, top)
         )
-    if out is not None:
-        np.save(out, vectors)
-        print(f"{len(vectors)} vectors of {vectors.shape[1]}: {out}", file=sys.stderr)
-        return
-    for text, vector in zip(texts, vectors, strict=True):
-        numbers = [round(float(value), 6) for value in vector]
-        print(
-            jsons.dumps({"text": text, "vector": numbers}, ensure_ascii=False)
-            if json
-            else " ".join(f"{value:.6f}" for value in numbers)
-        )
+    else:
+        pieces = predict_texts(loaded, texts, top, common.json)
+    write_pieces(pieces, out, "predicting", common.progress)
+
+
+def predict_texts(run: Run, texts: Sequence[str], top: int, json: bool) -> Iterator[str]:
+    """Each text with its prediction, as a line. The two texts of a pair are separated by a tab."""
+    from seqloom.inference.file_format import input_names
+    from seqloom.inference.prediction import model_input, predict_stream
+    from seqloom.text.fields import KINDS
+
+    fields = [name for name in run.config.kinds() if KINDS[name].is_input]
+    records = []
+    for number, text in enumerate(texts, 1):
+        record = tuple(text.split("\t")) if len(fields) > 1 and "\t" in text else text
+        records.append((f"text {number}", model_input(run, record, f"text {number}")))
+    for text, (_, record), prediction in zip(
+        texts, records, predict_stream(run, records, False), strict=True
+    ):
+        if json:
+            line = jsons.dumps({**input_names(fields, record), **prediction.fields()}, ensure_ascii=False)
+        else:
+            line = "\t".join([text, *prediction.cells(top)])
+        yield line + "\n"

@@ -1,199 +1,160 @@
-"""Verbs: train a model, evaluate a run, check a config."""
+"""The verb train."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import Count, Files, Kind, Threads, app, open_run, print_result, recipe
+from seqloom.cli.app import TRAIN, app, print_result
+from seqloom.cli.inputs import load_code, thread_count
+from seqloom.cli.options import (
+    MACHINE,
+    OUTPUT,
+    BudgetOptions,
+    CodeFiles,
+    Common,
+    CommonOptions,
+    Files,
+    OutPath,
+    Threads,
+    TrainingBudget,
+    What,
+)
 
 if TYPE_CHECKING:
-    from seqloom.measure.number import Number
+    from seqloom.run import Run
+
+# Scores to print after training, the first two that the run has.
+HEADLINES = (
+    "accuracy",
+    "macro_f1",
+    "span_f1",
+    "exact_match",
+    "answer_f1",
+    "spearman",
+    "bits_per_byte",
+    "perplexity",
+)
 
 
-@app.command
+@app.command(group=TRAIN)
 def train(
-    what: str,
+    what: What,
     /,
-    *overrides: str,
+    *changes: str,
     data: Files = None,
     valid: Files = None,
-    out: Path | None = None,
     base: Annotated[Path | None, Parameter(name="--from")] = None,
-    seed: int | None = None,
-    threads: Threads = None,
-    json: bool = False,
+    columns: str | None = None,
+    code: CodeFiles = (),
+    budget: TrainingBudget = BudgetOptions(),
+    out: OutPath = None,
+    overwrite: Annotated[bool, Parameter(group=OUTPUT)] = False,
+    seed: Annotated[int | None, Parameter(group=MACHINE)] = None,
+    threads: Annotated[Threads, Parameter(group=MACHINE)] = None,
+    common: CommonOptions = Common(),
 ) -> None:
-    """Train a preset, a config file or an unfinished run; an existing run folder is resumed.
+    """Train a model on your files, or go on with a run.
+
+    Examples:
+      seqloom train classifier --data reviews.tsv --minutes 2
+      seqloom train gpt model.stack.layers=6 --data input.txt
+      seqloom train runs/gpt-input --steps +1000
 
     Parameters
     ----------
     what
-        A preset (language models: gpt, lstm-lm, gpt2, gpt3, llama, gpt-moe, elmo; by words: lstm-words, transformer-words; masked:
-        bert, bert-small; with labels: tagger, tagger-transformer, classifier, nli, similarity, qa; translators: seq2seq, encdec,
-        rnnsearch, bytenet, deep-att, gnmt, convs2s, moe, transformer, world, gnmt-rl; those at the sizes of their papers:
-        seq2seq-paper, rnnsearch-paper, deep-att-paper, gnmt-paper, bytenet-paper, convs2s-paper, moe-paper, transformer-base,
-        transformer-big; pronunciation: g2p), a YAML file, or a run folder to resume.
-    overrides
+        A preset (see: seqloom presets), a YAML file, or a run folder to go on with or to lengthen.
+    changes
         Changes to the config, such as model.stack.layers=4.
     data
-        The text to train on: one file, or two parallel files for a translator; .gz is read too, - is stdin.
+        The files to train on; two parallel files for a translator; .gz is read too, - is stdin.
     valid
-        Held-out text in the same form; without it the last tenth of the data is held out.
-    out
-        The run folder; default: runs/NAME.
+        Files to choose by, or the share of the data that is held out: 0.1.
     base
         A run to start from: its tokenizer, embedding and stack are loaded, the rest is new.
+    columns
+        Columns of a table by header name or number, as in text,label; short for corpus.columns.
+    code
+        A Python file whose part classes the config may name.
+    out
+        The run folder; default: runs/PRESET-DATA, or below SEQLOOM_RUNS.
+    overwrite
+        Replace the run that is in the folder.
     seed
-        Seed of weights, order and dropout.
+        Seed of weights, order and dropout; default: the config's.
     threads
-        CPU threads; default: all cores.
-    json
-        Print the results as JSON.
+        CPU threads; default: all cores, or SEQLOOM_THREADS.
     """
-    from seqloom.run import is_run
-    from seqloom.train import budget
-    from seqloom.train.fit import train as train_config
+    from seqloom.train import fit
 
-    config = recipe(what, overrides, data, valid, seed, base)
-    folder = out or (Path(what) if is_run(what) else Path("runs") / Path(what).stem)
-    finished = train_config(config, folder, threads)
+    all_changes = [*changes, *([f"corpus.columns=[{columns}]"] if columns else [])]
+    training = fit.plan_training(
+        what,
+        all_changes,
+        data,
+        parse_share(valid),
+        base,
+        out,
+        seed,
+        load_code(code),
+        fit.Budget(**dataclasses.asdict(budget)),  # type: ignore[typeddict-item]  # the same names
+    )
+    finished = training.finished() is not None and not overwrite
+    config, folder, resumes = training
+    run = fit.train(config, folder, thread_count(threads), common.progress, resumes, overwrite)
     if int(os.environ.get("RANK", 0)):
         return
-    results = finished.results()
-    held = {number["name"]: number["value"] for number in results["held out"]}
-    lines = [
-        f"held out: {held['nats per token']:.4f} nats per token, perplexity {held['perplexity']:.2f}"
-        if "perplexity" in held
-        else "held out: " + ", ".join(f"{name} {value:.2f}" for name, value in held.items())
-    ]
-    if "bits per byte" in held:
-        lines[0] += f", {held['bits per byte']:.4f} bits per byte"
-    if results["promised"]:
-        took, memory = results["actual"]["seconds"], results["actual"]["memory"]
-        lines.append(
-            f"promised {budget.duration(results['promised']['seconds'])} and {results['promised']['memory'] / 2**20:,.0f} MiB, "
-            f"took {budget.duration(took)} and {memory / 2**20:,.0f} MiB"
+    results = run.results
+    lines = [*describe_results(run), f"run: {folder}"]
+    if finished:
+        lines.insert(
+            0,
+            f"finished at step {results.steps:,}; lengthen it with: seqloom train {folder} --steps +{results.steps}",
         )
-    lines.append(f"run: {folder}")
-    print_result({"run": str(folder), **results}, lines, json)
+    print_result({"run": str(training.folder), **results.to_dict()}, lines, common.json)
 
 
-@app.command
-def evaluate(
-    run: Path,
-    /,
-    *data: str,
-    beam: Count = 1,
-    penalty: float = 0.6,
-    window: Count | None = None,
-    stride: Count | None = None,
-    pseudo: bool = False,
-    confusion: bool = False,
-    quantize: Kind | None = None,
-    threads: Threads = None,
-    json: bool = False,
-) -> None:
-    """Measure a run on text: likelihood for every model, BLEU and chrF for translators.
-
-    Parameters
-    ----------
-    run
-        The run folder.
-    data
-        The text to measure on, in the form the run was trained on.
-    beam
-        Width of the beam search for translations; 1 is greedy.
-    penalty
-        Length penalty of the beam.
-    window
-        Tokens that a language model reads at once; default: as in training.
-    stride
-        Tokens from one window to the next; below the window, each token has at least window - stride tokens before it. Each counts once.
-    pseudo
-        Also the pseudo-perplexity of a masked model: every token of every line masked by itself, one pass each.
-    confusion
-        Also the confusion matrix of a run that predicts labels.
-    quantize
-        int8: also measure with one byte per weight, and compare with float32.
-    threads
-        CPU threads.
-    json
-        Print numbers and signatures as JSON.
-    """
-    from seqloom.evaluation import evaluate as measure
-
-    loaded = open_run(run, threads)
-    if not data:
-        raise ValueError("no data: give the text to measure on, as in: seqloom evaluate RUN FILE")
-    numbers = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
-    if pseudo:
-        from seqloom.inference.mask_filling import pseudo_perplexity
-
-        numbers.append(pseudo_perplexity(loaded, list(data)))
-    lines = [f"{number.name:17} {number.value:10.4f}   {number.signature}" for number in numbers]
-    report: dict[str, Any] = {"run": str(run), "numbers": [number.json() for number in numbers]}
-    if quantize:
-        from seqloom.inference.generation import quantize as quantize_run
-
-        not_quantised = quantize_run(loaded, quantize)
-        quantised = measure(loaded, list(data), beam, penalty, window=window, stride=stride)
-        report[quantize] = [number.json() for number in quantised]
-        report["not quantised"] = not_quantised
-        pairs = zip(numbers, quantised, strict=False)
-        lines += ["", *(format_change(number, other, quantize) for number, other in pairs)]
-        if not_quantised:
-            lines.append(f"not quantised: {', '.join(not_quantised)}")
-    if confusion:
-        from seqloom.evaluation import confusion_matrix
-
-        matrix = confusion_matrix(loaded, list(data))
-        report["confusion"] = matrix.json()
-        lines += ["", *matrix.lines()]
-    print_result(report, lines, json)
+def parse_share(valid: list[str] | None) -> list[str] | float | None:
+    """The value of --valid: files, or the share of the data that is held out."""
+    if valid and len(valid) == 1 and not os.path.exists(valid[0]):
+        try:
+            return float(valid[0])
+        except ValueError:
+            return valid
+    return valid
 
 
-def format_change(number: Number, quantised: Number, dtype: str) -> str:
-    """A number in float32 and with quantised weights."""
-    change = f" ({100 * (quantised.value / number.value - 1):+.2f} %)" if number.value else ""
-    return f"{number.name:17} {number.value:10.4f} fp32, {quantised.value:.4f} {dtype}{change}"
+def describe_results(run: Run) -> Iterator[str]:
+    """The scores of a finished training on the held-out data, and what it took, in one line."""
+    from seqloom.train.budget import duration
 
-
-@app.command
-def check(
-    what: str,
-    /,
-    *overrides: str,
-    data: Files = None,
-    valid: Files = None,
-    seed: int | None = None,
-    json: bool = False,
-) -> None:
-    """Build everything a config describes, read a little data, and report sizes without training.
-
-    Parameters
-    ----------
-    what
-        A preset, a YAML file or a run folder.
-    overrides
-        Changes to the config, such as model.stack.layers=4.
-    data
-        The text to train on.
-    valid
-        Held-out text.
-    seed
-        Seed of the weights.
-    json
-        Print the report as JSON.
-    """
-    from seqloom.train.preflight import check_recipe
-
-    report = check_recipe(recipe(what, overrides, data, valid, seed))
-    lines = [
-        f"{name:24}{value:,}" if isinstance(value, int) else f"{name:24}{value}"
-        for name, value in report.items()
+    results = run.results
+    found = {number.name: number for number in results.valid}
+    shown = [found[name] for name in HEADLINES if name in found][:2] or results.valid[:2]
+    scores = [
+        f"{number.title} {number.value:.{1 if number.value >= 10 else 4}f}"
+        + (f" {number.interval}" if number.interval and number is shown[0] else "")
+        for number in shown
     ]
-    print_result(report, lines, json)
+    line = ", ".join(scores)
+    if shown and shown[0].n:
+        line += f" on {shown[0].n:,} held-out {counted_records(run, shown[0].name)}"
+    costs = [duration(cost.seconds) for cost in (results.promised, results.actual) if cost]
+    if len(costs) == 2:
+        line += f"; promised {costs[0]}, took {costs[1]}"
+    yield line
+
+
+def counted_records(run: Run, metric: str) -> str:
+    """What a score counts."""
+    if metric == "bits_per_byte":
+        return "bytes"
+    if not run.model.predicts_labels:
+        return "tokens"
+    return {"Tagger": "words", "ExtractiveQA": "questions"}.get(type(run.model).__name__, "texts")

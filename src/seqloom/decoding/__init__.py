@@ -6,7 +6,7 @@ from seqloom.decoding.ensemble import Ensemble
 from seqloom.decoding.exact import exact_search
 from seqloom.decoding.forced import forced_log_probs
 from seqloom.decoding.loop import DecodedSequence, DecodeStep, generate_batch, generate_steps
-from seqloom.decoding.options import Decoding
+from seqloom.decoding.options import Decoding, DecodingOptions, DecodingPlan
 from seqloom.decoding.sampling import Greedy, RandomSampler, Sampler, row_seeds
 from seqloom.decoding.search_report import Branch, SearchReport, SearchTree, explain_search
 from seqloom.decoding.workers import parallel_map
@@ -17,6 +17,8 @@ __all__ = [
     "DecodeStep",
     "DecodedSequence",
     "Decoding",
+    "DecodingOptions",
+    "DecodingPlan",
     "Ensemble",
     "Greedy",
     "Hypothesis",

@@ -23,6 +23,7 @@ from seqloom.decoding.protocol import (
     next_logits,
     top_log_probs,
 )
+from seqloom.errors import UserError
 from seqloom.nn.state import select
 
 Length = TypeVar("Length", float, Tensor)
@@ -96,9 +97,9 @@ def beam_search(
     every step.
     """
     if width < 1 or not 1 <= nbest <= width:
-        raise ValueError(f"width is {width} and nbest {nbest}: keep 1 <= nbest <= width")
+        raise UserError(f"width is {width} and nbest {nbest}: keep 1 <= nbest <= width")
     if not (length_penalty >= 0 and math.isfinite(length_penalty)):
-        raise ValueError(f"the length penalty is {length_penalty}: give a finite number of at least 0")
+        raise UserError(f"the length penalty is {length_penalty}: give a finite number of at least 0")
     ids, mask, lengths, limits = check_prompts(model, ids, mask, max_tokens)
     results: list[list[Hypothesis]] = [[] for _ in range(len(ids))]
     if not results:
@@ -189,7 +190,7 @@ def beam_search(
             state = select(state, rows)
         logits, state = next_logits(model, tokens[alive][:, None], state)
     if not all(results):
-        raise ValueError("every token with any probability is banned: ban fewer tokens")
+        raise UserError("every token with any probability is banned: ban fewer tokens")
     return results
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom.decoding.protocol import AttendingModel, AutoregressiveModel, State
+from seqloom.errors import UserError
 
 MIN_ATTENTION = 1e-9  # a source token without attention costs β ln 10⁻⁹ instead of infinity
 
@@ -34,7 +35,7 @@ class Coverage:
 
     def __init__(self, weight: float, source_mask: Tensor):
         if not (weight >= 0 and weight < float("inf")):
-            raise ValueError(f"the coverage penalty is {weight}: give a finite number of at least 0")
+            raise UserError(f"the coverage penalty is {weight}: give a finite number of at least 0")
         self.weight = weight
         self.source_mask = source_mask
 
@@ -75,7 +76,7 @@ def features_with_mean_attention(
         h, weights, state = model.features_with_attention(ids, state, mask)
         if weights is not None:
             return h, weights.mean(1), state
-    raise ValueError(
+    raise UserError(
         "the model has no attention over its source: use a model that attends, such as rnnsearch, gnmt or transformer"
     )
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from seqloom.decoding.protocol import AttendingModel, AutoregressiveModel, GenerativeModel, State, to_float32
+from seqloom.errors import UserError
 
 
 class Ensemble:
@@ -18,16 +19,18 @@ class Ensemble:
     """
 
     generates = predicts_tokens = True
+    predicts_labels = embeds_text = False
 
     def __init__(self, members: Sequence[GenerativeModel]):
         if not members:
-            raise ValueError("an ensemble without members: give at least one model")
+            raise UserError("an ensemble without members: give at least one model")
         self.members = list(members)
         contexts = [member.context for member in members if member.context is not None]
         self.context = min(contexts, default=None)
         self.continues = members[0].continues
         if any(member.continues != self.continues for member in members):
-            raise ValueError("an ensemble of language models and translators: give models of one task")
+            raise UserError("an ensemble of language models and translators: give models of one task")
+        self.task = "language modelling" if self.continues else "translation"
         self.widths: list[int] = []
 
     def prepare_prompt(
@@ -78,9 +81,7 @@ class Ensemble:
         log_p = [output_log_probs(member, part) for member, part in zip(self.members, parts, strict=True)]
         sizes = [member_log_p.shape[-1] for member_log_p in log_p]
         if len(set(sizes)) > 1:
-            raise ValueError(
-                f"the members' vocabularies have {sizes} tokens: an ensemble needs one tokenizer"
-            )
+            raise UserError(f"the members' vocabularies have {sizes} tokens: an ensemble needs one tokenizer")
         return torch.stack(log_p).logsumexp(0) - torch.tensor(float(len(log_p))).log()
 
 

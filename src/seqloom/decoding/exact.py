@@ -15,6 +15,7 @@ from torch import Tensor
 
 from seqloom.decoding.beam import Hypothesis
 from seqloom.decoding.protocol import AutoregressiveModel, State, check_prompts, next_log_probs
+from seqloom.errors import UserError
 
 
 class Siblings(NamedTuple):
@@ -50,7 +51,7 @@ def exact_search(
     """
     ids, mask, lengths, limits = check_prompts(model, ids, mask, max_tokens)
     if len(ids) != 1:
-        raise ValueError(f"exact search got {len(ids)} prompts: give one")
+        raise UserError(f"exact search got {len(ids)} prompts: give one")
     stops = set(stop_ids)
     siblings = _expand(*next_log_probs(model, ids, state, mask, lengths, banned), 0.0, ())
     # Of each expanded prefix, the frontier holds only the best child not yet taken: (−log P, order of arrival, rank,
@@ -69,7 +70,7 @@ def exact_search(
         if len(text) == int(limits[0]):
             return Hypothesis(list(text), -distance, -distance, False)
         if num_calls == max_calls:
-            raise ValueError(
+            raise UserError(
                 f"exact search has no proof after {max_calls} calls of the model: lower max_tokens (now {max_tokens}) "
                 "or raise max_calls"
             )
@@ -80,4 +81,4 @@ def exact_search(
         if rank + 1 < len(tokens):
             heapq.heappush(frontier, (-totals[rank + 1], arrivals + 2, rank + 1, siblings))
         arrivals += 2
-    raise ValueError("every token with any probability is banned: ban fewer tokens")
+    raise UserError("every token with any probability is banned: ban fewer tokens")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from seqloom.decoding.ensemble import output_log_probs
 from seqloom.decoding.protocol import AutoregressiveModel, State, check_prompts
+from seqloom.errors import UserError
 
 
 @torch.inference_mode()
@@ -28,14 +29,14 @@ def forced_log_probs(
     end = [] if eos_id is None else [eos_id]
     target_rows = [[*text, *end] for text in texts]
     if len(target_rows) != len(ids):
-        raise ValueError(f"{len(target_rows)} texts for {len(ids)} prompts: give one each")
+        raise UserError(f"{len(target_rows)} texts for {len(ids)} prompts: give one each")
     max_length = max((len(row) for row in target_rows), default=0)
     if not max_length:
         return [[] for _ in target_rows]
     prompt = check_prompts(model, ids, mask, max_length)
     for index, (row, limit) in enumerate(zip(target_rows, prompt.limits.tolist(), strict=True)):
         if len(row) > limit:
-            raise ValueError(
+            raise UserError(
                 f"text {index} has {len(row)} tokens but only {limit} fit into the model's context after its prompt: "
                 "shorten it"
             )

@@ -24,6 +24,7 @@ from seqloom.decoding.protocol import (
     top_log_probs,
 )
 from seqloom.decoding.sampling import Greedy, Sampler, apply_repetition_penalty, row_seeds, uniforms
+from seqloom.errors import UserError
 from seqloom.nn.state import select
 
 StopWhen = Callable[[int, list[int]], bool]
@@ -89,9 +90,9 @@ def generate_steps(
     prompt = check_prompts(model, ids, mask, max_tokens)
     seeds = row_seeds(seed, len(ids)) if isinstance(seed, int) else list(seed)
     if len(seeds) != len(ids):
-        raise ValueError(f"{len(seeds)} seeds for {len(ids)} prompts: give one number, or one per prompt")
+        raise UserError(f"{len(seeds)} seeds for {len(ids)} prompts: give one number, or one per prompt")
     if not 0.01 <= repetition_penalty <= 100:
-        raise ValueError(
+        raise UserError(
             f"the repetition penalty is {repetition_penalty}: give a number from 0.01 to 100; 1 changes nothing"
         )
     options = _Options(sampler, stop_ids, banned, seeds, repetition_penalty, stop_when, penalty_ids)
@@ -167,7 +168,7 @@ def _sample(
             candidates, order = in_id_order.sort(1)
             log_p = log_p.gather(1, order)
     if (best_log_prob == -torch.inf).any():
-        raise ValueError("every token with any probability is banned: ban fewer tokens")
+        raise UserError("every token with any probability is banned: ban fewer tokens")
     if count == 1 and candidates is not None:
         sampled = candidates[:, 0]
         log_p = log_p[:, 0]

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from seqloom.decoding.workers import check_cancelled
+from seqloom.errors import UserError
 from seqloom.fused.topk import TopK, topk_log_probs
 
 State = Any
@@ -74,13 +75,13 @@ def check_prompts(model: AutoregressiveModel, ids: Tensor, mask: Tensor | None, 
     """Checks the prompts before any work. `max_tokens` is clipped row by row to the model's context, so that the
     result of a row does not depend on its batch."""
     if ids.dim() != 2 or ids.dtype != torch.int64:
-        raise ValueError(
+        raise UserError(
             f"prompt ids are {ids.dtype} of shape {tuple(ids.shape)}: give int64 ids of shape (batch, time)"
         )
     if max_tokens < 1:
-        raise ValueError(f"max_tokens is {max_tokens}: give at least 1")
+        raise UserError(f"max_tokens is {max_tokens}: give at least 1")
     if mask is not None and (mask.shape != ids.shape or mask.dtype != torch.bool):
-        raise ValueError(
+        raise UserError(
             f"the mask is {mask.dtype} of shape {tuple(mask.shape)}: give bool of the ids' shape {tuple(ids.shape)}"
         )
     if mask is None:
@@ -88,15 +89,15 @@ def check_prompts(model: AutoregressiveModel, ids: Tensor, mask: Tensor | None, 
     else:
         lengths = mask.sum(1)
         if (mask[:, 1:] & ~mask[:, :-1]).any():
-            raise ValueError("a prompt has padding before its last token: pad prompts on the right")
+            raise UserError("a prompt has padding before its last token: pad prompts on the right")
     if (lengths == 0).any():
-        raise ValueError(f"prompt {int((lengths == 0).nonzero()[0])} is empty: begin it with <bos>")
+        raise UserError(f"prompt {int((lengths == 0).nonzero()[0])} is empty: begin it with <bos>")
     max_length = int(lengths.max()) if len(ids) else 0
     limits = torch.full_like(lengths, max_tokens)
     if model.context is not None:
         if max_length > model.context:
             row = int(lengths.argmax())
-            raise ValueError(
+            raise UserError(
                 f"prompt {row} has {max_length} tokens but the model takes {model.context} at most: shorten the prompt"
             )
         # The last new token is not fed back, hence + 1.
@@ -161,7 +162,7 @@ def log_probs(logits: Tensor, banned: Sequence[int] = ()) -> Tensor:
 def require_finite(values: Tensor) -> None:
     """Raises if a value is NaN."""
     if values.isnan().any():
-        raise ValueError(
+        raise UserError(
             "the model's logits contain NaN or infinity: its weights have diverged or are damaged, load another checkpoint"
         )
 
@@ -169,7 +170,7 @@ def require_finite(values: Tensor) -> None:
 def check_banned(banned: Sequence[int], vocabulary: int) -> None:
     """Raises if a banned id is not in the vocabulary."""
     if not all(0 <= token < vocabulary for token in banned):
-        raise ValueError(
+        raise UserError(
             f"banned tokens {tuple(banned)} are outside the vocabulary of {vocabulary}: ban ids inside it"
         )
 

@@ -15,6 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from seqloom.errors import UserError
+
 
 class Sampler(Protocol):
     """`num_candidates` is how many of the most probable tokens it chooses from, None for all. With a number it receives
@@ -40,21 +42,24 @@ class Greedy:
 
 @dataclass(frozen=True)
 class RandomSampler:
-    """y_t ~ p (J6), after temperature, then top-k (J3), then nucleus (J4). None skips a step."""
+    """y_t ~ p (J6), after temperature, then top-k (J3), then nucleus (J4), then min-p (Nguyen et al. 2024). None skips a step."""
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
 
     def __post_init__(self) -> None:
         if not (self.temperature > 0 and math.isfinite(self.temperature)):
-            raise ValueError(
-                f"temperature is {self.temperature}: give a finite number above 0, or use Greedy"
+            raise UserError(
+                f"temperature is {self.temperature}: give a finite number above 0, or 0 for greedy"
             )
         if self.top_k is not None and not (self.top_k >= 1 and self.top_k == int(self.top_k)):
-            raise ValueError(f"top_k is {self.top_k}: give a whole number of at least 1, or leave it out")
+            raise UserError(f"top_k is {self.top_k}: give a whole number of at least 1, or leave it out")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p is {self.top_p}: give a number above 0 and at most 1, or leave it out")
+            raise UserError(f"top_p is {self.top_p}: give a number above 0 and at most 1, or leave it out")
+        if self.min_p is not None and not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p is {self.min_p}: give a number from 0 to 1, or leave it out")
 
     @property
     def num_candidates(self) -> int | None:
@@ -70,6 +75,8 @@ class RandomSampler:
         p = x.softmax(-1)
         if self.top_p is not None:
             p = top_p_filter(p, self.top_p)
+        if self.min_p is not None:
+            p = min_p_filter(p, self.min_p)
         cumulative = p.cumsum(-1)  # (B, V)
         threshold = uniform.double()[:, None] * cumulative[:, -1:]
         return torch.searchsorted(cumulative, threshold, right=True)[:, 0]
@@ -91,6 +98,11 @@ def top_p_filter(p: Tensor, mass: float) -> Tensor:
     before = descending.cumsum(-1) - descending
     count = (before < mass).sum(-1, keepdim=True)  # (B, 1), at least 1
     return p.masked_fill(~_top_mask(p, descending.gather(-1, count - 1), count), 0)
+
+
+def min_p_filter(p: Tensor, share: float) -> Tensor:
+    """p_i = 0 where p_i < share · max_j p_j."""
+    return p.masked_fill(p < share * p.amax(-1, keepdim=True), 0)
 
 
 def _top_mask(x: Tensor, threshold: Tensor, count: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from seqloom.decoding.beam import Expansion, Hypothesis, beam_search, length_normalizer
 from seqloom.decoding.forced import forced_log_probs
 from seqloom.decoding.protocol import AutoregressiveModel, State
+from seqloom.errors import UserError
 
 BranchStatus = Literal["lives", "outcome", "pruned"]
 Verdict = Literal["found", "search error", "model error"]
@@ -107,9 +108,9 @@ def explain_search(
 ) -> SearchReport:
     """Why is this text not the result? For one prompt (1, T), searched as `beam_search` does with the same options."""
     if len(ids) != 1:
-        raise ValueError(f"explain_search got {len(ids)} prompts: give one")
+        raise UserError(f"explain_search got {len(ids)} prompts: give one")
     if len(text) >= max_tokens or eos_id in text or any(token in banned for token in text):
-        raise ValueError(
+        raise UserError(
             f"the search cannot produce this text: keep it below {max_tokens} tokens, without stop or banned tokens"
         )
     target = [*text, eos_id]

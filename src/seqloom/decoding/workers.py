@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
+from seqloom.errors import UserError
 from seqloom.threads import set_for_this_thread
 
 Item = TypeVar("Item")
@@ -38,7 +39,7 @@ def parallel_map(work: Callable[[Item], Result], items: Sequence[Item], workers:
     If one call fails or the user interrupts, the others end at their next call of a model.
     """
     if workers < 1:
-        raise ValueError(f"workers is {workers}: give at least 1")
+        raise UserError(f"workers is {workers}: give at least 1")
     if workers == 1 or len(items) < 2:
         return [work(item) for item in items]
     context = copy_context()

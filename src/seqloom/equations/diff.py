@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from seqloom.equations.parts import Explanation, PartSummary, format_value
+from seqloom.report import frame
+from seqloom.results import Result
 
 MISSING = object()  # in place of a value that one side does not have
 
 
-@dataclass
-class DiffRow:
+@dataclass(frozen=True)
+class DiffRow(Result):
     """One value that differs; None for a side that does not have it."""
 
     what: str
@@ -20,16 +22,16 @@ class DiffRow:
     second: Any
 
 
-@dataclass
-class PartDifference:
+@dataclass(frozen=True)
+class PartDifference(Result):
     """The differences at one place."""
 
     place: str
     rows: list[DiffRow]
 
 
-@dataclass
-class Difference:
+@dataclass(frozen=True)
+class Difference(Result):
     """All differences between two explained models."""
 
     first: str
@@ -41,8 +43,29 @@ class Difference:
     def __bool__(self) -> bool:
         return bool(self.totals or self.parts or self.config)
 
-    def json(self) -> dict[str, Any]:
-        return {**asdict(self), "equal": not self}
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "equal": not self}
+
+    def to_text(self) -> str:
+        """The differences for a terminal."""
+        from seqloom.equations import text
+
+        return "\n".join(text.text_differences(self)) + "\n"
+
+    def to_markdown(self) -> str:
+        """The differences as Markdown tables."""
+        from seqloom.equations import text
+
+        return "\n".join(text.markdown_differences(self)) + "\n"
+
+    def to_html(self) -> str:
+        """The differences as a page that needs no network."""
+        from seqloom.equations import html
+
+        return html.comparison(self)
+
+    def _repr_html_(self) -> str:
+        return frame(self.to_html())
 
 
 def diff(first: Explanation, second: Explanation) -> Difference:

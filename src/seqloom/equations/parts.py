@@ -6,17 +6,19 @@ import inspect
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import nn
 
-from seqloom import config
+from seqloom import config_tree
 from seqloom.equations import costs, notation
+from seqloom.errors import ConfigError
 from seqloom.models import Model
-from seqloom.run import Config, is_run
-from seqloom.text import tokenizer_file
+from seqloom.report import frame
+from seqloom.results import Result
+from seqloom.run_config import Config
 
 MAX_PARAMETERS = 1_000_000_000  # the largest model that is built in memory to count its FLOPs
 LETTERS = {"V": "vocabulary", "D": "dim", "H": "heads", "E": "experts"}
@@ -31,7 +33,7 @@ class HasDim(Protocol):
 
 
 @dataclass
-class PartSummary:
+class PartSummary(Result):
     """Equal parts of a model. Costs are the sums over all of them, without the parts inside them."""
 
     name: str
@@ -69,8 +71,8 @@ def format_value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-@dataclass
-class Explanation:
+@dataclass(frozen=True)
+class Explanation(Result):
     """The parts, sizes and costs of a model."""
 
     source: str
@@ -79,10 +81,31 @@ class Explanation:
     parameters: int
     flops: float  # forward, per token
     parts: list[PartSummary]
-    config: config.Tree = field(repr=False)
+    config: config_tree.Tree = field(repr=False)
 
-    def json(self) -> dict[str, Any]:
-        return {**asdict(self), "training_flops": 3 * self.flops}
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "training_flops": 3 * self.flops}
+
+    def to_text(self) -> str:
+        """The explanation for a terminal."""
+        from seqloom.equations import text
+
+        return "\n".join(text.text(self)) + "\n"
+
+    def to_markdown(self) -> str:
+        """The explanation as Markdown with equations in LaTeX."""
+        from seqloom.equations import text
+
+        return "\n".join(text.markdown(self)) + "\n"
+
+    def to_html(self) -> str:
+        """The explanation as a page that needs no network, with equations in MathML."""
+        from seqloom.equations import html
+
+        return html.explanation(self)
+
+    def _repr_html_(self) -> str:
+        return frame(self.to_html())
 
     def ranking(self) -> list[tuple[str, int, int, float]]:
         """(name, number of parts, parameters, FLOPs) of each type of part, largest first [G7]."""
@@ -104,60 +127,43 @@ class CountedModel(NamedTuple):
     length: int
 
 
-def explain(
-    what: str,
-    overrides: Sequence[str] = (),
-    vocabulary: int = 1000,
-    length: int | None = None,
-    parts: Sequence[type[nn.Module]] = (),
-) -> Explanation:
-    """Explains the model of a run folder, a preset or a YAML file.
-
-    `vocabulary` is for configs that have no tokenizer yet, `length` the number of tokens over which FLOPs are counted,
-    `parts` the user's own classes that the config names.
-    """
-    recipe = Config.load(what, overrides, parts=parts)
-    if is_run(what):
-        vocabulary = tokenizer_file.load(f"{what}/tokenizer.json").get_vocab_size()
-    if vocabulary < 1 or (length is not None and length < 1):
-        raise ValueError(
-            f"a vocabulary of {vocabulary} and a length of {length} count nothing; give numbers above 0"
-        )
-    counted = count(what, recipe, vocabulary, length or recipe.parts["data"].keywords.get("width", 32))
+def explain_config(config: Config, name: str, vocabulary: int, length: int | None) -> Explanation:
+    """Explains the model of a config for a vocabulary; FLOPs are counted over `length` tokens."""
+    counted = count(name, config, vocabulary, length or config.parts["batches"].keywords.get("width", 32))
     summaries = summarize_parts(counted)
     return Explanation(
-        " ".join([what, *overrides]),
+        name,
         vocabulary,
         counted.length,
         sum(part.parameters for part in summaries),
         sum(counted.flops.values()) / counted.length,
         summaries,
-        recipe.tree,
+        config.tree,
     )
 
 
-def count(what: str, recipe: Config, vocabulary: int, length: int) -> CountedModel:
+def count(name: str, config: Config, vocabulary: int, length: int) -> CountedModel:
     """Builds the model without memory if possible, and counts its FLOPs."""
     try:
-        return build_and_count(recipe, vocabulary, length, "meta")
+        return build_and_count(config, vocabulary, length, "meta")
     except (NotImplementedError, RuntimeError):
         # The computation depends on values, as in a mixture of experts: the model needs real weights.
         pass
     with torch.device("meta"):
-        size = sum(parameter.numel() for parameter in recipe.model(vocabulary).parameters())
+        size = sum(parameter.numel() for parameter in config.model(vocabulary).parameters())
     if size > MAX_PARAMETERS:
-        raise ValueError(
-            f"{what}: its FLOPs depend on the values of its weights, and {size:,} parameters are too many to build; "
+        raise ConfigError(
+            f"{name}: its FLOPs depend on the values of its weights, and {size:,} parameters are too many to build; "
             "give it fewer layers, as in model.stack.layers=1"
         )
-    return build_and_count(recipe, vocabulary, length, "cpu")
+    return build_and_count(config, vocabulary, length, "cpu")
 
 
-def build_and_count(recipe: Config, vocabulary: int, length: int, device: str) -> CountedModel:
+def build_and_count(config: Config, vocabulary: int, length: int, device: str) -> CountedModel:
     """Builds the model on a device, records the arguments of its parts, and counts their FLOPs."""
     args: costs.ConstructorArgs = {}
     with costs.record_constructor_args(args), torch.device(device):
-        model = recipe.model(vocabulary)
+        model = config.model(vocabulary)
     length = min(limit for limit in (model.context, model.source_context, length) if limit)
     parts = costs.explained_parts(model)
     return CountedModel(model, parts, args, costs.flops(model, parts, vocabulary, length), length)

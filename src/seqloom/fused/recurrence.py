@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from seqloom.errors import ConfigError
 from seqloom.fused.dispatch import load_kernels, supports
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ def cell_spec(kernel: CellKernel, hidden: Tensor) -> CellSpec:
     """The kernel in the numbers that `kernels/recurrence.py` reads."""
     kernels = load_kernels("recurrence")
     if kernel.name not in kernels.CELLS:
-        raise ValueError(f"there is no cell kernel {kernel.name!r}; choose from {', '.join(kernels.CELLS)}")
+        raise ConfigError(f"there is no cell kernel {kernel.name!r}; choose from {', '.join(kernels.CELLS)}")
     reset_block = -1 if kernel.reset_block is None else kernel.reset_block
     outer_gates = np.array([block * hidden.shape[1] for block in kernel.outer_gates], np.int64)
     return kernels.CellSpec(kernels.CELLS.index(kernel.name), kernel.variant, reset_block, outer_gates)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice, pairwise, takewhile
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.decoding import forced_attention
-from seqloom.inference.generation import length_groups, prepare_prompt
+from seqloom.inference.completion import length_groups, prepare_prompt
+from seqloom.results import Result
 from seqloom.run import Run
 from seqloom.text.special_tokens import special_tokens
 
@@ -41,12 +43,13 @@ class AlignedSegment(NamedTuple):
         )
 
 
-class Aligned(NamedTuple):
+@dataclass(frozen=True)
+class Aligned(Result):
     """A line, its translation, and the segments that they consist of."""
 
     source: str
     target: str
-    segments: list[AlignedSegment]
+    segments: list[AlignedSegment] = field(repr=False, compare=False)  # arrays have no truth value
 
     def tokens(self) -> list[tuple[int, int]]:
         """(source token, target token): for each target token the source token with the largest weight."""
@@ -78,13 +81,13 @@ class Aligned(NamedTuple):
             for target_word, weight_of in sorted(sums.items())
         ]
 
-    def json(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Words and tokens as `source-target` pairs, and the texts of the tokens."""
         return {
             "words": format_pairs(self.words()),
             "tokens": format_pairs(self.tokens()),
-            "source tokens": [self.source[a:b] for segment in self.segments for a, b in segment.source],
-            "target tokens": [self.target[a:b] for segment in self.segments for a, b in segment.target],
+            "source_tokens": [self.source[a:b] for segment in self.segments for a, b in segment.source],
+            "target_tokens": [self.target[a:b] for segment in self.segments for a, b in segment.target],
         }
 
 

@@ -3,41 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqloom.batches import Labelled
 from seqloom.batches.buckets import rows
 from seqloom.inference.in_order import predict_in_order
+from seqloom.inference.predictions import Label
 from seqloom.inference.task_model import model_of
 from seqloom.measure.classification import Calibration, Confusion, classification_metrics
 from seqloom.measure.number import Number
-from seqloom.models import Classifier
+from seqloom.models.classifier import TextClassifier
 from seqloom.run import Run
-
-
-class Label(NamedTuple):
-    """The most probable label, its probability, and that of every label."""
-
-    label: str
-    probability: float
-    probabilities: dict[str, float]
-
-    def json(self) -> dict[str, Any]:
-        probabilities = {name: round(p, 6) for name, p in self.probabilities.items()}
-        return {
-            "label": self.label,
-            "probability": round(self.probability, 6),
-            "probabilities": probabilities,
-        }
 
 
 def predict_probs(
     run: Run, source: Labelled, max_groups: int | None = None
 ) -> Iterator[tuple[int, np.ndarray]]:
     """P(y) of each record."""
-    model = model_of(run, Classifier)
+    model = model_of(run, TextClassifier)
 
     def predict_group(group: np.ndarray) -> np.ndarray:
         scores = model.scores(*source.collate(group, full=True).inputs)
@@ -56,13 +40,15 @@ def predictions(run: Run, source: Labelled) -> Iterator[Label]:
 
 def measure(
     run: Run, source: Labelled, conditions: dict[str, object], max_groups: int | None = None
-) -> tuple[list[Number], Confusion]:
+) -> tuple[list[Number], Confusion, list[tuple[float, int]]]:
     """Accuracy, F1, calibration."""
     confusion = Confusion(run.labels)
     calibration = Calibration()
+    by_record = []
     for record, probs in predict_probs(run, source, max_groups):
         gold = rows(source.target_columns[0], [record])[0]
         predicted = np.array([probs.argmax()])
         confusion.add(gold, predicted)
         calibration.add(probs[predicted], gold == predicted)
-    return classification_metrics(confusion, calibration, "records", conditions), confusion
+        by_record.append((float(gold[0] == predicted[0]), 1))
+    return classification_metrics(confusion, calibration, "records", conditions), confusion, by_record

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from seqloom.errors import UserError
 from seqloom.run import Run
 
 PROMPT_TOKENS = 16  # how many of a prompt's last ids decide how the next word is spelt
@@ -37,7 +38,7 @@ class StopStrings:
 
     def __init__(self, detokenizer: Detokenizer, strings: Sequence[str]):
         if any(not string for string in strings):
-            raise ValueError("an empty stop string ends every text at once: give some text, or leave it out")
+            raise UserError("an empty stop string ends every text at once: give some text, or leave it out")
         self.detokenizer = detokenizer
         self.strings = strings
         max_length = max((len(string) for string in strings), default=0)

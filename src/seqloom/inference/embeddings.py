@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Iterator
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -10,9 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.batches import pad
-from seqloom.inference.generation import length_groups
-from seqloom.run import Run
+from seqloom.errors import UserError
+from seqloom.inference.completion import length_groups
+from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.verbs import wrong_verb
+from seqloom.run import Run, RunLike, as_run
 
+logger = logging.getLogger("seqloom.inference")
 MAX_INPUT_TOKENS = 256  # as sentence-transformers does for MiniLM
 
 
@@ -22,47 +28,86 @@ def masked_mean(h: Tensor, mask: Tensor) -> Tensor:
     return torch.einsum("btd,bt->bd", h, weights) / weights.sum(1, keepdim=True).clamp(min=1)
 
 
-@torch.inference_mode()
+@overload
 def embed(
-    run: Run,
-    texts: Sequence[str],
-    normalise: bool = True,
-    length: int = MAX_INPUT_TOKENS,
-    tokens: int = 4096,
-    progress: Callable[[int], None] | None = None,
-) -> np.ndarray:
-    """v = m / |m|,   m = 1/n Σₜ hₜ, the mean of the model's features over a text's tokens: (texts, D) in float32.
+    run: RunLike, texts: str, *, normalize: bool = True, max_input_tokens: int = MAX_INPUT_TOKENS
+) -> np.ndarray: ...
+@overload
+def embed(
+    run: RunLike, texts: list[str], *, normalize: bool = True, max_input_tokens: int = MAX_INPUT_TOKENS
+) -> np.ndarray: ...
+@overload
+def embed(
+    run: RunLike, texts: Iterator[str], *, normalize: bool = True, max_input_tokens: int = MAX_INPUT_TOKENS
+) -> Iterator[np.ndarray]: ...
+def embed(
+    run: RunLike,
+    texts: str | list[str] | Iterator[str],
+    *,
+    normalize: bool = True,
+    max_input_tokens: int = MAX_INPUT_TOKENS,
+) -> Any:
+    """v = m / |m|,   m = 1/n Σₜ hₜ, the mean of the model's features over a text's tokens, in float32: (D,) for one text,
+    (texts, D) for a list.
 
-    A text longer than `length` tokens is truncated; the tokens that the template adds are kept. Texts of similar length form
-    a batch of at most `tokens` tokens.
+    A text longer than `max_input_tokens` is cut there, with a warning in the log; the tokens that the template adds are kept.
+
+    >>> seqloom.embed(encoder, "the old cat").shape
+    (4,)
+    >>> seqloom.embed(encoder, ["the old cat", "a dog"]).shape
+    (2, 4)
     """
-    if not run.model.embeds_text:
-        raise ValueError(
-            f"{run.folder}: a {type(run.model).__name__} cannot embed a text; use an encoder, such as MiniLM"
-        )
-    max_tokens = min(length, run.model.context or length)
-    before, after = run.specials.before, run.specials.after
-    max_text_tokens = max_tokens - len(before) - len(after)
-    if max_text_tokens < 1:
-        raise ValueError(
-            f"a length of {max_tokens} tokens leaves none for the text: give at least {len(before) + len(after) + 1}"
-        )
-    encodings = run.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
-    rows = [
-        [*before, *encoding.ids[:max_text_tokens], *after] or [run.specials.first_id]
-        for encoding in encodings
-    ]
-    lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
-    vectors = np.zeros((len(rows), 0), np.float32)
-    for group in length_groups(lengths, tokens, len(rows)):
-        ids, mask = pad([np.array(rows[row], dtype=np.int64) for row in group])
-        h, _ = run.model.features(ids, None, None if mask.all() else mask)
-        means = masked_mean(h.float(), mask)
-        if normalise:
-            means = F.normalize(means, dim=-1)
-        if not vectors.shape[1]:
-            vectors = np.zeros((len(rows), means.shape[1]), np.float32)
-        vectors[group] = means.numpy()
-        if progress:
-            progress(len(group))
-    return vectors
+    embedder = Embedder(as_run(run), normalize, max_input_tokens)
+    return embedder(texts) if isinstance(texts, list) else apply(texts, embedder)
+
+
+class Embedder:
+    """Embeds texts with one run. The first text that is cut is reported, the others are not."""
+
+    def __init__(self, run: Run, normalize: bool, max_input_tokens: int, batch_tokens: int = 4096):
+        if not run.model.embeds_text:
+            raise wrong_verb(run, "embed")
+        self.run = run
+        self.normalize = normalize
+        self.batch_tokens = batch_tokens
+        self.max_tokens = min(max_input_tokens, run.model.context or max_input_tokens)
+        self.max_text_tokens = self.max_tokens - len(run.specials.before) - len(run.specials.after)
+        if self.max_text_tokens < 1:
+            least = self.max_tokens - self.max_text_tokens + 1
+            raise UserError(
+                f"max_input_tokens of {self.max_tokens} leave none for the text: give at least {least}"
+            )
+        self.warned = False
+
+    @torch.inference_mode()
+    def __call__(self, texts: list[str]) -> Any:
+        """The vectors of several texts (texts, D). Texts of similar length form a batch."""
+        require_texts(texts)
+        rows = self.rows(texts)
+        lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
+        vectors = np.zeros((len(rows), 0), np.float32)
+        for group in length_groups(lengths, self.batch_tokens, len(rows)):
+            ids, mask = pad([np.array(rows[row], dtype=np.int64) for row in group])
+            h, _ = self.run.model.features(ids, None, None if mask.all() else mask)
+            means = masked_mean(h.float(), mask)
+            if self.normalize:
+                means = F.normalize(means, dim=-1)
+            if not vectors.shape[1]:
+                vectors = np.zeros((len(rows), means.shape[1]), np.float32)
+            vectors[group] = means.numpy()
+        return vectors
+
+    def rows(self, texts: list[str]) -> list[list[int]]:
+        """The ids of each text, cut and framed."""
+        specials = self.run.specials
+        encodings = self.run.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        too_long = sum(len(encoding.ids) > self.max_text_tokens for encoding in encodings)
+        if too_long and not self.warned:
+            self.warned = True
+            context = self.run.model.context
+            limit = "the model reads no more" if self.max_tokens == context else "raise max_input_tokens"
+            logger.warning("a text is cut at %d tokens: %s", self.max_tokens, limit)
+        return [
+            [*specials.before, *encoding.ids[: self.max_text_tokens], *specials.after] or [specials.first_id]
+            for encoding in encodings
+        ]

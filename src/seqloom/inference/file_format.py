@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
+from seqloom.errors import UserError
+from seqloom.inference.predictions import Prediction
 from seqloom.run import Run
 from seqloom.text.fields import KINDS
 from seqloom.text.lines import byte_order_mark
-
-
-class Prediction(Protocol):
-    """The prediction of a task: a NamedTuple whose first fields are written into a file."""
-
-    def json(self) -> dict[str, Any]: ...
 
 
 class FileRecord(NamedTuple):
@@ -32,22 +28,23 @@ class FileFormat:
 
     reader: type | None = None  # the corpus that reads such files in training
 
-    def __init__(self, run: Run, path: str | Path):
+    def __init__(self, run: Run, path: str | Path, top: int = 1):
         self.run = run
         self.path = path
-        self.part = run.recipe.parts["corpus"]
-        self.input_fields = [name for name in run.recipe.kinds() if KINDS[name].is_input]
+        self.top = top  # labels to write for each record
+        self.part = run.config.parts["corpus"]
+        self.input_fields = [name for name in run.config.kinds() if KINDS[name].is_input]
         self.options = self.part.keywords if self.is_training_format else {}
 
     @property
     def is_training_format(self) -> bool:
         """Whether the run's corpus reads this format, so that its options hold here."""
-        return self.run.recipe.reader_class is self.reader
+        return self.run.config.reader_class is self.reader
 
     def require_fields(self, *expected: str) -> None:
         """Raises if the run reads other fields than such a file has."""
         if tuple(self.input_fields) != expected:
-            raise ValueError(
+            raise UserError(
                 f"{self.path}: the run reads {' and '.join(self.input_fields)}, but such a file has "
                 f"{' and '.join(expected)}; give a file like the training data, or JSON Lines"
             )
@@ -71,17 +68,12 @@ class FileFormat:
 
     def json(self, record: FileRecord, prediction: Prediction) -> str:
         """The record and its prediction as one line of JSON."""
-        names = {1: ["text"], 2: ["first", "second"]}[len(self.input_fields)]
-        inputs: dict[str, Any] = {}
-        if self.input_fields != ["words"]:
-            inputs = dict(zip(names, record.record or (), strict=True))
-        return json.dumps({**inputs, **prediction.json()}, ensure_ascii=False) + "\n"
+        inputs = input_names(self.input_fields, record.record or ())
+        return json.dumps({**inputs, **prediction.fields()}, ensure_ascii=False) + "\n"
 
 
-def cells_of(prediction: Prediction) -> list[str]:
-    """A prediction as cells of a table."""
-    fields = prediction.json()
-    if "tags" in fields:
-        return [" ".join(fields["tags"])]
-    values = [value for name, value in fields.items() if name not in ("probabilities", "start", "end")]
-    return [f"{value:.4f}" if isinstance(value, float) else str(value) for value in values]
+def input_names(fields: list[str], record: tuple[Any, ...]) -> dict[str, Any]:
+    """What a model reads of a record as JSON; the words of a sentence are part of its prediction."""
+    if fields == ["words"]:
+        return {}
+    return dict(zip(["text"] if len(fields) == 1 else ["first", "second"], record, strict=True))

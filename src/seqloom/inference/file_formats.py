@@ -16,13 +16,16 @@ from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom.inference.file_format import FileFormat, FileRecord, Prediction, cells_of
-from seqloom.inference.prediction import predict_stream
-from seqloom.inference.tagging import Tags
+from seqloom.errors import DataError, UserError
+from seqloom.inference.file_format import FileFormat, FileRecord
+from seqloom.inference.prediction import predict_stream, require_task
+from seqloom.inference.predictions import Prediction, Tags
 from seqloom.run import Run
 from seqloom.text import annotated, corpus
 from seqloom.text.fields import KINDS
-from seqloom.text.lines import lines_with_ends, split_line_end
+from seqloom.text.formats import FORMATS, check_format
+from seqloom.text.lines import lines_with_ends, split_line_end, strip_compression
+from seqloom.text.tables import column_numbers, is_header_row
 
 
 class CoNLLUFile(FileFormat):
@@ -71,7 +74,7 @@ class ColumnsFile(FileFormat):
             ]
             words = [cells for _, cells in source if cells]
             if any(not -len(cells) <= column < len(cells) or not cells[column] for cells in words):
-                raise ValueError(
+                raise UserError(
                     f"{self.path}:{line_number}: the sentence that starts here has a line without column {column}; "
                     "repair it"
                 )
@@ -118,13 +121,31 @@ class TableFile(FileFormat):
 
     reader = corpus.Table
 
-    def __init__(self, run: Run, path: str | Path):
-        super().__init__(run, path)
-        is_csv = str(path).removesuffix(".gz").endswith(".csv")
-        self.separator = self.options.get("separator") or ("," if is_csv else "\t")
-        kinds = run.recipe.kinds()
+    def __init__(self, run: Run, path: str | Path, top: int = 1):
+        super().__init__(run, path, top)
+        self.separator = self.options.get("separator") or corpus.table_separator(path)
+        kinds = run.config.kinds()
         columns = self.options.get("columns") or tuple(range(len(kinds)))
         self.columns = [column for column, name in zip(columns, kinds, strict=False) if KINDS[name].is_input]
+        self.header_names: Sequence[str] = self.options.get("header_names", ())
+
+    def is_header(self, cells: Sequence[str]) -> bool:
+        """Whether the first row is a header: it has the names of the training file. A run that knows no names takes the first row
+        of a file as training did; what is piped in then has none."""
+        header = bool(self.options.get("header", False)) and (
+            bool(self.header_names) or str(self.path) != "-"
+        )
+        return is_header_row(cells, header, self.header_names)
+
+    def input_columns(self, cells: Sequence[str], is_header: bool) -> list[int]:
+        """The numbers of the columns to read in a file whose first row has these cells: those of training, or the first ones."""
+        names = cells if is_header else self.header_names
+        try:
+            columns = column_numbers(self.columns, names, str(self.path))
+        except DataError:  # other names
+            columns = [len(cells)]
+        inside = all(-len(cells) <= column < len(cells) for column in columns)
+        return columns if inside else list(range(len(self.columns)))
 
     def rows(self) -> Iterator[TableRow]:
         """Each row and each blank line. A quoted row may have several lines; blank lines follow the row before them."""
@@ -145,7 +166,7 @@ class TableFile(FileFormat):
                 yield TableRow(line_number, line, None)
 
     def records(self) -> Iterator[FileRecord]:
-        is_header = self.options.get("header", False)
+        is_header = False
         columns: list[int] = []
         width = 0
         for line_number, text, cells in self.rows():
@@ -154,19 +175,20 @@ class TableFile(FileFormat):
                 continue
             if not width:
                 width = len(cells)
-                in_training_columns = all(-width <= column < width for column in self.columns)
-                columns = self.columns if in_training_columns else list(range(len(self.columns)))
+                is_header = self.is_header(cells)
+                columns = self.input_columns(cells, is_header)
             if len(cells) != width or len(cells) < len(self.input_fields):
                 expected = f"{len(self.input_fields)} are read"
                 if len(cells) != width:
                     expected = f"the first row has {width}"
-                raise ValueError(
+                raise UserError(
                     f"{self.path}:{line_number}: {len(cells)} cells, but {expected}; repair the row"
                 )
             if is_header:
                 is_header = False
-                has_probability = not {"number", "tags"} & set(self.run.recipe.kinds())
+                has_probability = not {"number", "tags"} & set(self.run.config.kinds())
                 names = ["answer", "probability"] if has_probability else ["answer"]
+                names += [f"{name}_{rank}" for rank in range(2, self.top + 1) for name in names[:2]]
                 yield FileRecord("", self.append_cells(text, names))
                 continue
             record = tuple(cells[column] for column in columns)
@@ -175,10 +197,11 @@ class TableFile(FileFormat):
     def matches(self) -> bool:
         """Whether the first row has several cells, and those that the run reads."""
         try:
-            width = next((len(cells) for _, _, cells in self.rows() if cells), 0)
+            first = next((cells for _, _, cells in self.rows() if cells), [])
         except ValueError:
             return False
-        return width > max(1, *self.columns) or width >= len(self.input_fields) > 1
+        columns = self.input_columns(first, self.is_header(first))
+        return len(first) > max(1, *columns) or len(first) >= len(self.input_fields) > 1
 
     def append_cells(self, row: str, cells: Sequence[str]) -> str:
         """The row with more cells."""
@@ -190,7 +213,7 @@ class TableFile(FileFormat):
         return text + self.separator + appended.getvalue()
 
     def write(self, source: str, prediction: Prediction) -> str:
-        return self.append_cells(source, cells_of(prediction))
+        return self.append_cells(source, prediction.cells(self.top))
 
 
 class JSONLinesFile(FileFormat):
@@ -202,10 +225,10 @@ class JSONLinesFile(FileFormat):
 
     reader = corpus.JSONLines
 
-    def __init__(self, run: Run, path: str | Path):
-        super().__init__(run, path)
+    def __init__(self, run: Run, path: str | Path, top: int = 1):
+        super().__init__(run, path, top)
         defaults = {("text",): ["text"], ("words",): ["words"], ("text", "passage"): ["question", "context"]}
-        trained = zip(self.options.get("fields", ()), run.recipe.kinds(), strict=False)
+        trained = zip(self.options.get("fields", ()), run.config.kinds(), strict=False)
         self.fields = [name for name, kind in trained if KINDS[kind].is_input]
         if not self.fields:
             self.fields = defaults.get(tuple(self.input_fields), ["first", "second"])
@@ -221,7 +244,7 @@ class JSONLinesFile(FileFormat):
                 record = tuple(values[name] for name in self.fields)
                 names = set(values)
             except (ValueError, RecursionError, KeyError, TypeError):
-                raise ValueError(
+                raise UserError(
                     f"{location}: not a JSON object with {', '.join(self.fields)}; write one per line"
                 ) from None
             yield FileRecord(location, (row, names), record)
@@ -229,7 +252,7 @@ class JSONLinesFile(FileFormat):
     def write(self, source: tuple[str, set[str]], prediction: Prediction) -> str:
         row, names = source
         added: dict[str, Any] = {}
-        for name, value in prediction.json().items():
+        for name, value in prediction.fields().items():
             if name in self.fields:  # an input
                 continue
             while name in names:
@@ -256,7 +279,7 @@ class SQuADFile(FileFormat):
         return ""
 
     def write(self, source: dict[str, Any], prediction: Prediction) -> str:
-        return json.dumps({**source, **prediction.json()}, ensure_ascii=False) + "\n"
+        return json.dumps({**source, **prediction.fields()}, ensure_ascii=False) + "\n"
 
     def json(self, record: FileRecord, prediction: Prediction) -> str:
         return self.write(record.source, prediction)
@@ -278,50 +301,48 @@ class LinesFile(FileFormat):
 
     def write(self, source: str, prediction: Prediction) -> str:
         text, end = split_line_end(source)
-        return "\t".join([text, *cells_of(prediction)]) + end
+        return "\t".join([text, *prediction.cells(self.top)]) + end
 
 
-FORMATS: dict[str, type[FileFormat]] = {  # by the names that the command line uses
-    "CoNLLU": CoNLLUFile,
-    "Columns": ColumnsFile,
-    "Table": TableFile,
-    "JSONLines": JSONLinesFile,
-    "SQuAD": SQuADFile,
-    "Lines": LinesFile,
+FILLED: dict[str, type[FileFormat]] = {  # the forms of text/formats.py that can be filled
+    "conllu": CoNLLUFile,
+    "conll": ColumnsFile,
+    "table": TableFile,
+    "jsonl": JSONLinesFile,
+    "squad": SQuADFile,
+    "lines": LinesFile,
 }
-BY_SUFFIX: dict[str, type[FileFormat]] = {
-    ".conllu": CoNLLUFile,
-    ".conll": ColumnsFile,
-    ".bio": ColumnsFile,
-    ".csv": TableFile,
-    ".jsonl": JSONLinesFile,
-}
-BY_SUFFIX_FALLBACK: dict[str, type[FileFormat]] = {  # unless the file matches the format of training
-    ".tsv": TableFile,
-    ".json": SQuADFile,
-}
+AMBIGUOUS = (".tsv",)  # suffixes of a form that also stand for that of training
 
 
-def detect_format(run: Run, path: str | Path, name: str | None = None) -> FileFormat:
-    """The format with this name, or that of the file's suffix; if the suffix is ambiguous, the format of training if the
-    first record of the file is in it."""
-    if name is not None:
-        if name not in FORMATS:
-            raise ValueError(f"{name!r} is not a file format; choose from {', '.join(FORMATS)}")
-        return FORMATS[name](run, path)
-    suffix = Path(str(path).removesuffix(".gz")).suffix
-    if suffix in BY_SUFFIX:
-        return BY_SUFFIX[suffix](run, path)
-    training_formats = (cls(run, path) for cls in FORMATS.values() if cls.reader is run.recipe.reader_class)
-    training_format = next(training_formats, None)
-    if training_format is not None and (str(path) == "-" or training_format.matches()):
-        return training_format
-    return BY_SUFFIX_FALLBACK.get(suffix, LinesFile)(run, path)
+def choose_format(run: Run, path: str | Path, name: str = "auto", top: int = 1) -> FileFormat:
+    """The form with this name; `auto` is that of the file's suffix. A suffix that may mean several is the form of training if the
+    first record of the file is in it, and stdin always is."""
+    name = check_format(name)
+    if name != "auto":
+        if name not in FILLED:
+            raise UserError(
+                f"--format {name}: predict fills files of the forms {', '.join(FILLED)}; give one of them"
+            )
+        return FILLED[name](run, path, top)
+    suffix = strip_compression(path).suffix.lower()
+    by_suffix = next((filled for name, filled in FILLED.items() if suffix in FORMATS[name].suffixes), None)
+    if by_suffix is not None and suffix not in AMBIGUOUS:
+        return by_suffix(run, path, top)
+    trained = next((filled for filled in FILLED.values() if filled.reader is run.config.reader_class), None)
+    if trained is not None:
+        training_format = trained(run, path, top)
+        if str(path) == "-" or training_format.matches():
+            return training_format
+    return (by_suffix or (SQuADFile if suffix == ".json" else LinesFile))(run, path, top)
 
 
-def fill_file(run: Run, path: str | Path, as_json: bool = False, form: str | None = None) -> Iterator[str]:
-    """The text of a file with its predictions, piece by piece. `form` is one of FORMATS, or None to detect the format."""
-    source = detect_format(run, path, form)
+def fill_file(
+    run: Run, path: str | Path, as_json: bool = False, form: str = "auto", top: int = 1
+) -> Iterator[str]:
+    """The text of a file with its predictions, piece by piece. `form` is one of FILLED, or auto; `top` is the number of labels."""
+    require_task(run)
+    source = choose_format(run, path, form, top)
     waiting = deque[FileRecord]()
 
     def model_inputs() -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -346,5 +367,5 @@ def fill_file(run: Run, path: str | Path, as_json: bool = False, form: str | Non
         record = waiting.popleft()
         yield source.json(record, prediction) if as_json else source.write(record.source, prediction)
     if not has_records:
-        raise ValueError(f"{path}: the file has no records; give a file with text")
+        raise UserError(f"{path}: the file has no records; give a file with text")
     yield from passthrough()

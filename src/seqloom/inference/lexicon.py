@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from seqloom.errors import UserError
 from seqloom.inference.alignment import Aligned, AlignedSegment, CharSpan, align_stream
 from seqloom.run import Run
 from seqloom.text.lines import lines
@@ -22,7 +23,7 @@ def read_lexicon(path: str | Path) -> dict[str, str]:
             continue
         cells = [cell.strip() for cell in (line.split("\t") if "\t" in line else line.split())]
         if len(cells) < 2 or not cells[0] or not cells[1]:
-            raise ValueError(
+            raise UserError(
                 f"{path}:{line_number}: not a pair of words; write a word, a tab and its translation"
             )
         lexicon.setdefault(cells[0], cells[1])

@@ -4,43 +4,50 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from seqloom.batches import masked, pad
-from seqloom.measure.number import Number, make_signature
+from seqloom.errors import UserError
+from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.verbs import wrong_verb
+from seqloom.measure.intervals import RecordSums
+from seqloom.measure.number import Number, make_signature, nats_interval
 from seqloom.models import MaskedLM
-from seqloom.run import Run
+from seqloom.results import Result
+from seqloom.run import Run, RunLike, as_run
 from seqloom.text.tokenizer import signature
 
 MASK_PATTERN = re.compile(r"\[MASK\]|<mask>", re.IGNORECASE)
 
 
-class Guess(NamedTuple):
+@dataclass(frozen=True)
+class Guess(Result):
     """One token for a mask."""
 
     token: str
     probability: float
 
 
-class Filled(NamedTuple):
+@dataclass(frozen=True)
+class Filled(Result):
     """A text with each mask replaced by its most probable token, and the guesses for each mask, most probable first."""
 
     text: str
-    gaps: list[list[Guess]]
+    gaps: tuple[tuple[Guess, ...], ...]
 
 
-def masked_model(run: Run) -> MaskedLM:
-    """The run's model; raises if it is not a masked language model."""
+def masked_model(run: Run, verb: str = "fill-mask") -> MaskedLM:
+    """The run's model; raises if it is not a masked language model, which the verb needs."""
     if not isinstance(run.model, MaskedLM):
-        raise ValueError(
-            f"{run.folder}: a {type(run.model).__name__} is not a masked language model; train one with: "
-            "seqloom train bert-small --data FILE"
-        )
+        raise wrong_verb(run, verb)
     return run.model
 
 
@@ -65,7 +72,7 @@ def encode(run: Run, text: str) -> list[int]:
     ids.append(last_id)
     context = run.model.context
     if context is not None and len(ids) > context:
-        raise ValueError(
+        raise UserError(
             f"{text[:40]!r}…: {len(ids)} tokens are more than the {context} that the model reads at once; shorten the text"
         )
     return ids
@@ -76,16 +83,36 @@ def tokens_carry_space(run: Run) -> bool:
     return (run.tokenizer.encode(" a", add_special_tokens=False).tokens or [""])[0].startswith("Ġ")
 
 
-@torch.inference_mode()
-def fill_mask(run: Run, texts: str | Sequence[str], top: int = 5, batch: int = 32) -> list[Filled]:
+@overload
+def fill_mask(run: RunLike, texts: str, *, top: int = 5) -> Filled: ...
+@overload
+def fill_mask(run: RunLike, texts: list[str], *, top: int = 5) -> list[Filled]: ...
+@overload
+def fill_mask(run: RunLike, texts: Iterator[str], *, top: int = 5) -> Iterator[Filled]: ...
+def fill_mask(run: RunLike, texts: str | list[str] | Iterator[str], *, top: int = 5) -> Any:
     """The `top` most probable tokens for each [MASK] of each text, P(w | the rest of the text). Several masks of one text are
-    predicted independently."""
-    texts = [texts] if isinstance(texts, str) else texts
+    predicted independently.
+
+    >>> found = seqloom.fill_mask(masked, "the [MASK] sees a dog", top=2)
+    >>> len(found.gaps), len(found.gaps[0])
+    (1, 2)
+    >>> found.text == f"the {found.gaps[0][0].token} sees a dog"
+    True
+    """
+    run = as_run(run)
+    masked_model(run)
+    return apply(texts, partial(fill_texts, run, top))
+
+
+@torch.inference_mode()
+def fill_texts(run: Run, top: int, texts: list[str], batch: int = 32) -> list[Filled]:
+    """`fill_mask` of several texts, `batch` at a time."""
+    require_texts(texts)
     if top < 1:
-        raise ValueError(f"top must be at least 1, not {top}")
+        raise UserError(f"top must be at least 1, not {top}")
     for text in texts:
         if not MASK_PATTERN.search(text):
-            raise ValueError(f"{text[:60]!r}: nothing to fill; write [MASK] where a token is missing")
+            raise UserError(f"{text[:60]!r}: nothing to fill; write [MASK] where a token is missing")
     model = masked_model(run)
     *_, mask_id = frame_ids(run)
     rows = [encode(run, text) for text in texts]
@@ -105,10 +132,10 @@ def fill_mask(run: Run, texts: str | Sequence[str], top: int = 5, batch: int = 3
 def fill_text(run: Run, text: str, probs: Tensor, top: int) -> Filled:
     """The text and its guesses from the probabilities of each mask (masks, V)."""
     best = probs.topk(min(top, probs.shape[1]), -1)
-    gaps = [
-        [Guess(token_text(run, token), p) for p, token in zip(mask_probs, tokens, strict=True)]
+    gaps = tuple(
+        tuple(Guess(token_text(run, token), p) for p, token in zip(mask_probs, tokens, strict=True))
         for mask_probs, tokens in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-    ]
+    )
     return Filled(insert_tokens(run, text, best.indices[:, 0].tolist()), gaps)
 
 
@@ -135,11 +162,16 @@ def token_text(run: Run, token: int) -> str:
     return spelling if spelling.startswith("##") else run.decode([token]).strip() or spelling
 
 
-def pseudo_perplexity(run: Run, paths: list[str], progress: Callable[[int], None] | None = None) -> Number:
-    """exp(Σ -ln P(wₜ | all the other tokens of its line) / N) over every line of the files that is not empty."""
-    texts = [line for record in run.recipe.reader(paths) if (line := record[0].strip())]
+def pseudo_perplexity(
+    run: Run,
+    paths: list[str],
+    progress: Callable[[int], None] | None = None,
+    limit: int | None = None,
+) -> Number:
+    """exp(Σ -ln P(wₜ | all the other tokens of its line) / N) over every line of the files that is not empty, or of the first `limit`."""
+    texts = [line for record in islice(run.config.reader(paths), limit) if (line := record[0].strip())]
     if not texts:
-        raise ValueError(f"{', '.join(paths)}: no line with text to measure on; give another file")
+        raise UserError(f"{', '.join(paths)}: no line with text to measure on; give another file")
     results = pseudo_nll(run, texts, progress=progress)
     nll = sum(text_nll for text_nll, _ in results)
     count = sum(text_count for _, text_count in results)
@@ -147,32 +179,42 @@ def pseudo_perplexity(run: Run, paths: list[str], progress: Callable[[int], None
         "tokens": count,
         "lines": len(texts),
         "tokenizer": signature(run.tokenizer),
-        "seed": run.recipe.seed,
+        "seed": run.config.seed,
     }
     perplexity = math.exp(min(nll / max(count, 1), 700))
-    return Number("pseudo-perplexity", perplexity, make_signature("pseudo-perplexity", conditions))
+    sums = RecordSums(2)
+    for text_nll, text_count in results:
+        sums.add(text_nll, text_count)
+    low, high = (None if bound is None else math.exp(min(bound, 700)) for bound in nats_interval(sums))
+    return Number(
+        "pseudo_perplexity", perplexity, make_signature("pseudo-perplexity", conditions), low, high, count
+    )
 
 
-@torch.inference_mode()
 def pseudo_nll(
     run: Run, texts: Sequence[str], batch: int = 64, progress: Callable[[int], None] | None = None
 ) -> list[tuple[float, int]]:
-    """Σₜ -ln P(wₜ | all the other tokens) of each text, with one token masked at a time, and the number of its tokens
-    (Salazar et al.)."""
-    model = masked_model(run)
-    *_, mask_id = frame_ids(run)
+    """Σₜ -ln P(wₜ | all the other tokens) of each text, and the number of its tokens."""
     results: list[tuple[float, int]] = []
     for text in texts:
-        text_ids = torch.tensor(encode(run, text))
-        positions = torch.arange(1, len(text_ids) - 1)
-        total = 0.0
-        for masked_positions in positions.split(batch):
-            rows = torch.arange(len(masked_positions))
-            ids = text_ids.repeat(len(rows), 1)
-            ids[rows, masked_positions] = mask_id
-            h, _ = model.features(ids)
-            total += float(model.output.nll(h[rows, masked_positions], text_ids[masked_positions]).sum())
-        results.append((total, len(positions)))
+        log_probs = pseudo_log_probs(run, encode(run, text), batch)
+        results.append((-math.fsum(log_probs), len(log_probs)))
         if progress:
             progress(1)
     return results
+
+
+@torch.inference_mode()
+def pseudo_log_probs(run: Run, ids: list[int], batch: int = 64) -> list[float]:
+    """ln P(wₜ | all the other tokens) of each token of a framed text, with one token masked at a time (Salazar et al.)."""
+    model = masked_model(run)
+    *_, mask_id = frame_ids(run)
+    text_ids = torch.tensor(ids)
+    log_probs: list[float] = []
+    for positions in torch.arange(1, len(ids) - 1).split(batch):
+        rows = torch.arange(len(positions))
+        masked_ids = text_ids.repeat(len(rows), 1)
+        masked_ids[rows, positions] = mask_id
+        h, _ = model.features(masked_ids)
+        log_probs += (-model.output.nll(h[rows, positions], text_ids[positions])).tolist()
+    return log_probs

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from seqloom.errors import UserError
+
 Translate = Callable[[list[str]], list[str]]
 
 
-def missing_package(name: str) -> ValueError:
-    return ValueError(f"reading this file format needs {name}: install it with pip install 'seqloom[data]'")
+def missing_package(name: str) -> UserError:
+    return UserError(f"reading this file format needs {name}: install it with pip install 'seqloom[data]'")
 
 
 def po(path: Path, translate: Translate) -> str:
@@ -23,7 +25,7 @@ def po(path: Path, translate: Translate) -> str:
     try:
         catalogue = polib.pofile(str(path), check_for_duplicates=False)
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path}: not a PO file ({' '.join(str(error).split())}); give one that msgfmt accepts"
         ) from None
     untranslated = [
@@ -61,12 +63,12 @@ def tmx(path: Path, translate: Translate, source: str | None, target: str) -> st
     try:
         root = ElementTree.parse(path).getroot()
     except (ElementTree.ParseError, DefusedXmlException, OSError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path}: not a TMX file ({' '.join(str(error).split())}); give well-formed XML without entity definitions"
         ) from None
     header = root.find("header")
     if root.tag != "tmx" or header is None:
-        raise ValueError(
+        raise UserError(
             f"{path}: not a TMX file (its root is <{root.tag}>); give a file with <tmx> and <header>"
         )
     source = (source or header.get("srclang") or "").lower()

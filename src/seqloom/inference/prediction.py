@@ -10,15 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from importlib import import_module
 from itertools import chain, islice, pairwise
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import numpy as np
 
+from seqloom.errors import DataError, UserError
+from seqloom.inference.verbs import wrong_verb
 from seqloom.measure.classification import Confusion
 from seqloom.measure.number import Number
 from seqloom.models.base import Model
-from seqloom.run import Run
-from seqloom.text.fields import RecordSchema
+from seqloom.run import Run, RunLike, as_run
+from seqloom.text.fields import KINDS, RecordSchema
 from seqloom.text.store import Store, in_memory_store
 
 # the module of each task, imported when a model of the task is used
@@ -28,15 +30,18 @@ TASKS = {
     "regression": "seqloom.inference.regression",
     "question answering": "seqloom.inference.question_answering",
 }
+SomePrediction: TypeAlias = Any  # Label, Tags, Span or Value: only the run knows which
 CHUNK = 1 << 19  # characters in memory at a time
 MAX_RECORDS = 2048  # records in memory at a time
 
 
 class LabelMetrics(NamedTuple):
-    """The metrics of predictions, and their confusion matrix if there are labels."""
+    """The metrics of predictions, their confusion matrix if there are labels, and of each record what is right, or the squared error of
+    its number, and out of how many."""
 
     numbers: list[Number]
     confusion: Confusion | None
+    by_record: list[tuple[float, int]]
 
 
 def task_of(model: Model) -> ModuleType | None:
@@ -48,10 +53,7 @@ def require_task(run: Run) -> ModuleType:
     """The task of a run's model; raises for a model without labels."""
     task = task_of(run.model)
     if task is None:
-        verb = "fill" if run.model.task == "masked language modelling" else "generate"
-        raise ValueError(
-            f"{run.folder}: a {type(run.model).__name__} predicts no labels; use: seqloom {verb} {run.folder}"
-        )
+        raise wrong_verb(run, "predict")
     return task
 
 
@@ -61,7 +63,7 @@ def measure(
     """All metrics of a run on a store, from at most `max_groups` batches."""
     if not has_known_token(run, store):
         raise unknown_text_error(run)
-    return LabelMetrics(*require_task(run).measure(run, run.recipe.data(store), conditions, max_groups))
+    return LabelMetrics(*require_task(run).measure(run, run.config.data(store), conditions, max_groups))
 
 
 def predict_stream(
@@ -72,7 +74,7 @@ def predict_stream(
     task = require_task(run)
     stream = iter(records)
     has_known = not check_vocabulary
-    schema = RecordSchema(run.recipe.kinds(), [run.tokenizer], run.adds_eos, run.labels, with_targets=False)
+    schema = RecordSchema(run.config.kinds(), [run.tokenizer], run.adds_eos, run.labels, with_targets=False)
     chunks = iter(lambda: list(next_chunk(stream)), [])
     for chunk, following in pairwise(chain(chunks, [[]])):
         locations, values = zip(*chunk, strict=True)
@@ -80,17 +82,58 @@ def predict_stream(
         has_known = has_known or has_known_token(run, store)
         if not has_known and not following:
             raise unknown_text_error(run)
-        yield from task.predictions(run, run.recipe.data(store))
+        yield from task.predictions(run, run.config.data(store))
 
 
-def predict(run: Run, records: Sequence[Any]) -> list[Any]:
-    """The prediction for each record: a text, a pair of texts, a sentence as a list of words, or (question, passage)."""
-    inputs = [name for name in run.recipe.kinds() if name in ("text", "words", "passage")]
+@overload
+def predict(run: RunLike, records: str | tuple[str, ...]) -> SomePrediction: ...
+@overload
+def predict(run: RunLike, records: list[Any]) -> list[SomePrediction]: ...
+@overload
+def predict(run: RunLike, records: Iterator[Any]) -> Iterator[SomePrediction]: ...
+def predict(run: RunLike, records: Any) -> Any:
+    """The prediction for a record: a `Label`, `Tags`, `Span` or `Value`, by the run's task.
+
+    A record is a text, a pair of texts as a tuple (question and passage too), or a sentence, as a text or a tuple of its words. One
+    record gives one prediction, a list a list, and an iterator an iterator, which reads ahead of its results by at most 2,048 records.
+
+    >>> predict(classifier, "the queen sees a dog").label
+    'court'
+    >>> [round(found.probability, 2) for found in predict(classifier, ["a old river", "the red cat"])]
+    [0.4, 0.4]
+    """
+    opened = as_run(run)
+    require_task(opened)
+    if isinstance(records, str | tuple):
+        return next(predict_records(opened, iter([records])))
+    if isinstance(records, list):
+        return list(predict_records(opened, iter(records)))
+    return predict_records(opened, iter(records))
+
+
+def predict_records(run: Run, records: Iterator[Any]) -> Iterator[SomePrediction]:
+    """The prediction for each record, as they arrive."""
     located = (
-        (f"record {index}", (record,) if len(inputs) == 1 else record)
-        for index, record in enumerate(records, 1)
+        (f"record {number}", model_input(run, record, f"record {number}"))
+        for number, record in enumerate(records, 1)
     )
-    return list(predict_stream(run, located, check_vocabulary=False))
+    return predict_stream(run, located, check_vocabulary=False)
+
+
+def model_input(run: Run, record: Any, location: str) -> tuple[Any, ...]:
+    """The fields that the model reads of a record, which is a text, a pair of texts or a sentence of words."""
+    fields = [name for name in run.config.kinds() if KINDS[name].is_input]
+    if fields == ["words"]:
+        return (list(record) if isinstance(record, tuple) else record,)
+    if len(fields) == 1:
+        if isinstance(record, tuple) and len(record) == 1:
+            return record
+        return (record,)
+    if isinstance(record, str):
+        raise DataError(
+            f"{location}: one text, but the run reads pairs; give two, as a tuple, or with a tab between them"
+        )
+    return tuple(record)
 
 
 def next_chunk(records: Iterator[tuple[str, Sequence[Any]]]) -> Iterator[tuple[str, Sequence[Any]]]:
@@ -100,7 +143,7 @@ def next_chunk(records: Iterator[tuple[str, Sequence[Any]]]) -> Iterator[tuple[s
         yield location, record
         for value in record:
             if isinstance(value, Sized):
-                size += len(value) * (6 if isinstance(value, list) else 1)
+                size += len(value) * (6 if isinstance(value, list | tuple) else 1)
         if size > CHUNK:
             return
 
@@ -111,11 +154,11 @@ def has_known_token(run: Run, store: Store) -> bool:
         return True
     fields = [field for name in ("text", "passage", "pieces") for field in store.columns(name)]
     return any(
-        not np.isin(field.tokens[:CHUNK], [run.specials.unk, run.specials.eos]).all() for field in fields
+        not np.isin(next(field.blocks(), ()), [run.specials.unk, run.specials.eos]).all() for field in fields
     )
 
 
-def unknown_text_error(run: Run) -> ValueError:
-    return ValueError(
+def unknown_text_error(run: Run) -> UserError:
+    return UserError(
         f"{run.folder}: every token of these records is unknown to the run's tokenizer; give text like the training data"
     )

@@ -8,7 +8,7 @@ if every window predicts it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,32 +16,15 @@ import torch
 from seqloom.batches import Questions
 from seqloom.batches.buckets import rows, sizes
 from seqloom.inference.in_order import predict_in_order
+from seqloom.inference.predictions import Span
 from seqloom.inference.task_model import model_of
 from seqloom.measure.number import Number
-from seqloom.measure.question_answering import AnswerMetrics
+from seqloom.measure.question_answering import AnswerMetrics, exact_match
 from seqloom.models import ExtractiveQA
 from seqloom.run import Run
 from seqloom.text.fields import NONE
 
 MAX_ANSWER_TOKENS = 30
-
-
-class Span(NamedTuple):
-    """The answer as written in the passage, its first character and the one after its last, and its probability; the text is
-    empty for no answer."""
-
-    text: str
-    start: int
-    end: int
-    probability: float
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "answer": self.text,
-            "start": self.start,
-            "end": self.end,
-            "probability": round(self.probability, 6),
-        }
 
 
 class TokenSpan(NamedTuple):
@@ -136,11 +119,14 @@ def to_prediction(source: Questions, record: int, span: TokenSpan) -> Span:
 
 def measure(
     run: Run, source: Questions, conditions: dict[str, object], max_groups: int | None = None
-) -> tuple[list[Number], None]:
+) -> tuple[list[Number], None, list[tuple[float, int]]]:
     """Exact match and F1 against every correct answer."""
     metrics = AnswerMetrics()
+    by_record = []
     (answers,) = source.store.columns("answers")
     for record, span in predict_spans(run, source, max_groups):
         gold = rows(answers, [record])[0].tobytes().decode().split("\0")[:-1]
-        metrics.add(to_prediction(source, record, span).text, gold)
-    return metrics.metrics(conditions), None
+        text = to_prediction(source, record, span).text
+        metrics.add(text, gold)
+        by_record.append((exact_match(text, gold), 1))
+    return metrics.metrics(conditions), None, by_record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from seqloom.decoding import explain_search
-from seqloom.inference.generation import banned_ids, prepare_prompt
+from seqloom.inference.completion import banned_ids, prepare_prompt
 from seqloom.run import Run
 
 MIN_LENGTH_LIMIT = 200  # tokens of a translation
@@ -37,14 +37,14 @@ def explain_translation(
     report = {
         "verdict": result.verdict,
         "answer": answer,
-        "answer score": result.answer.score,
+        "answer_score": result.answer.score,
         "asked": target,
-        "asked score": result.score,
-        "asked log probability": result.log_probability,
-        "fell at": result.pruned_at,
+        "asked_score": result.score,
+        "asked_logprob": result.log_probability,
+        "fell_at": result.pruned_at,
         "rank": result.rank,
         "gap": result.gap,
-        "tokens": [{"token": run.decode([token]), "log probability": log_p} for token, log_p in tokens],
+        "tokens": [{"token": run.decode([token]), "logprob": log_p} for token, log_p in tokens],
     }
     lines = [
         f"answer  {result.answer.score:9.4f}  {answer}",

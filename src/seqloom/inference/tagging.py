@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from seqloom.batches import Tagged
 from seqloom.batches.buckets import rows
 from seqloom.inference.in_order import predict_in_order
+from seqloom.inference.predictions import Tags
 from seqloom.inference.task_model import model_of
 from seqloom.measure.classification import Calibration, Confusion, classification_metrics
+from seqloom.measure.intervals import percent, wilson
 from seqloom.measure.number import Number, make_signature
 from seqloom.measure.spans import SpanCounts, has_span_tags
 from seqloom.models import Tagger
 from seqloom.run import Run
-
-
-class Tags(NamedTuple):
-    """A sentence with the best tag of each word and its probability."""
-
-    words: list[str]
-    tags: list[str]
-    probabilities: list[float]
-
-    def json(self) -> dict[str, Any]:
-        return {
-            "words": self.words,
-            "tags": self.tags,
-            "probabilities": [round(p, 6) for p in self.probabilities],
-        }
 
 
 class TaggedWords(NamedTuple):
@@ -75,10 +62,11 @@ def predictions(run: Run, source: Tagged) -> Iterator[Tags]:
 
 def measure(
     run: Run, source: Tagged, conditions: dict[str, object], max_groups: int | None = None
-) -> tuple[list[Number], Confusion]:
+) -> tuple[list[Number], Confusion, list[tuple[float, int]]]:
     """Accuracy, F1, calibration; accuracy on unknown words; F1 of spans if tags mark spans."""
     confusion = Confusion(run.labels)
     calibration = Calibration()
+    by_record = []
     spans = SpanCounts()
     marks_spans = has_span_tags(run.labels)
     unk_id = -1 if run.specials.unk is None else run.specials.unk
@@ -89,6 +77,7 @@ def measure(
         first_pieces = rows(source.pieces, [record])[0][rows(source.word_starts, [record])[0]]
         confusion.add(gold, predicted)
         calibration.add(probabilities, gold == predicted)
+        by_record.append((float((gold == predicted).sum()), len(gold)))
         is_unknown = first_pieces == unk_id
         num_unknown += int(is_unknown.sum())
         num_unknown_correct += int((is_unknown & (gold == predicted)).sum())
@@ -97,7 +86,11 @@ def measure(
     numbers = classification_metrics(confusion, calibration, "words", conditions)
     if num_unknown:
         accuracy_signature = make_signature("accuracy-unknown", {"words": num_unknown, **conditions})
-        numbers.append(Number("unknown words", 100 * num_unknown_correct / num_unknown, accuracy_signature))
+        accuracy = num_unknown_correct / num_unknown
+        interval = percent(wilson(num_unknown_correct, num_unknown))
+        numbers.append(
+            Number("accuracy_unknown", 100 * accuracy, accuracy_signature, *interval, n=num_unknown)
+        )
     if marks_spans:
         numbers += spans.metrics(conditions)
-    return numbers, confusion
+    return numbers, confusion, by_record

@@ -1,150 +1,183 @@
-"""Translates lines and documents, with tags and placeholders kept."""
+"""Translates texts and documents, with tags and placeholders kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, Unpack, overload
 
-from seqloom.decoding import Decoding
+from seqloom.decoding import Decoding, DecodingOptions, DecodingPlan
 from seqloom.inference.alignment import (
     Aligned,
     AlignedSegment,
-    align,
     align_segments,
     decode_with_spans,
     identity_segment,
 )
-from seqloom.inference.generation import Completion, Execution, ensemble, generate
-from seqloom.inference.lexicon import Lexicon, learn_lexicon, read_lexicon, replace_unk
-from seqloom.inference.search_report import explain_translation
+from seqloom.inference.completion import Completion, Execution, complete
+from seqloom.inference.lexicon import Lexicon, read_lexicon, replace_unk
+from seqloom.inference.one_or_many import apply, require_texts
 from seqloom.inference.segments import map_pieces
-from seqloom.run import Run
-
-__all__ = [
-    "TranslateOptions",
-    "Translation",
-    "align",
-    "ensemble",
-    "explain_translation",
-    "learn_lexicon",
-    "read_lexicon",
-    "translate",
-    "translate_stream",
-]
-
-MAX_LINES = 256  # lines translated together
-MAX_TOKENS = 200  # of a translation
+from seqloom.inference.verbs import wrong_verb
+from seqloom.results import Result
+from seqloom.run import Run, RunLike, as_run
 
 
-class TranslateOptions(NamedTuple):
-    """How to translate. `n` is the number of translations of each text. A `lexicon`, which may be empty, replaces unknown
-    words; with None the model generates none."""
+@dataclass(frozen=True)
+class Translation(Result):
+    """A text and its translations, best first. `alignments` has one for each if they were asked for, else none."""
 
-    beam: int = 5
-    length_penalty: float = 0.6
-    n: int = 1
-    coverage_penalty: float = 0.0
-    align: bool = False
-    lexicon: Lexicon | None = None
-    workers: int = 1
+    source: str
+    outputs: tuple[Completion, ...]
+    alignments: tuple[Aligned, ...] = ()
 
     @property
-    def decoding(self) -> Decoding:
-        return Decoding(
-            max_tokens=MAX_TOKENS,
-            beam=self.beam,
-            length_penalty=self.length_penalty,
-            coverage_penalty=self.coverage_penalty,
-            n=self.n,
-            allow_unk=self.lexicon is not None,
-        )
+    def text(self) -> str:
+        """The best translation."""
+        return self.outputs[0].text
 
-    def check(self, run: Run) -> None:
-        """Raises before any work if the run cannot translate with these options."""
-        if run.model.continues:
-            raise ValueError(
-                f"{run.folder}: the run is a language model; translate with a run of transformer, rnnsearch or the like"
-            )
-        if self.n > self.beam:
-            raise ValueError(f"{self.n} translations need a beam at least as wide: use --beam {self.n}")
-        if self.align or self.lexicon is not None:
-            # Raises for a model without attention.
-            align_segments(run, ["a"], [[run.specials.eos]], [[(0, 0)]])
+    @property
+    def alignment(self) -> Aligned | None:
+        """The alignment of the best translation, None if it was not asked for."""
+        return self.alignments[0] if self.alignments else None
 
 
-class Translation(NamedTuple):
-    """One translation: ln P with its end, the score of the search, whether it ended by itself, and its alignment."""
+class TranslationJob(NamedTuple):
+    """How to translate: the search, whether to align, the lexicon for unknown words (None if the model is to generate none), and how the
+    work is shared."""
 
-    text: str
-    log_probability: float
-    score: float
-    finished: bool
-    alignment: Aligned | None = None
+    plan: DecodingPlan
+    align: bool = False
+    lexicon: Lexicon | None = None
+    execution: Execution = Execution()
 
 
+class AlignedCompletion(NamedTuple):
+    """A translation, and its alignment if it was asked for."""
+
+    completion: Completion
+    alignment: Aligned | None
+
+
+@overload
 def translate(
-    run: Run,
-    texts: Sequence[str],
-    beam: int = 5,
-    length_penalty: float = 0.6,
-    n: int = 1,
-    coverage_penalty: float = 0.0,
+    run: RunLike,
+    texts: str,
+    *,
     align: bool = False,
-    lexicon: Lexicon | None = None,
-) -> list[list[Translation]]:
-    """`n` translations of each text, best first.
+    lexicon: Lexicon | str | os.PathLike[str] | None = None,
+    **decoding: Unpack[DecodingOptions],
+) -> Translation: ...
+@overload
+def translate(
+    run: RunLike,
+    texts: list[str],
+    *,
+    align: bool = False,
+    lexicon: Lexicon | str | os.PathLike[str] | None = None,
+    **decoding: Unpack[DecodingOptions],
+) -> list[Translation]: ...
+@overload
+def translate(
+    run: RunLike,
+    texts: Iterator[str],
+    *,
+    align: bool = False,
+    lexicon: Lexicon | str | os.PathLike[str] | None = None,
+    **decoding: Unpack[DecodingOptions],
+) -> Iterator[Translation]: ...
+def translate(
+    run: RunLike,
+    texts: str | list[str] | Iterator[str],
+    *,
+    align: bool = False,
+    lexicon: Lexicon | str | os.PathLike[str] | None = None,
+    **decoding: Unpack[DecodingOptions],
+) -> Any:
+    """The translations of each text, `n` of each, best first.
 
-    A text of several pieces joins the best of each, then the second best. With a `lexicon`, which may be empty, the model
-    may generate unknown words, and each is replaced by way of the source word it attends to.
+    The options are those of `Decoding`; what they leave open is the run's own, `run.decoding`: usually a beam of 5. With `align` each
+    translation has its word alignment. With a `lexicon`, a mapping or a file, which may be empty, the model may generate unknown words,
+    and each is replaced by way of the source word that it attends to. A long text is translated sentence by sentence; tags and placeholders
+    are kept. A text of several pieces joins the best of each, then the second best.
+
+    >>> seqloom.translate(translator, "the cat", beam=2).text == seqloom.translate(translator, ["the cat"], beam=2)[0].text
+    True
     """
-    options = TranslateOptions(beam, length_penalty, n, coverage_penalty, align, lexicon)
-    return translate_with(run, texts, options)
+    run = as_run(run)
+    words = lexicon if lexicon is None or isinstance(lexicon, Mapping) else read_lexicon(os.fspath(lexicon))
+    plan = Decoding().with_options(decoding).plan(run.decoding, allow_unk=words is not None)
+    job = TranslationJob(plan, align, words)
+    check_job(run, job)
+    return apply(texts, partial(translate_texts, run, job))
 
 
-def translate_with(run: Run, texts: Sequence[str], options: TranslateOptions) -> list[list[Translation]]:
+def check_translates(run: Run) -> None:
+    """Raises if a run does not translate, and says what it is for."""
+    if not run.model.generates or run.model.continues:
+        raise wrong_verb(run, "translate")
+
+
+def check_job(run: Run, job: TranslationJob) -> None:
+    """Raises before any work if the run cannot translate so."""
+    check_translates(run)
+    if job.align or job.lexicon is not None:
+        # Raises for a model without attention.
+        align_segments(run, ["a"], [[run.specials.eos]], [[(0, 0)]])
+
+
+def translate_texts(run: Run, job: TranslationJob, texts: list[str]) -> list[Translation]:
     """Translates texts piece by piece; tags and placeholders are kept."""
-    options.check(run)
+    require_texts(texts)
 
-    def translate_pieces(pieces: list[str]) -> list[list[Translation]]:
+    def translate_pieces(pieces: list[str]) -> list[list[AlignedCompletion]]:
         if not pieces:
             return []
-        completions = generate(run, pieces, options.decoding, Execution(workers=options.workers))
-        return add_alignments(run, pieces, completions, options)
+        return add_alignments(run, pieces, complete(run, pieces, job.plan, job.execution), job)
 
-    return map_pieces(texts, translate_pieces, partial(join_pieces, align=options.align))
+    joined = map_pieces(texts, translate_pieces, partial(join_pieces, align=job.align))
+    return [
+        Translation(
+            text,
+            tuple(found.completion for found in outputs),
+            tuple(found.alignment for found in outputs if found.alignment is not None),
+        )
+        for text, outputs in zip(texts, joined, strict=True)
+    ]
 
 
 def add_alignments(
-    run: Run, pieces: list[str], completions: list[list[Completion]], options: TranslateOptions
-) -> list[list[Translation]]:
-    """The completions as translations, aligned and with unknown words replaced as the options ask."""
+    run: Run, pieces: list[str], completions: list[list[Completion]], job: TranslationJob
+) -> list[list[AlignedCompletion]]:
+    """The completions, aligned and with unknown words replaced as the job asks."""
     pairs = [
         (piece, completion)
         for piece, piece_completions in zip(pieces, completions, strict=True)
         for completion in piece_completions
     ]
     needs_alignment = [
-        options.align or (options.lexicon is not None and run.specials.unk in completion.ids)
+        job.align or (job.lexicon is not None and run.specials.unk in completion.ids)
         for _, completion in pairs
     ]
     aligned = align_completions(
-        run, [pair for pair, needed in zip(pairs, needs_alignment, strict=True) if needed], options
+        run,
+        [pair for pair, needed in zip(pairs, needs_alignment, strict=True) if needed],
+        job.lexicon or {},
     )
-    translations = []
+    results = []
     for (_, completion), needed in zip(pairs, needs_alignment, strict=True):
         alignment = next(aligned) if needed else None
-        text = completion.text if alignment is None else alignment.target
-        _, log_probability, score, finished, *_ = completion
-        translations.append(
-            Translation(text, log_probability, score, finished, alignment if options.align else None)
-        )
-    remaining = iter(translations)
+        if alignment is not None:
+            completion = replace(completion, text=alignment.target)
+        results.append(AlignedCompletion(completion, alignment if job.align else None))
+    remaining = iter(results)
     return [[next(remaining) for _ in piece_completions] for piece_completions in completions]
 
 
 def align_completions(
-    run: Run, pairs: Sequence[tuple[str, Completion]], options: TranslateOptions
+    run: Run, pairs: Sequence[tuple[str, Completion]], lexicon: Lexicon
 ) -> Iterator[Aligned]:
     """The alignment of each source and its completion, with unknown words replaced."""
     if not pairs:
@@ -157,29 +190,35 @@ def align_completions(
         [spans for _, spans in texts],
     )
     for (source, completion), (text, _), segment in zip(pairs, texts, segments, strict=True):
-        yield replace_unk(source, text, completion.ids, segment, options.lexicon or {}, run.specials.unk)
+        yield replace_unk(source, text, completion.ids, segment, lexicon, run.specials.unk)
 
 
-def join_pieces(parts: list[str | list[Translation]], align: bool) -> list[Translation]:
+def join_pieces(parts: list[str | list[AlignedCompletion]], align: bool) -> list[AlignedCompletion]:
     """The translations of a text from those of its pieces; parts that are strings are kept between them."""
     counts = [len(part) for part in parts if not isinstance(part, str)]
     joined = []
     for rank in range(max(counts, default=1)):
         chosen = [part if isinstance(part, str) else part[min(rank, len(part) - 1)] for part in parts]
-        translations = [part for part in chosen if isinstance(part, Translation)]
-        joined.append(
-            Translation(
-                "".join(part if isinstance(part, str) else part.text for part in chosen),
-                sum(translation.log_probability for translation in translations),
-                sum(translation.score for translation in translations),
-                all(translation.finished for translation in translations),
-                join_alignments(chosen) if align else None,
-            )
-        )
+        completion = join_completions([part if isinstance(part, str) else part.completion for part in chosen])
+        joined.append(AlignedCompletion(completion, join_alignments(chosen) if align else None))
     return joined
 
 
-def join_alignments(parts: list[str | Translation]) -> Aligned:
+def join_completions(parts: list[str | Completion]) -> Completion:
+    """The translations of the pieces of one text as one: probabilities and scores add up."""
+    pieces = [part for part in parts if isinstance(part, Completion)]
+    return Completion(
+        text="".join(part if isinstance(part, str) else part.text for part in parts),
+        ids=tuple(token for piece in pieces for token in piece.ids),
+        logprob=sum(piece.logprob for piece in pieces),
+        token_logprobs=tuple(logprob for piece in pieces for logprob in piece.token_logprobs),
+        score=sum(piece.score for piece in pieces),
+        finish_reason="length" if any(piece.finish_reason == "length" for piece in pieces) else "stop",
+        stop_reason=next((piece.stop_reason for piece in pieces if piece.stop_reason), None),
+    )
+
+
+def join_alignments(parts: list[str | AlignedCompletion]) -> Aligned:
     """The alignments of the parts of one text as one."""
     source = ""
     target = ""
@@ -195,23 +234,3 @@ def join_alignments(parts: list[str | Translation]) -> Aligned:
         source += aligned.source
         target += aligned.target
     return Aligned(source, target, segments)
-
-
-def translate_stream(
-    run: Run, lines: Iterable[str], options: TranslateOptions = TranslateOptions()
-) -> Iterator[tuple[str, list[Translation]]]:
-    """Each line with its translations, in order.
-
-    The first block is one line, each next one twice as long: a reader at the other end of a pipe sees the first result
-    soon, and memory does not grow with the document.
-    """
-    block: list[str] = []
-    size = 1
-    for line in lines:
-        block.append(line.rstrip("\r\n"))
-        if len(block) == size:
-            yield from zip(block, translate_with(run, block, options), strict=True)
-            block = []
-            size = min(2 * size, MAX_LINES)
-    if block:
-        yield from zip(block, translate_with(run, block, options), strict=True)

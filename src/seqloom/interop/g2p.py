@@ -16,6 +16,7 @@ import torch
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 
+from seqloom.errors import DataError
 from seqloom.interop.import_run import ForeignCheckpoint
 from seqloom.text import tokenizer_file as tokenizers
 from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIALS, UNK
@@ -71,7 +72,7 @@ IMPOSSIBLE_LOGIT = -1e9  # the logit of a token for which the file has no row
 def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     """Reads the checkpoint at `path`; its tokenizer is fixed."""
     if tokenizer is not None:
-        raise ValueError(
+        raise DataError(
             f"{path}: a checkpoint of letters to phonemes has its own tokenizer; drop --tokenizer"
         )
     arrays = load(path)
@@ -85,7 +86,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         expected |= {f"{side}_{key}": shape for key, shape in zip(KEYS, shapes, strict=True)}
     for name, shape in expected.items():
         if arrays[name].shape != shape or not dim:
-            raise ValueError(
+            raise DataError(
                 f"{path}: {name} has shape {arrays[name].shape}, not {shape}; this is another model"
             )
     cell = {"type": "GRU"}
@@ -108,17 +109,17 @@ def load(path: Path) -> dict[str, np.ndarray]:
     try:
         with zipfile.ZipFile(path) as packed:
             if sum(entry.file_size for entry in packed.infolist()) > MAX_BYTES:
-                raise ValueError("its arrays are too large")
+                raise DataError("its arrays are too large")
         with np.load(path, allow_pickle=False) as opened:
             if missing := [name for name in names if name not in opened.files]:
-                raise ValueError(f"it has no {missing[0]}")
+                raise DataError(f"it has no {missing[0]}")
             arrays = {name: opened[name] for name in names}
         for name, array in arrays.items():
             if array.dtype.kind != "f" or not (np.abs(array) < np.finfo(np.float32).max).all():
-                raise ValueError(f"{name} does not hold finite numbers only")
+                raise DataError(f"{name} does not hold finite numbers only")
         return arrays
     except DAMAGE as error:
-        raise ValueError(
+        raise DataError(
             f"{path}: not a checkpoint of letters to phonemes ({str(error)[:120]}); "
             "nothing else is read from .npz files"
         ) from None

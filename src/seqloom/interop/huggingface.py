@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqloom import files
+from seqloom.decoding.generation_config import keep_generation_config
+from seqloom.errors import DataError
 from seqloom.interop import tokenizer as hf_tokenizer
 from seqloom.interop.import_run import ForeignCheckpoint, with_vocab_size
 from seqloom.layouts import FAMILIES, export_files, hf_folder, import_weights, names_without_prefix
@@ -21,7 +23,7 @@ def read(folder: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     config = HFConfig(read_json(config_path), str(config_path))
     model_type = config.values.get("model_type")
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise ValueError(
+        raise DataError(
             f"{config.source}: models of type {str(model_type)[:40]!r} cannot be read; "
             f"only {', '.join(sorted(FAMILIES))}"
         )
@@ -34,7 +36,7 @@ def read(folder: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     tree = family.model_tree(config, set(names))
     for stack in (tree.get("stack"), tree.get("encoder"), tree.get("decoder")):
         if stack and stack["layers"] > 1 + len(names) // MIN_TENSORS_PER_LAYER:
-            raise ValueError(
+            raise DataError(
                 f"{config.source}: {len(names)} tensors are too few for {stack['layers']} layers; "
                 "the two do not belong together"
             )
@@ -51,13 +53,15 @@ def write(run: Run, folder: Path) -> str:
     """Writes a run as a folder that `transformers` loads; returns its model_type."""
     exported = export_files(run.model, named_weights(run.model), run.tokenizer)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder}: exists and is not empty; choose another folder")
+        raise DataError(f"{folder}: exists and is not empty; choose another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise ValueError(f"{folder}: cannot create the folder ({reason}); choose another") from None
+        raise DataError(f"{folder}: cannot create the folder ({reason}); choose another") from None
     files.write_atomic(folder / "model.safetensors", exported.weights)
     for name, text in exported.texts.items():
         files.write_atomic(folder / name, text)
+    if run.model.generates:
+        keep_generation_config(run.folder, folder, not run.model.continues)
     return exported.model_type

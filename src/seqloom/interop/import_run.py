@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from seqloom import config, files
+from seqloom import __version__, config_changes, config_tree, files
+from seqloom.decoding.generation_config import keep_generation_config
+from seqloom.errors import DataError
 from seqloom.layouts.family import Shapes
-from seqloom.run import Config, Run, load, save_weights
+from seqloom.run import Run, load, save_weights
+from seqloom.run_config import Config
+from seqloom.run_files import ParameterCounts, Results, write_results
 from seqloom.text import tokenizer as tokenizers
 from seqloom.text.special_tokens import special_tokens
 
-SECTIONS: dict[str, config.Tree] = {
+SECTIONS: dict[str, config_tree.Tree] = {
     "LanguageModel": {
         "corpus": {"type": "Text"},
-        "data": {"type": "Windows", "width": 256, "batch": 4},
+        "batches": {"type": "Windows", "width": 256, "batch": 4},
         "objective": {"type": "next_token"},
     },
     "Seq2Seq": {
         "corpus": {"type": "Parallel"},
-        "data": {"type": "Pairs", "tokens": 1024},
+        "batches": {"type": "Pairs", "batch_tokens": 1024},
         "objective": {"type": "translation"},
     },
     "MaskedLM": {
         "corpus": {"type": "Text"},
-        "data": {"type": "Masked", "width": 128, "batch": 8},
+        "batches": {"type": "Masked", "width": 128, "batch": 8},
         "objective": {"type": "masked"},
     },
 }
@@ -41,21 +44,21 @@ class ForeignCheckpoint(NamedTuple):
     """A checkpoint of another format."""
 
     format: str
-    model: config.Tree
+    model: config_tree.Tree
     tokenizer: Tokenizer
     weights: Callable[[nn.Module], dict[str, Tensor]]  # a model on the meta device → its weights
 
 
-def run_config(checkpoint: ForeignCheckpoint) -> config.Tree:
+def run_config(checkpoint: ForeignCheckpoint) -> config_tree.Tree:
     """The config of the run: enough to use the model, and to train it further on plain text."""
-    sections = config.deep_copy(SECTIONS[checkpoint.model["type"]])
+    sections = config_changes.deep_copy(SECTIONS[checkpoint.model["type"]])
     context = checkpoint.model.get("stack", {}).get("position", {}).get("length")
-    if context and "width" in sections["data"]:
-        sections["data"]["width"] = min(sections["data"]["width"], context)
+    if context and "width" in sections["batches"]:
+        sections["batches"]["width"] = min(sections["batches"]["width"], context)
     return {
         "corpus": sections["corpus"],
         "tokenizer": {"type": "File", "path": "tokenizer.json"},
-        "data": sections["data"],
+        "batches": sections["batches"],
         "model": checkpoint.model,
         "objective": sections["objective"],
     }
@@ -65,10 +68,10 @@ def shapes(model: nn.Module) -> Shapes:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def with_vocab_size(model: config.Tree, rows: int, tokens: int, source: Path) -> config.Tree:
+def with_vocab_size(model: config_tree.Tree, rows: int, tokens: int, source: Path) -> config_tree.Tree:
     """The model with as many rows as its file has. The file may have more rows than tokens, but not fewer."""
     if rows < tokens:
-        raise ValueError(
+        raise DataError(
             f"{source}: the tokenizer has {tokens} tokens and the model only {rows}; "
             "they do not belong together"
         )
@@ -78,30 +81,31 @@ def with_vocab_size(model: config.Tree, rows: int, tokens: int, source: Path) ->
 def write(checkpoint: ForeignCheckpoint, source: Path, out: Path) -> Run:
     """Writes the run folder of a checkpoint. Removes what it created if anything fails."""
     tree = run_config(checkpoint)
-    run_recipe = Config(tree, config.Locations(str(source)))
+    config = Config(tree, config_tree.Locations(str(source)))
     try:
         with torch.device("meta"):
-            model = run_recipe.model(checkpoint.tokenizer.get_vocab_size())
+            model = config.model(checkpoint.tokenizer.get_vocab_size())
     except RuntimeError:
-        raise ValueError(
+        raise DataError(
             f"{source}: its sizes are too large for any tensor; it is not a real checkpoint"
         ) from None
     weights = checkpoint.weights(model)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ValueError(f"{out}: exists and is not empty; choose another --out")
+        raise DataError(f"{out}: exists and is not empty; choose another --out")
     created_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise ValueError(f"{out}: cannot create the run folder ({reason}); choose another --out") from None
+        raise DataError(f"{out}: cannot create the run folder ({reason}); choose another --out") from None
     try:
         tokenizers.save(checkpoint.tokenizer, out / "tokenizer.json")
         save_weights(out, model, weights, checkpoint.tokenizer)
-        metadata = json.dumps(results(checkpoint, source, out, weights), indent=1, ensure_ascii=False)
-        files.write_atomic(out / "results.json", metadata)
+        if model.generates:
+            keep_generation_config(source, out, not model.continues)
+        write_results(out, results(checkpoint, source, out, weights))
         # written last: config.yaml makes the folder a run
-        files.write_atomic(out / "config.yaml", config.write(tree))
+        files.write_atomic(out / "config.yaml", config.to_yaml())
         return load(out)
     except BaseException:
         for path in out.iterdir():
@@ -111,22 +115,30 @@ def write(checkpoint: ForeignCheckpoint, source: Path, out: Path) -> Run:
         raise
 
 
-def results(
-    checkpoint: ForeignCheckpoint, source: Path, out: Path, weights: dict[str, Tensor]
-) -> dict[str, Any]:
+def results(checkpoint: ForeignCheckpoint, source: Path, out: Path, weights: dict[str, Tensor]) -> Results:
     """The contents of results.json."""
     specials = special_tokens(checkpoint.tokenizer)
-    return {
-        "imported": {"kind": checkpoint.format, "from": source.name},
-        "special tokens": {
+    origin = {
+        "format": checkpoint.format,
+        "source": source.name,
+        "special_tokens": {
             "pad": specials.pad,
             "unk": specials.unk,
             "bos": specials.bos,
             "eos": specials.eos,
             "mask": specials.mask,
         },
-        "steps": 0,
-        "held out": [],
-        "parameters": sum(tensor.numel() for tensor in weights.values()),
-        "weights": {"sha256": files.sha256(out / "model.safetensors")},
     }
+    by_part: dict[str, int] = {}
+    for name, tensor in weights.items():
+        part = name.partition(".")[0]
+        by_part[part] = by_part.get(part, 0) + tensor.numel()
+    return Results(
+        steps=0,
+        tokens=0.0,
+        valid=[],
+        parameters=ParameterCounts(sum(by_part.values()), by_part),
+        base=origin,
+        versions={"seqloom": __version__},
+        weights_sha256=files.sha256(out / "model.safetensors"),
+    )

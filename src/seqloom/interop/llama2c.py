@@ -15,6 +15,7 @@ import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from torch import Tensor, nn
 
+from seqloom.errors import DataError
 from seqloom.files import read_limited
 from seqloom.interop.import_run import ForeignCheckpoint, shapes
 from seqloom.layouts.llama import config_tree
@@ -36,13 +37,13 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         with path.open("rb") as file:
             header = file.read(HEADER_BYTES)
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
+        raise DataError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
     if len(header) < HEADER_BYTES:
-        raise ValueError(
+        raise DataError(
             f"{path}: {length} bytes are too few for a checkpoint of llama2.c; get the file again"
         )
     if header[:4] == b"24ka":
-        raise ValueError(
+        raise DataError(
             f"{path}: this is a later version of llama2.c's format; export the model as version 0"
         )
     dim, ffn_dim, layers, heads, kv_heads, signed_vocabulary, context = struct.unpack("<7i", header)
@@ -56,7 +57,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         or heads % kv_heads
         or (dim // heads) % 2
     ):
-        raise ValueError(f"{path}: no model has the sizes {sizes}; this is not a checkpoint of llama2.c")
+        raise DataError(f"{path}: no model has the sizes {sizes}; this is not a checkpoint of llama2.c")
     head_dim = dim // heads
     key_width = head_dim * kv_heads
     parts: dict[str, tuple[int, ...]] = {
@@ -76,7 +77,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     }
     expected = HEADER_BYTES + 4 * sum(int(np.prod(shape, dtype=object)) for shape in parts.values())
     if expected != length:
-        raise ValueError(
+        raise DataError(
             f"{path}: it has {length:,} bytes, but its sizes mean {expected:,}; "
             "the file is cut short or is not a checkpoint of llama2.c"
         )
@@ -91,7 +92,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
             tensors[name] = torch.from_numpy(np.array(values[offset : offset + count]).reshape(shape))
             offset += count
             if not tensors[name].isfinite().all():
-                raise ValueError(f"{path}: {name} holds NaN or infinity; get the file again")
+                raise DataError(f"{path}: {name} holds NaN or infinity; get the file again")
         ours = {"embedding.table": tensors["embedding"], "stack.norm.gain": tensors["norm"]}
         for layer in range(layers):
             block = f"stack.blocks.{layer}"
@@ -115,7 +116,7 @@ def find_tokenizer(path: Path) -> Path:
     """The tokenizer in the checkpoint's folder."""
     candidates = sorted(path.parent.glob("tok*.bin"))
     if len(candidates) != 1:
-        raise ValueError(
+        raise DataError(
             f"{path.parent}: {len(candidates)} files tok*.bin beside {path.name}; "
             "pass its tokenizer with --tokenizer FILE"
         )
@@ -127,7 +128,7 @@ def read_tokenizer(path: Path, vocabulary: int) -> Tokenizer:
     try:
         data = read_limited(path, MAX_SIZE * MAX_PIECE_BYTES)
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
+        raise DataError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()})") from None
     message = (
         f"{path}: not a tokenizer of llama2.c with {vocabulary} pieces; "
         "pass the right one with --tokenizer FILE"
@@ -144,10 +145,10 @@ def read_tokenizer(path: Path, vocabulary: int) -> Tokenizer:
             piece = SPECIAL_PIECES[index] if index < 3 else text.decode().replace(" ", "▁")
             pieces.append((piece, score))
     except (struct.error, ValueError):
-        raise ValueError(message) from None
+        raise DataError(message) from None
     vocab = {piece: index for index, (piece, _) in enumerate(pieces)}
     if len(vocab) != vocabulary or offset != len(data):
-        raise ValueError(message)
+        raise DataError(message)
     pairs = [
         (-score, vocab[piece[:cut]], vocab[piece[cut:]], piece[:cut], piece[cut:])
         for piece, score in pieces[3:]

@@ -8,6 +8,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from seqloom.errors import DataError
 from seqloom.interop import tokenizer as hf_tokenizer
 from seqloom.interop.import_run import ForeignCheckpoint, shapes, with_vocab_size
 from seqloom.interop.torch_file import LazyTensor, TorchFile
@@ -25,7 +26,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     model_args = contents.get("model_args")
     state_dict = contents.get("model")
     if not isinstance(model_args, dict) or not isinstance(state_dict, dict):
-        raise ValueError(
+        raise DataError(
             f"{path}: it has no model_args and model; only checkpoints of nanoGPT are read from torch files"
         )
     tensors: dict[str, LazyTensor] = {}
@@ -34,12 +35,12 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         if not isinstance(tensor, LazyTensor) or name.endswith(".attn.bias"):  # the causal mask
             continue
         if name in tensors or not tensor.storage.dtype.is_floating_point:
-            raise ValueError(
+            raise DataError(
                 f"{path}: {name} is in it twice, or is not a matrix of floats; get the file again"
             )
         tensors[name] = tensor
     if tokenizer is None:
-        raise ValueError(
+        raise DataError(
             f"{path}: pass its tokenizer with --tokenizer tokenizer.json; "
             "nanoGPT's own meta.pkl is pickled and is not opened"
         )
@@ -49,7 +50,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     bias = args.flag("bias", True)
     layers = args.count("n_layer")
     if layers > 1 + len(tensors) // MIN_TENSORS_PER_LAYER:
-        raise ValueError(
+        raise DataError(
             f"{path}: its {len(tensors)} tensors are too few for {layers} layers; get the file again"
         )
     tree = gpt2.config_tree(

@@ -9,6 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from seqloom.errors import DataError
 from seqloom.layouts.hf_folder import HFConfig, read_json
 from seqloom.text import tokenizer_file as tokenizers
 from seqloom.text.special_tokens import special_tokens, vocabulary, with_special_ids, with_template
@@ -43,7 +44,7 @@ def read(
     "bos" and "eos" that are put before and after each text.
     """
     if not path.is_file():
-        raise ValueError(f"{path}: there is no tokenizer.json; pass one with --tokenizer FILE")
+        raise DataError(f"{path}: there is no tokenizer.json; pass one with --tokenizer FILE")
     tokenizer_json = json.loads(tokenizers.load(path).to_str())
     vocab = vocabulary(tokenizer_json)
     config: dict[str, Any] = {}
@@ -60,7 +61,7 @@ def read(
     for role in special_frame:
         if role not in special_ids:
             verb = "begins" if role == "bos" else "ends"
-            raise ValueError(
+            raise DataError(
                 f"{path}: it has no token that {verb} a text, which this kind of model needs; "
                 f"name it in tokenizer_config.json beside it ({ROLE_KEYS[role][-1]})"
             )
@@ -75,7 +76,7 @@ def read(
             )
             tokenizer_json = with_template(tokenizer_json, before, after)
     except ValueError as error:
-        raise ValueError(
+        raise DataError(
             f"{path}: {error}; name it in tokenizer_config.json beside it (bos_token, eos_token)"
         ) from None
     return tokenizers.parse(json.dumps(tokenizer_json), path)

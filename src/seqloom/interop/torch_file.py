@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from seqloom.errors import DataError
+
 TYPES = {
     "DoubleStorage": torch.float64,
     "FloatStorage": torch.float32,
@@ -79,21 +81,21 @@ class TorchFile:
             program = next(name for name in names if name.count("/") == 1 and name.endswith("/data.pkl"))
             self.root = program.removesuffix("data.pkl")
             if self.zip.getinfo(program).file_size > MAX_BYTES:
-                raise ValueError("its pickle is too long")
+                raise DataError("its pickle is too long")
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in self.zip.infolist()):
-                raise ValueError("its entries are compressed, which torch never does")
+                raise DataError("its entries are compressed, which torch never does")
             if f"{self.root}byteorder" in names and self.zip.read(f"{self.root}byteorder") != b"little":
-                raise ValueError("its numbers are not little-endian")
+                raise DataError("its numbers are not little-endian")
             self.value = parse_pickle(self.zip.read(program))
         # RuntimeError: encrypted, or an unknown compression method
         except (OSError, zipfile.BadZipFile, StopIteration, RuntimeError, EOFError):
-            raise ValueError(
+            raise DataError(
                 f"{path}: not a checkpoint of torch in its zip format; "
                 "nothing else is opened, since it could run code"
             ) from None
         except (ValueError, IndexError, KeyError, TypeError, AttributeError) as error:
-            reason = str(error) if type(error) is ValueError else "its pickle is malformed"
-            raise ValueError(
+            reason = str(error) if isinstance(error, DataError) else "its pickle is malformed"
+            raise DataError(
                 f"{path}: cannot be read without running its pickle ({reason[:160]}); "
                 "give a checkpoint of plain tensors"
             ) from None
@@ -104,16 +106,14 @@ class TorchFile:
         try:
             data = self.zip.read(f"{self.root}data/{key}")
         except (KeyError, OSError, zipfile.BadZipFile, RuntimeError, EOFError):
-            raise ValueError(
+            raise DataError(
                 f"{self.path}: its storage {key} is missing or damaged; get the file again"
             ) from None
         last = lazy.offset
         for size, stride in zip(lazy.size, lazy.stride, strict=True):
             last += (size - 1) * stride
         if len(data) != length * dtype.itemsize or last >= length or 0 in lazy.size:
-            raise ValueError(
-                f"{self.path}: its storage {key} is too small for its tensor; get the file again"
-            )
+            raise DataError(f"{self.path}: its storage {key} is too small for its tensor; get the file again")
         flat = torch.frombuffer(bytearray(data), dtype=dtype)
         return flat.as_strided(lazy.size, lazy.stride, lazy.offset).clone()
 
@@ -183,21 +183,21 @@ def parse_pickle(program: bytes) -> Any:
         elif name == "BUILD":
             stack.pop()  # attributes of a parameter, which are not needed
         else:
-            raise ValueError(f"it uses {name}")
-    raise ValueError("it does not end")
+            raise DataError(f"it uses {name}")
+    raise DataError("it does not end")
 
 
 def set_items(target: Any, keys: list[Any], values: list[Any]) -> None:
     """Sets entries of a dict. Keys are strings or integers: hashing nested tuples could take for ever."""
     if type(target) is not dict or not all(type(key) in (str, int) for key in keys):
-        raise ValueError("it has a dict with a key that is neither a string nor an integer")
+        raise DataError("it has a dict with a key that is neither a string nor an integer")
     target.update(zip(keys, values, strict=True))
 
 
 def global_name(name: str) -> GlobalName:
     """The name, if it is one of those that describe a tensor."""
     if name not in ALLOWED_GLOBALS:
-        raise ValueError(f"it names {name.replace(' ', '.')}")
+        raise DataError(f"it names {name.replace(' ', '.')}")
     return GlobalName(name)
 
 
@@ -211,7 +211,7 @@ def storage(reference: tuple[Any, ...]) -> Storage:
         or not isinstance(length, int)
         or not 0 <= length < 2**40
     ):
-        raise ValueError("it refers to a storage in an unknown way")
+        raise DataError("it refers to a storage in an unknown way")
     return Storage(TYPES[dtype.name.removeprefix("torch ")], key, length)
 
 
@@ -228,8 +228,8 @@ def build(function: GlobalName, arguments: tuple[Any, ...]) -> Any:
             or len(size) != len(stride)
             or not all(type(value) is int and 0 <= value < 2**40 for value in integers)
         ):
-            raise ValueError("a tensor in it has an impossible shape")
+            raise DataError("a tensor in it has an impossible shape")
         return LazyTensor(source, offset, tuple(size), tuple(stride))
     if name == "torch._utils _rebuild_parameter" and isinstance(arguments[0], LazyTensor):
         return arguments[0]
-    raise ValueError(f"it calls {name.replace(' ', '.')} in an unknown way")
+    raise DataError(f"it calls {name.replace(' ', '.')} in an unknown way")

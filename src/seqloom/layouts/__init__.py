@@ -19,6 +19,7 @@ from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from seqloom.errors import DataError
 from seqloom.layouts import family as mapping
 from seqloom.layouts.family import Family, Unsupported
 from seqloom.layouts.hf_folder import SafetensorsFiles
@@ -142,7 +143,7 @@ def has_family_names(path: Path) -> bool:
         with safe_open(path, "pt") as opened:
             return opened.metadata() == HF_METADATA
     except (SafetensorError, OSError) as error:
-        raise ValueError(
+        raise DataError(
             f"{path}: not an intact safetensors file ({str(error)[:120]}); get the file again"
         ) from None
 
@@ -201,7 +202,7 @@ def import_weights(
 def check_equal(name: str, original: str, copy: Tensor, first: Tensor, tolerance: float, source: str) -> None:
     """Rejects a second copy of a weight that differs: `transformers` would use it, and we have only one."""
     if copy.shape != first.shape or not torch.allclose(copy.float(), first.float(), rtol=0, atol=tolerance):
-        raise ValueError(
+        raise DataError(
             f"{source}: {name} is not the same as {original}, as it must be for this kind of model; "
             "it cannot be read"
         )
@@ -224,7 +225,7 @@ def names_without_prefix(tensors: SafetensorsFiles, family: Family) -> dict[str,
             if family.model_type == "bert" and name.endswith(old):
                 name = name.removesuffix(old) + new
         if name in full_names:
-            raise ValueError(
+            raise DataError(
                 f"{tensors.file_of[full]}: {full_names[name]} and {full} are the same weight; "
                 "get the whole checkpoint again"
             )

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import torch
 from torch import Tensor, nn
 
-from seqloom.config import Tree
+from seqloom.config_tree import Tree
+from seqloom.errors import DataError
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.nn.attention import SelfAttention
 from seqloom.nn.attention_core import ScaledDot, Softmax
@@ -63,7 +64,7 @@ class Family(NamedTuple):
     computed: Mapping[str, Callable[[nn.Module, int], Tensor]] = NONE  # tensors that we compute → their rows
 
 
-class Unsupported(ValueError):
+class Unsupported(DataError):
     """A model that this kind of folder cannot hold."""
 
 
@@ -252,7 +253,7 @@ def check(mappings: Iterable[WeightMapping], shapes: Shapes, hf_shapes: Shapes, 
     used: set[str] = set()
     mappings = list(mappings)
     for missing in sorted(set(shapes) - {mapping.name for mapping in mappings}):
-        raise ValueError(
+        raise DataError(
             f"{source}: no tensor in the file holds the model's {missing}; "
             "its config.json describes another model"
         )
@@ -264,15 +265,15 @@ def check(mappings: Iterable[WeightMapping], shapes: Shapes, hf_shapes: Shapes, 
             if hf_name not in hf_shapes:
                 if mapping.optional:
                     continue
-                raise ValueError(f"{source}: the tensor {hf_name} is missing; get the whole checkpoint again")
+                raise DataError(f"{source}: the tensor {hf_name} is missing; get the whole checkpoint again")
             if hf_shapes[hf_name] != shape:
-                raise ValueError(
+                raise DataError(
                     f"{source}: {hf_name} has shape {hf_shapes[hf_name]}, but config.json means {shape}; "
                     "the two do not belong together"
                 )
             used.add(hf_name)
     for extra in sorted(set(hf_shapes) - used):
-        raise ValueError(
+        raise DataError(
             f"{source}: the tensor {extra} has no place in this kind of model; "
             "the weights are not those of its config.json"
         )
@@ -295,7 +296,7 @@ def read(
             else:
                 tensor = tensor.to(torch.float32)
             if not tensor.isfinite().all():
-                raise ValueError(
+                raise DataError(
                     f"the tensor {hf_name} holds NaN or infinity: its weights have diverged or are damaged; "
                     "get another checkpoint"
                 )
@@ -314,7 +315,7 @@ def write(
         weight = weights.get(mapping.name)
         if weight is None:
             if mapping.default is None:
-                raise ValueError(f"the run has no weight {mapping.name}, which such a folder needs")
+                raise DataError(f"the run has no weight {mapping.name}, which such a folder needs")
             weight = torch.full(missing_shapes[mapping.name], mapping.default)
         parts = weight.split(list(mapping.rows)) if mapping.rows else [weight]
         for hf_name, part in zip(mapping.hf_names, parts, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from seqloom import models
-from seqloom.config import Tree
+from seqloom.config_tree import Tree
 from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
     Family,

@@ -14,6 +14,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from seqloom.errors import DataError
 from seqloom.files import read_limited
 
 MAX_JSON_BYTES = 16 << 20  # a real config.json has a few thousand
@@ -27,18 +28,18 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         text = read_limited(path, MAX_JSON_BYTES)
     except OSError as error:
-        raise ValueError(
+        raise DataError(
             f"{path}: cannot be read ({(error.strerror or str(error)).lower()}); "
             "give a folder of the Hugging Face layout"
         ) from None
     try:
         values = json.loads(text.decode(), object_pairs_hook=_no_duplicates)
     except RecursionError:
-        raise ValueError(f"{path}: nested too deep to be settings; this is not a real checkpoint") from None
+        raise DataError(f"{path}: nested too deep to be settings; this is not a real checkpoint") from None
     except ValueError as error:
-        raise ValueError(f"{path}: not valid JSON ({str(error)[:160]}); get the file again") from None
+        raise DataError(f"{path}: not valid JSON ({str(error)[:160]}); get the file again") from None
     if not isinstance(values, dict):
-        raise ValueError(
+        raise DataError(
             f"{path}: a JSON object is expected, not a {type(values).__name__}; get the file again"
         )
     return values
@@ -49,7 +50,7 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         duplicate = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{duplicate[:80]!r} is in it twice")
+        raise DataError(f"{duplicate[:80]!r} is in it twice")
     return values
 
 
@@ -61,15 +62,15 @@ class HFConfig:
         self.source = source
         for key in CODE_KEYS:
             if values.get(key):
-                raise ValueError(
+                raise DataError(
                     f"{source}: {key} names code to run, and seqloom runs no code from a checkpoint; "
                     "it cannot be read"
                 )
         if values.get("quantization_config"):
-            raise ValueError(f"{source}: the weights are quantised; give the checkpoint in 16 or 32 bits")
+            raise DataError(f"{source}: the weights are quantised; give the checkpoint in 16 or 32 bits")
 
-    def error(self, name: str, expected: str) -> ValueError:
-        return ValueError(
+    def error(self, name: str, expected: str) -> DataError:
+        return DataError(
             f"{self.source}: {name} is {str(self.values.get(name))[:80]}, where {expected} is expected"
         )
 
@@ -78,7 +79,7 @@ class HFConfig:
         values = {name: value for name, value in self.values.items() if name not in aliases}
         for name, usual in aliases.items():
             if (value := self.values.get(name)) is not None and value != values.setdefault(usual, value):
-                raise ValueError(
+                raise DataError(
                     f"{self.source}: {name} is {str(value)[:40]}, but {usual}, which means the same, "
                     f"is {str(values[usual])[:40]}"
                 )
@@ -116,7 +117,7 @@ class HFConfig:
     def require_value(self, name: str, allowed: Any) -> None:
         """Rejects a value that changes the model in a way that our parts do not implement."""
         if (value := self.values.get(name)) is not None and value != allowed:
-            raise ValueError(
+            raise DataError(
                 f"{self.source}: {name} is {str(value)[:80]}; only {json.dumps(allowed)} can be read"
             )
 
@@ -149,12 +150,12 @@ class SafetensorsFiles:
         self.types: dict[str, str] = {}
         for path in files:
             if path.exists() and not path.is_file():
-                raise ValueError(f"{path}: it is not a regular file; get the file again")
+                raise DataError(f"{path}: it is not a regular file; get the file again")
             try:
                 with safe_open(path, "pt") as opened:
                     for name in opened.keys():  # noqa: SIM118  safe_open is not a dict
                         if name in self.file_of:
-                            raise ValueError(
+                            raise DataError(
                                 f"{path}: {name} is in {self.file_of[name].name} too; "
                                 "get the whole checkpoint again"
                             )
@@ -163,7 +164,7 @@ class SafetensorsFiles:
                         self.shapes[name] = tuple(header.get_shape())
                         self.types[name] = header.get_dtype()
             except (SafetensorError, OSError, MemoryError) as error:
-                raise ValueError(
+                raise DataError(
                     f"{path}: not an intact safetensors file ({str(error)[:120]}); get the file again"
                 ) from None
 
@@ -171,14 +172,14 @@ class SafetensorsFiles:
         """The tensor of that name."""
         path = self.file_of[name]
         if self.types[name] not in FLOATS:
-            raise ValueError(
+            raise DataError(
                 f"{path}: {name} is stored as {self.types[name]}; give the checkpoint in 16 or 32 bits"
             )
         try:
             with safe_open(path, "pt") as opened:
                 return opened.get_tensor(name)
         except (SafetensorError, OSError) as error:
-            raise ValueError(
+            raise DataError(
                 f"{path}: {name} cannot be read ({str(error)[:120]}); get the file again"
             ) from None
 
@@ -194,11 +195,11 @@ def tensors(folder: Path) -> SafetensorsFiles:
     pickle_suffixes = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
     pickled = [path.name for path in sorted(folder.iterdir()) if path.suffix in pickle_suffixes]
     if pickled:
-        raise ValueError(
+        raise DataError(
             f"{folder}: its weights are pickled ({pickled[0]}), a format that can hold any code, "
             "so it is not opened; get the safetensors version"
         )
-    raise ValueError(
+    raise DataError(
         f"{folder}: there is no model.safetensors in it; give a folder of the Hugging Face layout"
     )
 
@@ -211,22 +212,22 @@ def _indexed_tensors(folder: Path, index: Path) -> SafetensorsFiles:
         or not weight_map
         or not all(isinstance(file, str) for file in weight_map.values())
     ):
-        raise ValueError(f"{index}: it has no weight_map of names to files; get the file again")
+        raise DataError(f"{index}: it has no weight_map of names to files; get the file again")
     files = sorted(set(weight_map.values()))
     for file in files:
         if Path(file).name != file or len(file) > 255 or "\\" in file or not file.endswith(f".{SUFFIX}"):
-            raise ValueError(
+            raise DataError(
                 f"{index}: {file[:80]!r} is not the name of a safetensors file beside it; "
                 "nothing else is opened"
             )
         if not (folder / file).is_file():
-            raise ValueError(
+            raise DataError(
                 f"{folder}: {file} is missing, which its index names; get the whole checkpoint again"
             )
     tensors = SafetensorsFiles([folder / file for file in files])
     for name, file in weight_map.items():
         if name not in tensors.file_of or tensors.file_of[name].name != file:
-            raise ValueError(
+            raise DataError(
                 f"{index}: it says that {name[:80]} is in {file}, but it is not there; "
                 "get the whole checkpoint again"
             )

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom import models
-from seqloom.config import Tree
+from seqloom.config_tree import Tree
+from seqloom.errors import DataError
 from seqloom.layouts.family import (
     Family,
     WeightMapping,
@@ -109,7 +110,7 @@ def rope_options(hf_config: HFConfig) -> Tree:
             "length": holder.count(length_key, hf_config.count("max_position_embeddings", 2048)),
         }
         return {"base": base, "scaling": scaling}
-    raise ValueError(
+    raise DataError(
         f"{hf_config.source}: rotary angles of type {str(rope_type)[:40]!r} cannot be read; "
         "only default, linear and llama3"
     )

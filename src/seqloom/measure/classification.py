@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from seqloom.measure.intervals import Interval, RecordSums, percent, wilson
 from seqloom.measure.number import Number, make_signature
 
 BINS = 15
@@ -21,10 +22,17 @@ class Confusion:
     def __init__(self, labels: Sequence[str]):
         self.labels = list(labels)
         self.counts = np.zeros((len(self.labels), len(self.labels)), np.int64)
+        self.records = RecordSums(2 * len(self.labels))
 
     def add(self, gold: np.ndarray, predicted: np.ndarray) -> None:
-        """Adds pairs of label indices."""
-        np.add.at(self.counts, (np.asarray(gold), np.asarray(predicted)), 1)
+        """Adds the label indices of one record: of a text, or of the words of a sentence."""
+        gold = np.asarray(gold)
+        predicted = np.asarray(predicted)
+        size = len(self.labels)
+        np.add.at(self.counts, (gold, predicted), 1)
+        hits = np.bincount(gold[gold == predicted], minlength=size)
+        occurrences = np.bincount(gold, minlength=size) + np.bincount(predicted, minlength=size)
+        self.records.add_array(np.concatenate([hits, occurrences]))
 
     def accuracy(self) -> float:
         """Σ counts[i, i] / Σ counts"""
@@ -42,6 +50,25 @@ class Confusion:
         """The mean F1 of the labels that occur in the data or in the predictions."""
         occurring = self.occurrences() > 0
         return float(self.f1()[occurring].mean()) if occurring.any() else 0.0
+
+    def accuracy_interval(self, one_each: bool) -> Interval:
+        """The interval of the accuracy: Wilson's if every record has one label; else sentences are resampled, since their words are not
+        independent."""
+        if one_each:
+            return wilson(int(np.trace(self.counts)), int(self.counts.sum()))
+        size = len(self.labels)
+        return self.records.interval(lambda sums: 2 * sums[:, :size].sum(1) / sums[:, size:].sum(1).clip(1))
+
+    def macro_f1_interval(self) -> Interval:
+        """The interval of the macro F1; of each draw it is the mean over the labels that occur there."""
+        size = len(self.labels)
+
+        def macro_f1(sums: np.ndarray) -> np.ndarray:
+            occurrences = sums[:, size:]
+            f1 = 2 * sums[:, :size] / occurrences.clip(1)
+            return f1.sum(1) / (occurrences > 0).sum(1).clip(1)
+
+        return self.records.interval(macro_f1)
 
     def lines(self) -> list[str]:
         """Returns a printable table: a row for each label of the data,
@@ -91,10 +118,15 @@ def classification_metrics(
 ) -> list[Number]:
     """Accuracy, macro F1 and the expected calibration error,
     in percent; `unit` is what is labelled, words or records."""
-    all_conditions = {unit: int(confusion.counts.sum()), "labels": len(confusion.labels), **conditions}
+    count = int(confusion.counts.sum())
+    all_conditions = {unit: count, "labels": len(confusion.labels), **conditions}
     calibration_signature = make_signature("ECE", {"bins": BINS, **all_conditions})
+    accuracy_interval = percent(confusion.accuracy_interval(unit == "records"))
+    f1_interval = percent(confusion.macro_f1_interval())
+    accuracy_signature = make_signature("accuracy", all_conditions)
+    f1_signature = make_signature("macro-F1", all_conditions)
     return [
-        Number("accuracy", 100 * confusion.accuracy(), make_signature("accuracy", all_conditions)),
-        Number("macro F1", 100 * confusion.macro_f1(), make_signature("macro-F1", all_conditions)),
-        Number("calibration error", 100 * calibration.error(), calibration_signature),
+        Number("accuracy", 100 * confusion.accuracy(), accuracy_signature, *accuracy_interval, n=count),
+        Number("macro_f1", 100 * confusion.macro_f1(), f1_signature, *f1_interval, n=count),
+        Number("calibration_error", 100 * calibration.error(), calibration_signature, n=count),
     ]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+import numpy as np
+
+from seqloom.measure.intervals import bootstrap, percent, wilson
 from seqloom.measure.number import Number, make_signature
 
 
@@ -21,6 +24,27 @@ def distance(output: Sequence[Hashable], reference: Sequence[Hashable]) -> int:
     return row[-1]
 
 
+def pronunciation_errors(
+    sources: Sequence[str], outputs: Sequence[str], references: Sequence[str]
+) -> dict[str, tuple[int, int]]:
+    """Of each word the errors of its output, and the phonemes of the reference that is closest to it."""
+    words: dict[str, tuple[str, list[list[str]]]] = {}
+    for source, output, reference in zip(sources, outputs, references, strict=True):
+        words.setdefault(source, (output, []))[1].append(reference.split())
+    return {
+        word: min(
+            ((distance(output.split(), candidate), len(candidate)) for candidate in candidates),
+            key=lambda pair: pair[0],
+        )
+        for word, (output, candidates) in words.items()
+    }
+
+
+def phoneme_error_rates(sums: np.ndarray) -> np.ndarray:
+    """Σ d / Σ |r| in percent, of sums of errors and phonemes: (R, 2) → (R,)."""
+    return 100 * sums[:, 0] / sums[:, 1].clip(1)
+
+
 def pronunciation(
     sources: Sequence[str], outputs: Sequence[str], references: Sequence[str], conditions: dict[str, object]
 ) -> list[Number]:
@@ -28,23 +52,18 @@ def pronunciation(
 
     A word that occurs several times counts once, against the reference that is closest to its output.
     """
-    words: dict[str, tuple[str, list[list[str]]]] = {}
-    for source, output, reference in zip(sources, outputs, references, strict=True):
-        words.setdefault(source, (output, []))[1].append(reference.split())
-    wrong_words = 0
-    errors = 0
-    phonemes = 0
-    for output, candidates in words.values():
-        distances = [(distance(output.split(), candidate), len(candidate)) for candidate in candidates]
-        word_errors, length = min(distances, key=lambda pair: pair[0])
-        errors += word_errors
-        phonemes += length
-        wrong_words += word_errors > 0
-    all_conditions = {"words": len(words), "references": "closest", **conditions}
+    by_word = np.array([*pronunciation_errors(sources, outputs, references).values()], np.float64).reshape(
+        -1, 2
+    )
+    count = len(by_word)
+    phonemes = int(by_word[:, 1].sum())
+    wrong_words = int((by_word[:, 0] > 0).sum())
+    all_conditions = {"words": count, "references": "closest", **conditions}
     phoneme_signature = make_signature("PER", {"phonemes": phonemes, **all_conditions})
+    rate = float(phoneme_error_rates(by_word.sum(0, keepdims=True))[0])
+    word_interval = percent(wilson(wrong_words, count))
+    word_signature = make_signature("WER", all_conditions)
     return [
-        Number("phoneme error rate", 100 * errors / max(1, phonemes), phoneme_signature),
-        Number(
-            "word error rate", 100 * wrong_words / max(1, len(words)), make_signature("WER", all_conditions)
-        ),
+        Number("per", rate, phoneme_signature, *bootstrap(by_word, phoneme_error_rates), n=phonemes),
+        Number("wer", 100 * wrong_words / max(1, count), word_signature, *word_interval, n=count),
     ]

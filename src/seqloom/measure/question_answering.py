@@ -7,6 +7,7 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
+from seqloom.measure.intervals import RecordSums, percent, wilson
 from seqloom.measure.number import Number, make_signature
 
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
@@ -46,20 +47,27 @@ class AnswerMetrics:
         self.count = 0
         self.exact_match_sum = 0.0
         self.f1_sum = 0.0
+        self.records = RecordSums(2)
 
     def add(self, predicted: str, gold: Sequence[str]) -> None:
         """Adds a question; `gold` are its correct answers."""
         self.count += 1
         self.exact_match_sum += exact_match(predicted, gold)
-        self.f1_sum += f1(predicted, gold)
+        answer_f1 = f1(predicted, gold)
+        self.f1_sum += answer_f1
+        self.records.add(answer_f1, 1)
 
     def metrics(self, conditions: dict[str, object]) -> list[Number]:
         """Returns both means, in percent."""
-        percent = 100 / max(self.count, 1)
+        scale = 100 / max(self.count, 1)
         all_conditions = {"questions": self.count, **conditions}
+        match_interval = percent(wilson(round(self.exact_match_sum), self.count))
+        f1_interval = percent(self.records.interval(lambda sums: sums[:, 0] / sums[:, 1]))
+        match_signature = make_signature("exact-match", all_conditions)
+        f1_signature = make_signature("answer-F1", all_conditions)
         return [
             Number(
-                "exact match", self.exact_match_sum * percent, make_signature("exact-match", all_conditions)
+                "exact_match", self.exact_match_sum * scale, match_signature, *match_interval, n=self.count
             ),
-            Number("answer F1", self.f1_sum * percent, make_signature("answer-F1", all_conditions)),
+            Number("answer_f1", self.f1_sum * scale, f1_signature, *f1_interval, n=self.count),
         ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqloom.measure.intervals import Interval, bootstrap, fisher
 from seqloom.measure.number import Number, make_signature
 
 
@@ -18,10 +19,21 @@ def correlations(predicted: np.ndarray, gold: np.ndarray, conditions: dict[str, 
         norm = np.sqrt((x**2).sum() * (y**2).sum())
         return float((x * y).sum() / norm) if norm > 0 else 0.0
 
-    values = {
-        "Spearman": correlation(rankdata(predicted), rankdata(gold)),
-        "Pearson": correlation(predicted, gold),
-        "RMSE": float(np.sqrt(((predicted - gold) ** 2).mean())),
+    count = len(predicted)
+    errors = (predicted - gold) ** 2
+    spearman = correlation(rankdata(predicted), rankdata(gold))
+    pearson = correlation(predicted, gold)
+    statistics = np.stack([errors, np.ones(count)], 1)
+    values: dict[str, tuple[float, Interval]] = {
+        "Spearman": (spearman, fisher(spearman, count, 1 + spearman**2 / 2)),
+        "Pearson": (pearson, fisher(pearson, count)),
+        "RMSE": (
+            float(np.sqrt(errors.mean())),
+            bootstrap(statistics, lambda sums: np.sqrt(sums[:, 0] / sums[:, 1])),
+        ),
     }
-    all_conditions = {"records": len(predicted), **conditions}
-    return [Number(name, value, make_signature(name, all_conditions)) for name, value in values.items()]
+    all_conditions = {"records": count, **conditions}
+    return [
+        Number(name.lower(), value, make_signature(name, all_conditions), *interval, n=count)
+        for name, (value, interval) in values.items()
+    ]

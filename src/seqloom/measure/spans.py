@@ -3,9 +3,12 @@ schemes, and their F1 as conlleval and seqeval compute it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+import numpy as np
+
+from seqloom.measure.intervals import RecordSums, percent
 from seqloom.measure.number import Number, make_signature
 
 # The prefixes of tags: those that begin a span, those inside a span, those that end a span.
@@ -37,6 +40,14 @@ def spans(tags: Sequence[str]) -> set[tuple[str, int, int]]:
     return result
 
 
+# Of sums of correct, predicted and gold spans, (R, 3) → (R,).
+SPAN_METRICS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "span_precision": lambda sums: sums[:, 0] / sums[:, 1].clip(1),
+    "span_recall": lambda sums: sums[:, 0] / sums[:, 2].clip(1),
+    "span_f1": lambda sums: 2 * sums[:, 0] / (sums[:, 1] + sums[:, 2]).clip(1),
+}
+
+
 class SpanCounts:
     """Counts the spans of the gold tags, those of the predicted tags, and those in both."""
 
@@ -44,6 +55,7 @@ class SpanCounts:
         self.gold = 0
         self.predicted = 0
         self.correct = 0
+        self.records = RecordSums(3)
 
     def add(self, gold: Sequence[str], predicted: Sequence[str]) -> None:
         """Adds a sentence."""
@@ -52,17 +64,20 @@ class SpanCounts:
         self.gold += len(gold_spans)
         self.predicted += len(predicted_spans)
         self.correct += len(gold_spans & predicted_spans)
+        self.records.add(len(gold_spans & predicted_spans), len(predicted_spans), len(gold_spans))
 
     def metrics(self, conditions: dict[str, object]) -> list[Number]:
         """precision = correct / predicted;   recall = correct /
         gold;   F1 = 2 correct / (predicted + gold), in percent."""
-        values = {
-            "span precision": self.correct / max(self.predicted, 1),
-            "span recall": self.correct / max(self.gold, 1),
-            "span F1": 2 * self.correct / max(self.predicted + self.gold, 1),
-        }
+        total = np.array([[self.correct, self.predicted, self.gold]], np.float64)
         all_conditions = {"spans": self.gold, **conditions}
         return [
-            Number(name, 100 * value, make_signature(name.replace(" ", "-"), all_conditions))
-            for name, value in values.items()
+            Number(
+                name,
+                100 * float(metric(total)[0]),
+                make_signature(name.replace("_", "-").replace("f1", "F1"), all_conditions),
+                *percent(self.records.interval(metric)),
+                n=self.gold,
+            )
+            for name, metric in SPAN_METRICS.items()
         ]

@@ -12,24 +12,33 @@ if TYPE_CHECKING:
     from seqloom.models.classifier import BiEncoder, Classifier, CrossEncoder, Regressor
     from seqloom.models.encoder import Encoder, Pooler
     from seqloom.models.language_model import LanguageModel
+    from seqloom.models.linear import LogisticRegression, NaiveBayes, SoftmaxRegression
     from seqloom.models.masked_lm import MaskedLM
     from seqloom.models.question_answering import ExtractiveQA
     from seqloom.models.seq2seq import Seq2Seq
     from seqloom.models.tagger import Tagger
+    from seqloom.models.text_features import SVD, TFIDF, Counts, MeanVectors
 
 __all__ = [
+    "SVD",
+    "TFIDF",
     "BiEncoder",
     "BiLanguageModel",
     "Classifier",
+    "Counts",
     "CrossEncoder",
     "Encoder",
     "ExtractiveQA",
     "LanguageModel",
+    "LogisticRegression",
     "MaskedLM",
+    "MeanVectors",
     "Model",
+    "NaiveBayes",
     "Pooler",
     "Regressor",
     "Seq2Seq",
+    "SoftmaxRegression",
     "Tagger",
 ]
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from seqloom.errors import ConfigError
 from seqloom.nn.output import OutputLayer
 from seqloom.nn.state import State
 
@@ -51,8 +52,8 @@ class Model(nn.Module):
 
     def next_segment_logits(self, h: Tensor) -> Tensor:
         """Features of a pair of segments (B, T, D) → logits of "does not follow" and "follows", (B, 2)."""
-        raise ValueError(
-            f"data.pairs needs a masked language model with model.pooler=Pooler, not a {type(self).__name__}"
+        raise ConfigError(
+            f"batches.pairs needs a masked language model with model.pooler=Pooler, not a {type(self).__name__}"
         )
 
     def set_labels(self, labels: Sequence[str]) -> None:
@@ -66,5 +67,5 @@ class Model(nn.Module):
         """Whether the model reads words by their characters too, so that a word unknown to the tokenizer still says something."""
         return False
 
-    def unsupported(self, action: str) -> ValueError:
-        return ValueError(f"a {type(self).__name__} cannot {action}")
+    def unsupported(self, action: str) -> ConfigError:
+        return ConfigError(f"a {type(self).__name__} cannot {action}")

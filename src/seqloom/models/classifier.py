@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from seqloom.models.base import Model
 from seqloom.models.encoder import WindowedEncoder, scoring_layer
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, Layer, require
@@ -116,13 +117,22 @@ class PooledEncoder(WindowedEncoder):
         return self.scores(first, None if self.pair is None else first)
 
 
-class Classifier(PooledEncoder):
+class TextClassifier(Model):
+    """A model that gives each label of a text, or of a pair of texts, a score; their softmax are the probabilities."""
+
+    task = "classification"
+    predicts_labels = True
+
+    def scores(self, first: IdsAndMask, second: IdsAndMask | None = None) -> Tensor:
+        """(B, K)"""
+        raise NotImplementedError
+
+
+class Classifier(PooledEncoder, TextClassifier):
     """P(y | x) = softmax(W v + b),   v = pool(stack(embed(x)))   [T2, T11, T12, D-25]
 
     `pool` makes one vector of a text, `pair` one of two texts; without `pair` a record is a single text.
     """
-
-    task = "classification"
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from seqloom.errors import ConfigError
 from seqloom.models.encoder import Encoder, Pooler
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, Layer
@@ -48,7 +49,9 @@ class MaskedLM(Encoder):
 
     def next_segment_logits(self, h: Tensor) -> Tensor:
         if self.pooler is None or self.nsp_head is None:
-            raise ValueError("data.pairs needs a model with a next-sentence head: set model.pooler=Pooler")
+            raise ConfigError(
+                "batches.pairs needs a model with a next-sentence head: set model.pooler=Pooler"
+            )
         return self.nsp_head(self.pooler(h))
 
     def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from seqloom.models.base import Model
+from seqloom.nn.attention_core import AttentionWeights
 from seqloom.nn.basic import Dropout, Linear
+from seqloom.nn.capture import HasPoints, capture
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.layer import Factory, Layer, Memory, capture_attention, concat_heads, require
+from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.output import Output
 from seqloom.nn.state import State
 
@@ -74,9 +76,19 @@ class Seq2Seq(Model):
         self, ids: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, State]:
         """The weights are those of every head of every layer that attends to the source [F14]; None if no layer does."""
-        with capture_attention() as recorded:
+        names = [
+            f"{name}.weights"
+            for name, part in self.decoder.named_modules()
+            if isinstance(part, HasPoints)
+            and part.reads_memory
+            and isinstance(part.weights, AttentionWeights)
+        ]
+        if not names:
             h, state = self.features(ids, state, mask)
-        return h, concat_heads(recorded, ids.shape[1]), state
+            return h, None, state
+        with capture(self.decoder, *names) as captured:
+            h, state = self.features(ids, state, mask)
+        return h, torch.cat([captured[name] for name in names], 1), state
 
     def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         """(B, T) → logits (B, T, V) and the state."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
+from seqloom.errors import ConfigError
 from seqloom.nn.attention_core import (
     AttentionWeights,
     ScaledDot,
@@ -17,10 +18,19 @@ from seqloom.nn.attention_core import (
     can_use_sdpa,
 )
 from seqloom.nn.basic import Linear
+from seqloom.nn.capture import Point, Points, record
 from seqloom.nn.kv_cache import CrossKV, KVCache
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.position import NoPosition, Position
 from seqloom.nn.state import Memo
+
+HEAD_POINTS = {
+    "q": Point("W_Q x", "BHTK"),
+    "k": Point("W_K x", "BGSK"),
+    "v": Point("W_V x", "BGSV"),
+    "head": Point("head", "BHTV"),
+    "": Point("y", "BTD"),
+}
 
 
 class HeadSizes(NamedTuple):
@@ -67,6 +77,8 @@ class SelfAttention(Layer):
     bias to the scores. `key_dim` is the size of a head's query and key [G6], `value_dim` of its value;
     `kv_heads` key and value heads are shared by all query heads, and 1 is multi-query attention.
     """
+
+    points: ClassVar[Points] = HEAD_POINTS
 
     def __init__(
         self,
@@ -140,10 +152,12 @@ class SelfAttention(Layer):
         """
         visibility = visibility or self.visibility(x, state, mask)
         # (B, H, T, K), (B, G, T, K), (B, G, T, K')
-        q, k, v = (heads.transpose(1, 2) for heads in self.split_heads(x, visibility))
+        heads = zip("qkv", self.split_heads(x, visibility), strict=True)
+        q, k, v = (record(self, name, head.transpose(1, 2)) for name, head in heads)
         state = (state or self.start(x.shape[0])).append(k, v, visibility.key_mask)
         y, weights = state.attend(visibility.plan, q, self.score, self.weights)
-        return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state
+        y = record(self, "head", y)
+        return record(self, "", self.out_proj(y.transpose(1, 2).flatten(2))), weights, state
 
     def split_heads(self, x: Tensor, visibility: Visibility) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, H, K), keys (B, T, G, K) and values (B, T, G, K'). Queries and keys are rotated in
@@ -169,6 +183,9 @@ class CrossAttention(Layer):
     `key_dim` and `kv_heads` are those of SelfAttention.
     """
 
+    points: ClassVar[Points] = HEAD_POINTS
+    reads_memory = True
+
     def __init__(
         self,
         size: int,
@@ -193,10 +210,12 @@ class CrossAttention(Layer):
 
     def start(self, batch: int, memory: Memory | None = None) -> CrossKV:
         if memory is None:
-            raise ValueError("cross-attention needs a memory: start it with the encoder's outputs")
+            raise ConfigError("cross-attention needs a memory: start it with the encoder's outputs")
         projections = self.kv_proj(memory.values).split(self.shape.proj_widths[1:], -1)
         # (B, G, S, K), (B, G, S, K')
         k, v = (x.unflatten(-1, (self.shape.kv_heads, -1)).transpose(1, 2) for x in projections)
+        k = record(self, "k", k)
+        v = record(self, "v", v)
         if not torch.is_grad_enabled():
             # decoding reads each head's keys at every step
             k = k.contiguous()
@@ -221,5 +240,6 @@ class CrossAttention(Layer):
         q = (
             self.q_proj(x).view(batch, length, self.shape.heads, self.shape.key_dim).transpose(1, 2)
         )  # (B, H, T, K)
-        y, weights = state.attend(q, self.score, self.weights)
-        return self.out_proj(y.transpose(1, 2).flatten(2)), weights, state
+        y, weights = state.attend(record(self, "q", q), self.score, self.weights)
+        y = record(self, "head", y)
+        return record(self, "", self.out_proj(y.transpose(1, 2).flatten(2))), weights, state

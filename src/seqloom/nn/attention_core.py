@@ -9,7 +9,7 @@ combined into a plan once for all layers of a stack (`VisibilityRule.build`).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +17,18 @@ from torch import Tensor, nn
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.sdpa import BandedAttention, SDPAttention, SingleQueryMask
 from seqloom.nn import mask as masks
-from seqloom.nn.layer import record_weights
+from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.position import Position, Positions
 from seqloom.nn.state import Memo, next_power_of_two
 
 
-class Score(nn.Module):
+class Score(HasPoints):
     """s = score(q, k):  (B, H, T, K), (B, H, S, K) → (B, H, T, S).
 
     `scale` is set if s = scale · project_query(q)·k, which fused attention can compute.
     """
 
+    points: ClassVar[Points] = {"": Point("s", "BHTS")}
     scale: float | None = None
 
     def __init__(self, dim: int):
@@ -91,13 +92,14 @@ class Additive(Score):
         return (q.unsqueeze(-2) + k.unsqueeze(-3)).tanh() @ self.vector  # (B, H, T, S, K) → (B, H, T, S)
 
 
-class AttentionWeights(nn.Module):
+class AttentionWeights(HasPoints):
     """α = weights(s) over the visible keys:  (B, H, T, S) → (B, H, T, S), 0 where a key is not visible.
 
     May overwrite `scores`. `in_sdpa` says whether torch's scaled_dot_product_attention computes these
     weights.
     """
 
+    points: ClassVar[Points] = {"": Point("α", "BHTS")}
     in_sdpa = False
 
     def __init__(self) -> None:
@@ -150,9 +152,7 @@ def attend(
     plan: AttentionPlan = DenseAttention(visible, bias)
     if fused:
         plan = SDPAttention.create(visible, bias, causal)
-    y, alpha = plan.attend(q, k, v, score, weights)
-    record_weights(alpha)
-    return y, alpha
+    return plan.attend(q, k, v, score, weights)
 
 
 def can_use_sdpa(score: Score, weights: AttentionWeights) -> bool:
@@ -183,7 +183,8 @@ class DenseAttention(NamedTuple):
             k = k.repeat_interleave(group_size, 1)
             v = v.repeat_interleave(group_size, 1)
         scores = score(q, k)
-        alpha = weights(scores if self.bias is None else scores + self.bias, self.visible)
+        scores = record(score, "", scores if self.bias is None else scores + self.bias)
+        alpha = record(weights, "", weights(scores, self.visible))
         return torch.einsum("bhts,bhsk->bhtk", alpha, v), alpha
 
 

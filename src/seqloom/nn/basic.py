@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.linear import linear
+from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.layer import require
 
 
@@ -52,10 +53,12 @@ class Dropout(nn.Module):
         return f"{self.rate}"
 
 
-class Norm(nn.Module):
+class Norm(HasPoints):
     """Normalises the last axis: y = norm(x), the same in training and evaluation and independent of the
     batch.
     """
+
+    points: ClassVar[Points] = {"": Point("y", "BTD")}
 
 
 class LayerNorm(Norm):
@@ -76,7 +79,7 @@ class LayerNorm(Norm):
             return F.layer_norm(x, (self.dim,), self.gain, self.bias, self.epsilon)
         centred = x - x.mean(-1, keepdim=True)
         y = centred / (centred.square().mean(-1, keepdim=True) + self.epsilon).sqrt()
-        return y if self.gain is None or self.bias is None else self.gain * y + self.bias
+        return record(self, "", y if self.gain is None or self.bias is None else self.gain * y + self.bias)
 
 
 class RMSNorm(Norm):
@@ -91,7 +94,7 @@ class RMSNorm(Norm):
     def forward(self, x: Tensor) -> Tensor:
         if fused_enabled():
             return F.rms_norm(x, (self.dim,), self.gain, self.epsilon)
-        return self.gain * x / (x.square().mean(-1, keepdim=True) + self.epsilon).sqrt()
+        return record(self, "", self.gain * x / (x.square().mean(-1, keepdim=True) + self.epsilon).sqrt())
 
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "swish", "sigmoid", "tanh"]
@@ -105,11 +108,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class FFN(nn.Module):
+class FFN(HasPoints):
     """Maps each position by itself: (B, T, D) → (B, T, D). `mask` (B, T) is for subclasses that count
     tokens.
     """
 
+    points: ClassVar[Points] = {"hidden": Point("f(W₁ x + b₁)", "BTF"), "": Point("y", "BTD")}
     out_proj: nn.Linear  # its output feeds the residual path
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -142,7 +146,8 @@ class FeedForward(FFN):
         self.activation = activation
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        return self.out_proj(ACTIVATIONS[self.activation](self.in_proj(x)))
+        hidden = record(self, "hidden", ACTIVATIONS[self.activation](self.in_proj(x)))
+        return record(self, "", self.out_proj(hidden))
 
 
 class SwiGLU(FFN):
@@ -156,4 +161,5 @@ class SwiGLU(FFN):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         gate, value = self.in_proj(x).chunk(2, dim=-1)  # each (B, T, dim)
-        return self.out_proj(F.silu(gate) * value)
+        hidden = record(self, "hidden", F.silu(gate) * value)
+        return record(self, "", self.out_proj(hidden))

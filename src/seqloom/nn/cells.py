@@ -12,14 +12,16 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from seqloom.errors import ConfigError
 from seqloom.fused.recurrence import CellKernel
 from seqloom.nn import mask as masks
+from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.layer import Factory, require
 from seqloom.nn.state import State
 
@@ -37,7 +39,7 @@ class LSTMState(NamedTuple):
     c: Tensor  # (B, D)
 
 
-class Cell(nn.Module):
+class Cell(HasPoints):
     """One step of recurrence, hₜ = f(hₜ₋₁, xₜ), the same f at every step [D4].
 
     `project_input` computes W x for all steps in one product. `gates` maps one step's projection and the state to
@@ -69,7 +71,7 @@ class Cell(nn.Module):
         raise NotImplementedError
 
     def gates(self, x_proj: Tensor, state: State, h_in: Tensor) -> dict[str, Tensor]:
-        raise ValueError(
+        raise ConfigError(
             f"{type(self).__name__} defines no gates, which inspection, Gated and dropout need: "
             "define `gates` and `update` instead of `step`"
         )
@@ -79,6 +81,20 @@ class Cell(nn.Module):
 
     def step(self, x_proj: Tensor, state: State) -> State:
         return self.update(self.gates(x_proj, state, state[0]), state)
+
+    def recorded_step(
+        self, x_proj: Tensor, state: State, h_in: Tensor | None = None
+    ) -> tuple[State, dict[str, Tensor]]:
+        """One step whose gates and new state are named values, and the gates; none if the cell defines only `step`."""
+        gates: dict[str, Tensor] = {}
+        if type(self).gates is Cell.gates:
+            new_state = self.step(x_proj, state)
+        else:
+            found = self.gates(x_proj, state, state[0] if h_in is None else h_in)
+            gates = {name: record(self, name, gate) for name, gate in found.items()}
+            new_state = self.update(gates, state)
+        named = zip(new_state._fields, new_state, strict=True)
+        return type(new_state)(*(record(self, name, value) for name, value in named)), gates
 
     def recurrent_weights(self) -> tuple[Tensor, Tensor | None]:
         """The matrix (W, D) that multiplies h, and the bias (W,) of these products, as the kernel reads them."""
@@ -122,6 +138,8 @@ class LinearCell(Cell):
 class Vanilla(LinearCell):
     """h = g(W x + U h ± b),  g = tanh or σ   [D1, D2, D3, D-3; the bias is inside g, D-6]"""
 
+    points: ClassVar[Points] = {"new": Point("g(W x + U h ± b)", "BTD"), "h": Point("h", "BTD")}
+
     def __init__(
         self, size: int, dim: int, activation: Literal["tanh", "sigmoid"] = "tanh", bias: Bias = "plus"
     ):
@@ -145,6 +163,15 @@ class LSTM(LinearCell):
     With `output` linear, h = o ⊙ c [D9]. One matrix holds the four blocks in the order i, f, g, o. The gates act on
     the memory c [D18]: f = 0 erases it, i = 1 writes to it, o = 1 exposes it.
     """
+
+    points: ClassVar[Points] = {
+        "input": Point("i", "BTD"),
+        "forget": Point("f", "BTD"),
+        "new": Point("g", "BTD"),
+        "output": Point("o", "BTD"),
+        "h": Point("h", "BTD"),
+        "c": Point("c", "BTD"),
+    }
 
     def __init__(self, size: int, dim: int, output: Literal["tanh", "linear"] = "tanh", bias: Bias = "plus"):
         super().__init__(size, dim, 4, bias)
@@ -200,6 +227,13 @@ class GRU(LinearCell):
     the signs of z's weights changed. The matrices are in the order r, z, n.
     """
 
+    points: ClassVar[Points] = {
+        "reset": Point("r", "BTD"),
+        "keep": Point("z", "BTD"),
+        "new": Point("n", "BTD"),
+        "h": Point("h", "BTD"),
+    }
+
     def __init__(
         self, size: int, dim: int, reset: Literal["outside", "inside"] = "outside", bias: Bias = "plus"
     ):
@@ -243,6 +277,12 @@ class Gated(Cell):
     A convex combination of the old h and a candidate R, which is the next h of any other cell, user-defined cells
     included. The candidate updates the other entries of the state. Gated cells may be nested.
     """
+
+    points: ClassVar[Points] = {
+        "keep": Point("G", "BTD"),
+        "h": Point("h", "BTD"),
+        "candidate.new": Point("R", "BTD"),
+    }
 
     def __init__(self, size: int, dim: int, candidate: Factory[Cell] = Vanilla, bias: Bias = "plus"):
         super().__init__()

@@ -8,16 +8,18 @@ the lectures uses, and the weight normalisation of ConvS2S; the initial weights 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple, cast
+from typing import ClassVar, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.errors import ConfigError
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import mask as masks
-from seqloom.nn.attention_core import Dot, Score, attend
+from seqloom.nn.attention_core import Dot, Score, Softmax, attend
 from seqloom.nn.basic import Dropout, LayerNorm, Norm
+from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import gather_steps, left_align
 from seqloom.nn.position import NoPosition, Position, positions_after
@@ -36,6 +38,8 @@ class Convolution(Layer):
     i = (k-1)/2 … -(k-1)/2, and k is odd. One matrix holds all Wᵢ, concatenated along the input dimension, so the
     fast form concatenates the k inputs and computes one product.
     """
+
+    points: ClassVar[Points] = {"": Point("y", "BTD")}
 
     def __init__(
         self,
@@ -94,18 +98,20 @@ class Convolution(Layer):
         weights = self.taps.weight.chunk(self.kernel, 1)
         terms = (F.linear(inputs, weight) for inputs, weight in zip(shifted, weights, strict=True))
         y = cast(Tensor, sum(terms))
-        return y if self.taps.bias is None else y + self.taps.bias, state
+        return record(self, "", y if self.taps.bias is None else y + self.taps.bias), state
 
     def last_inputs(self, x: Tensor, count: Tensor) -> Tensor:
         """The last `reach` inputs up to each row's last real token."""
         return gather_steps(x, count[:, None] + torch.arange(self.reach, device=x.device))
 
 
-class ByteNetBlock(nn.Module):
+class ByteNetBlock(HasPoints):
     """x ← x + W₂ r(norm(conv(r(norm(W₁ r(norm(x)))))))   [L1]
 
     with r = ReLU, W₁: D → D/2, a dilated convolution D/2 → D/2, W₂: D/2 → D.
     """
+
+    points: ClassVar[Points] = {"": Point("x", "BTD")}
 
     def __init__(
         self, size: int, kernel: int, dilation: int, causal: bool, norm: Factory[Norm], dropout: float
@@ -121,7 +127,7 @@ class ByteNetBlock(nn.Module):
     def convolve(self, x: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
         h = self.in_proj(self.norms[0](x).relu())
         h, state = self.convolution.convolve(self.norms[1](h).relu(), state, mask)
-        return x + self.dropout(self.out_proj(self.norms[2](h).relu())), state
+        return record(self, "", x + self.dropout(self.out_proj(self.norms[2](h).relu()))), state
 
 
 class ByteNetState(NamedTuple):
@@ -179,7 +185,7 @@ class ByteNet(Layer):
         if self.source_proj is None:
             return ByteNetState(None, None, blocks)
         if memory is None:
-            raise ValueError("a ByteNet decoder needs a memory: start it with the encoder's outputs")
+            raise ConfigError("a ByteNet decoder needs a memory: start it with the encoder's outputs")
         values, mask, _ = left_align(self.source_proj(memory.values), memory.mask)
         values = values if mask is None else values.masked_fill(~mask[..., None], 0)
         num_seen = torch.zeros(batch, dtype=torch.long, device=values.device)
@@ -210,7 +216,7 @@ class ConvS2SMemory(NamedTuple):
     scale: Tensor  # (B, 1, 1), √m for m source tokens
 
 
-class GatedBlock(nn.Module):
+class GatedBlock(HasPoints):
     """u = a ⊙ σ(b),  [a; b] = conv(h);   h ← √½ (h + u)   [L4]
 
     With a memory it attends before the residual sum:
@@ -219,6 +225,13 @@ class GatedBlock(nn.Module):
 
     where g is the target's embedding and m the number of source tokens.
     """
+
+    points: ClassVar[Points] = {
+        "gated": Point("u", "BTD"),
+        "context": Point("c", "BTD"),
+        "": Point("h", "BTD"),
+    }
+    reads_memory = True
 
     def __init__(
         self,
@@ -235,6 +248,7 @@ class GatedBlock(nn.Module):
         self.query = nn.Linear(dim, width) if memory else None
         self.context_proj = nn.Linear(memory, dim) if memory else None
         self.score = score(width) if memory else None
+        self.weights = Softmax() if memory else None
         self.dropout = Dropout(dropout)
         # the 4 makes up for the gate, which is about ½ at the start: the variance is preserved
         nn.init.normal_(self.convolution.taps.weight, std=math.sqrt(4 * (1 - dropout) / (kernel * dim)))
@@ -244,18 +258,19 @@ class GatedBlock(nn.Module):
         self, h: Tensor, g: Tensor, source: ConvS2SMemory | None, state: State, mask: Tensor | None
     ) -> tuple[Tensor, State]:
         u, state = self.convolution.convolve(self.dropout(h), state, mask)
-        u = F.glu(u, -1)
+        u = record(self, "gated", F.glu(u, -1))
         if source is not None:
             u = (u + self.read_source(u, g, source)) * math.sqrt(0.5)
-        return (h + u) * math.sqrt(0.5), state
+        return record(self, "", (h + u) * math.sqrt(0.5)), state
 
     def read_source(self, u: Tensor, g: Tensor, source: ConvS2SMemory) -> Tensor:
         """W_c √m c: (B, T, D)."""
-        if self.query is None or self.score is None or self.context_proj is None:
-            raise ValueError("this block was built without a memory: build ConvS2S with the memory's size")
+        if self.query is None or self.score is None or self.weights is None or self.context_proj is None:
+            raise ConfigError("this block was built without a memory: build ConvS2S with the memory's size")
         queries = (self.query(u) + g)[:, None]
-        c, _ = attend(queries, source.keys, source.values, self.score, source.visible)  # (B, 1, T, M)
-        return self.context_proj(c[:, 0] * source.scale)
+        keys, values, visible, scale = source
+        c, _ = attend(queries, keys, values, self.score, visible, weights=self.weights)  # (B, 1, T, M)
+        return self.context_proj(record(self, "context", c[:, 0]) * scale)
 
 
 class ConvS2SState(NamedTuple):
@@ -316,7 +331,7 @@ class ConvS2S(Layer):
         if self.key is None:
             return ConvS2SState(num_seen, None, blocks)
         if memory is None:
-            raise ValueError("a ConvS2S decoder needs a memory: start it with the encoder's outputs")
+            raise ConfigError("a ConvS2S decoder needs a memory: start it with the encoder's outputs")
         values, mask = memory
         lengths = num_seen + values.shape[1] if mask is None else masks.lengths(mask)
         scale = lengths.to(values.dtype).sqrt()[:, None, None]

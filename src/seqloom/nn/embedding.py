@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.layer import require
 
 
-class Embedding(nn.Module):
+class Embedding(HasPoints):
     """x = W_e one-hot(s), which is row s of the table   [A2]. `scale` multiplies by √D (Vaswani et al.).
 
     `vectors` names word vectors from which training initialises the rows, matched by word; `frozen` keeps the table
     fixed.
     """
 
+    points: ClassVar[Points] = {"": Point("x", "BTD")}
     needs_full_sequence = False  # whether a token's vector depends on the tokens before it
 
     def __init__(
@@ -39,6 +42,10 @@ class Embedding(nn.Module):
 
     def forward(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """`mask` (B, T) is for subclasses whose vectors depend on other tokens."""
+        return record(self, "", self.look_up(ids))
+
+    def look_up(self, ids: Tensor) -> Tensor:
+        """The rows of the table."""
         x = F.embedding(ids, self.table)
         return x * self.factor if self.factor != 1 else x
 
@@ -62,4 +69,4 @@ class SegmentEmbedding(Embedding):
         ends = (ids == self.separator) if mask is None else (ids == self.separator) & mask
         ends = ends.long()
         segment = (ends.cumsum(1) - ends).clamp(max=len(self.segments) - 1)  # (B, T)
-        return super().forward(ids) + F.embedding(segment, self.segments)
+        return record(self, "", self.look_up(ids) + F.embedding(segment, self.segments))

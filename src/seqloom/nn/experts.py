@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import layer
 from seqloom.nn.basic import FFN, FeedForward
+from seqloom.nn.capture import Point, Points, record
 from seqloom.nn.layer import Factory, require
 
 
@@ -28,6 +30,8 @@ class Experts(FFN):
     passes by the residual path; a token's output then depends on the other tokens of the batch, later ones
     included. In evaluation nothing is dropped. Padding is not routed and gives 0.
     """
+
+    points: ClassVar[Points] = {"scores": Point("s", "NE"), "gates": Point("g", "NK"), "": Point("y", "BTD")}
 
     def __init__(
         self,
@@ -66,14 +70,14 @@ class Experts(FFN):
         else:
             y = self.expert_loop(tokens, gates, expert_ids)
         if mask is None:
-            return y.view(x.shape)
-        return torch.zeros_like(x, dtype=y.dtype).masked_scatter(mask[..., None], y)
+            return record(self, "", y.view(x.shape))
+        return record(self, "", torch.zeros_like(x, dtype=y.dtype).masked_scatter(mask[..., None], y))
 
     def route(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
         """The gates and the ids of the chosen experts, (N, top_k) each; the gate of a choice beyond the
         capacity is 0.
         """
-        scores = self.router(tokens)  # (N, n)
+        scores = record(self, "scores", self.router(tokens))  # (N, n)
         if self.noise is not None and self.training:
             scores = scores + torch.randn_like(scores) * F.softplus(self.noise(tokens))
         best, expert_ids = scores.topk(self.top_k, -1)
@@ -82,7 +86,7 @@ class Experts(FFN):
         gates = best.softmax(-1) if self.top_k > 1 else (best - scores.logsumexp(-1, keepdim=True)).exp()
         if self.training and self.capacity is not None:
             gates = gates * self.within_capacity(expert_ids, self.capacity)
-        return gates, expert_ids
+        return record(self, "gates", gates), expert_ids
 
     def within_capacity(self, expert_ids: Tensor, capacity: float) -> Tensor:
         """Whether each choice (N, top_k) is within the capacity of its expert."""

@@ -1,5 +1,5 @@
-"""The contract of every sequence layer, recurrent, convolutional, mixing or attending; and the collections
-that receive auxiliary losses and attention weights.
+"""The contract of every sequence layer, recurrent, convolutional, mixing or attending; and the collection
+that receives auxiliary losses.
 
 No part stores these: outside a collection they are dropped. Each thread and context has its own collection.
 """
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from seqloom.fused.dispatch import plain
+from seqloom.errors import ConfigError
+from seqloom.nn.capture import HasPoints
 from seqloom.nn.state import State
 
 Part = TypeVar("Part")
@@ -22,7 +22,6 @@ Factory = Callable[..., Part]
 """Builds a part: its class, or a `partial` of it. The parent calls it with the sizes."""
 
 _losses: ContextVar[list[Tensor] | None] = ContextVar("losses", default=None)
-_weights: ContextVar[list[Tensor] | None] = ContextVar("weights", default=None)
 
 
 class Memory(NamedTuple):
@@ -32,7 +31,7 @@ class Memory(NamedTuple):
     mask: Tensor | None  # (B, S), True = real token
 
 
-class Layer(nn.Module):
+class Layer(HasPoints):
     """y, state = layer(x, state, mask)        (B, T, D) → (B, T, D')
 
     `state` holds what the layer needs of the positions before `x`; None starts a new sequence. `mask` (B, T)
@@ -64,7 +63,7 @@ class Layer(nn.Module):
 def require(condition: bool, message: str) -> None:
     """Raises ValueError with the message unless the condition holds; constructors check sizes with it."""
     if not condition:
-        raise ValueError(message)
+        raise ConfigError(message)
 
 
 def collecting_losses() -> bool:
@@ -90,40 +89,3 @@ def collect_aux_losses() -> Iterator[list[Tensor]]:
         yield losses
     finally:
         _losses.reset(token)
-
-
-def record_weights(weights: Tensor | None) -> None:
-    """Records α (B, H, T, S) of one call of attention."""
-    recorded = _weights.get()
-    if recorded is not None and weights is not None:
-        recorded.append(weights)
-
-
-@contextmanager
-def capture_attention() -> Iterator[list[Tensor]]:
-    """Runs parts in their plain form, which computes weights, and collects the weights in the order of the
-    calls.
-    """
-    recorded: list[Tensor] = []
-    token = _weights.set(recorded)
-    try:
-        with plain():
-            yield recorded
-    finally:
-        _weights.reset(token)
-
-
-def concat_heads(recorded: list[Tensor], length: int) -> Tensor | None:
-    """The recorded weights of all heads of all parts, (B, heads, T, S) with T = `length`; None if nothing was
-    recorded.
-
-    A part that attends step by step has recorded each of its steps in turn.
-    """
-    parts: list[Tensor] = []
-    steps: list[Tensor] = []
-    for weights in recorded:
-        steps.append(weights)
-        if sum(step.shape[2] for step in steps) == length:
-            parts.append(torch.cat(steps, 2))
-            steps = []
-    return torch.cat(parts, 1) if parts else None

@@ -7,11 +7,14 @@ built for one length and refuses a longer sentence [C5]. Only the former is caus
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
 from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
+from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import gather_steps, left_align
 
@@ -93,8 +96,10 @@ class MixTokens(FixedLengthLayer):
         return self.network(x.transpose(1, 2)).transpose(1, 2)  # over (B, p, n)
 
 
-class MixerBlock(nn.Module):
+class MixerBlock(HasPoints):
     """X ← X + f(norm(X)ᵀ)ᵀ,   X ← X + g(norm(X)),   f: n → n,  g: p → p   [C4, L12]"""
+
+    points: ClassVar[Points] = {"after_tokens": Point("X", "BTD"), "": Point("X", "BTD")}
 
     def __init__(
         self,
@@ -114,7 +119,8 @@ class MixerBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.dropout(self.tokens(self.tokens_norm(x).transpose(1, 2)).transpose(1, 2))
-        return x + self.dropout(self.features(self.features_norm(x)))
+        x = record(self, "after_tokens", x)
+        return record(self, "", x + self.dropout(self.features(self.features_norm(x))))
 
 
 class Mixer(FixedLengthLayer):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from seqloom.fused import cross_entropy as fused
 from seqloom.fused.linear import linear
 from seqloom.nn.basic import ACTIVATIONS, Activation, LayerNorm, Norm
+from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, require
 
@@ -38,11 +40,12 @@ def to_float32(logits: Tensor) -> Tensor:
     return logits.float() if logits.dtype in (torch.float16, torch.bfloat16) else logits
 
 
-class OutputLayer(nn.Module):
+class OutputLayer(HasPoints):
     """Output layer: `forward` gives the logits of every word, `nll` the negative log-likelihood of target
     words.
     """
 
+    points: ClassVar[Points] = {"": Point("logits", "BTW")}
     vocabulary: int
 
     def forward(self, h: Tensor) -> Tensor:
@@ -85,7 +88,8 @@ class Output(OutputLayer):
         self.bias = nn.Parameter(torch.zeros(vocabulary)) if has_bias else None
 
     def forward(self, h: Tensor) -> Tensor:
-        return linear(h if self.head is None else self.head(h), self.table, self.bias)  # (…, V)
+        h = h if self.head is None else self.head(h)
+        return record(self, "", linear(h, self.table, self.bias))  # (…, V)
 
 
 class HeadTransform(nn.Module):
@@ -167,7 +171,7 @@ class AdaptiveSoftmax(OutputLayer):
             log_p + to_float32(tail(h)).log_softmax(-1)
             for log_p, tail in zip(group_log_p, tail_layers, strict=True)
         ]
-        return torch.cat([common_log_p, *tails], -1)  # (…, V)
+        return record(self, "", torch.cat([common_log_p, *tails], -1))  # (…, V)
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
         shape = targets.shape

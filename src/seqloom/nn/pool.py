@@ -6,18 +6,19 @@ The attention of a recurrent decoder is `GlobalAttention` in rnn_decoder.py.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
+from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.layer import Memory, require
 
 InitFrom = Literal["last", "first", "mean"]
 
 
-class Pool(nn.Module):
+class Pool(HasPoints):
     """y = pool(x₁ … x_n), one vector of the same size as the inputs."""
 
     def __init__(self, size: int):
@@ -95,6 +96,8 @@ class AttentionPool(Pool):
     Attention with a learned query u (Yang et al.); W has `hidden` rows, by default as many as x is wide.
     """
 
+    points: ClassVar[Points] = {"weights": Point("α", "BT")}
+
     def __init__(self, size: int, hidden: int | None = None):
         super().__init__(size)
         self.project = nn.Linear(size, hidden or size)
@@ -103,7 +106,8 @@ class AttentionPool(Pool):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = x if mask is None else x.masked_fill(~mask[..., None], 0)
         scores = self.query(self.project(x).tanh())[..., 0]  # (B, T)
-        return torch.einsum("bt,btd->bd", masks.masked_softmax(scores, mask), x)
+        weights = record(self, "weights", masks.masked_softmax(scores, mask))
+        return torch.einsum("bt,btd->bd", weights, x)
 
 
 def summarize(memory: Memory, read: InitFrom) -> Tensor:

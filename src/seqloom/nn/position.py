@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from seqloom.errors import ConfigError
 from seqloom.fused.rotary import RotaryTable, rotary, rotary_table
 from seqloom.nn import mask as masks
 from seqloom.nn.layer import Factory, require
@@ -141,7 +142,7 @@ class Learned(Position):
     def encoding(self, positions: Positions, like: Tensor | None = None) -> Tensor:
         length = last_position(positions)
         if length > self.context:
-            raise ValueError(
+            raise ConfigError(
                 f"a sequence of {length} positions is longer than the {self.context} learned ones: "
                 f"shorten it, or train with a larger position.length, or with Sinusoidal, Rotary or ALiBi"
             )

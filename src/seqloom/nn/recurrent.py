@@ -6,7 +6,7 @@ The cells are in cells.py, the compiled loop over time is in fused/recurrence.py
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.recurrence import RecurrentDropout, recurrence
 from seqloom.nn import mask as masks
 from seqloom.nn.basic import Dropout
+from seqloom.nn.capture import HasPoints, Point, Points, record, recording, time_loop
 from seqloom.nn.cells import LSTM, Cell
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.mask import real_first_order
@@ -23,13 +24,15 @@ from seqloom.nn.state import State, where_real
 Gates = dict[str, Tensor]
 
 
-class UnrolledCell(nn.Module):
+class UnrolledCell(HasPoints):
     """A cell unrolled over time, left to right or right to left: y = (h₁, …, h_T).
 
     Variational dropout: the products read m ⊙ hₜ₋₁ / (1 - p), with one mask m for all steps of a call (Gal and
     Ghahramani). Zoneout: each entry of the state keeps its value with probability p, s = m ⊙ sₜ₋₁ + (1 - m) ⊙ s̃ₜ, with
     a new m for each step; evaluation uses p in place of m (Krueger et al.).
     """
+
+    points: ClassVar[Points] = {"": Point("y", "BTD")}
 
     def __init__(self, cell: Cell, backward: bool = False, variational: float = 0.0, zoneout: float = 0.0):
         super().__init__()
@@ -69,12 +72,13 @@ class UnrolledCell(nn.Module):
         if fused is not None:
             y, state = fused
         else:
-            y, gates, state = self.unroll(x, state, mask, dropout, return_gates)
+            with time_loop(order):
+                y, gates, state = self.unroll(x, state, mask, dropout, return_gates)
         if order is not None:
             inverse = order.argsort(1)[..., None]
             y = y.gather(1, inverse.expand_as(y))
             gates = {name: gate.gather(1, inverse.expand_as(gate)) for name, gate in gates.items()}
-        return y, gates, state
+        return record(self, "", y), gates, state
 
     def sample_dropout(self, x: Tensor, state: State) -> RecurrentDropout:
         if not self.training:
@@ -97,6 +101,8 @@ class UnrolledCell(nn.Module):
                 h_in = state[0] if dropout.h_mask is None else state[0] * dropout.h_mask
                 step_gates.append(self.cell.gates(x_proj, state, h_in))
                 new_state = self.cell.update(step_gates[-1], state)
+            elif recording():
+                new_state, _ = self.cell.recorded_step(x_proj, state)
             else:
                 new_state = self.cell.step(x_proj, state)
             if dropout.has_zoneout:

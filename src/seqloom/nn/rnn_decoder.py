@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
+from seqloom.errors import ConfigError
 from seqloom.fused.attentive_recurrence import AttentionMemory, AttentionProjections, attentive_recurrence
 from seqloom.nn import mask as masks
 from seqloom.nn.attention_core import (
@@ -21,6 +22,7 @@ from seqloom.nn.attention_core import (
     attend,
 )
 from seqloom.nn.basic import Dropout, Linear
+from seqloom.nn.capture import HasPoints, Point, Points, record, time_loop
 from seqloom.nn.cells import LSTM, Cell
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.pool import InitFrom, summarize
@@ -36,12 +38,15 @@ class GlobalAttentionState(NamedTuple):
     visible: Tensor | None  # (B, 1, 1, S)
 
 
-class GlobalAttention(nn.Module):
+class GlobalAttention(HasPoints):
     """c = Σⱼ αⱼ mⱼ,   α = softmaxⱼ s(W_Q h, W_K mⱼ)   [F4, F9]
 
     Attention of recurrent decoders: one head that averages the memory itself. Without `project` the score compares h
     and m directly, as in α = h·m [F5]; their sizes must then be equal.
     """
+
+    points: ClassVar[Points] = {"": Point("c", "BTD")}
+    reads_memory = True
 
     def __init__(
         self,
@@ -72,7 +77,7 @@ class GlobalAttention(nn.Module):
         c, weights = attend(
             queries, state.keys, state.values, self.score, state.visible, weights=self.weights
         )
-        return c[:, 0], weights
+        return record(self, "", c[:, 0]), weights
 
 
 class AttentiveState(NamedTuple):
@@ -105,6 +110,8 @@ class AttentiveRNN(Layer):
     also reads that vector, yₜ = tanh(W' [hₜ; cₜ; xₜ; summary])   [F7]. Only `query: previous` needs a loop over
     time, which is compiled where the kernels support it (fused/attentive_recurrence.py).
     """
+
+    points: ClassVar[Points] = {"": Point("y", "BTD")}
 
     def __init__(
         self,
@@ -155,7 +162,7 @@ class AttentiveRNN(Layer):
 
     def start(self, batch: int, memory: Memory | None = None) -> AttentiveState:
         if memory is None:
-            raise ValueError("an attentive decoder needs a memory: start it with the encoder's outputs")
+            raise ConfigError("an attentive decoder needs a memory: start it with the encoder's outputs")
         summary = summarize(memory, self.init_from)
         h = self.init_proj(summary).tanh()
         return AttentiveState(
@@ -186,7 +193,7 @@ class AttentiveRNN(Layer):
         if state.summary is not None:
             features.append(state.summary[:, None].expand(-1, x.shape[1], -1))
         y = self.out_proj(self.dropout(torch.cat(features, -1))).tanh()  # from (B, T, D + M + size)
-        return y, weights, AttentiveState(state.memory, cells, state.summary)
+        return record(self, "", y), weights, AttentiveState(state.memory, cells, state.summary)
 
     def attend_from_previous(
         self, context_proj: nn.Linear, x: Tensor, state: AttentiveState, mask: Tensor | None
@@ -204,20 +211,21 @@ class AttentiveRNN(Layer):
         outputs: list[Tensor] = []
         contexts: list[Tensor] = []
         step_weights: list[Tensor] = []
-        for t, x_proj in enumerate(first.project_input(x).unbind(1)):
-            c, weights = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
-            new_states = [first.step(x_proj + context_proj(c[:, 0]), states[0])]
-            for cell, cell_state in zip(others, states[1:], strict=True):
-                cell_input = cell.project_input(self.dropout(new_states[-1][0]))
-                new_states.append(cell.step(cell_input, cell_state))
-            if mask is None:
-                states = tuple(new_states)
-            else:
-                states = where_real(mask[:, t], tuple(new_states), states)
-            outputs.append(new_states[-1][0])
-            contexts.append(c[:, 0])
-            if weights is not None:
-                step_weights.append(weights)
+        with time_loop():
+            for t, x_proj in enumerate(first.project_input(x).unbind(1)):
+                c, weights = self.attention(states[-1][0][:, None], state.memory)  # (B, 1, M)
+                new_states = [first.recorded_step(x_proj + context_proj(c[:, 0]), states[0])[0]]
+                for cell, cell_state in zip(others, states[1:], strict=True):
+                    cell_input = cell.project_input(self.dropout(new_states[-1][0]))
+                    new_states.append(cell.recorded_step(cell_input, cell_state)[0])
+                if mask is None:
+                    states = tuple(new_states)
+                else:
+                    states = where_real(mask[:, t], tuple(new_states), states)
+                outputs.append(new_states[-1][0])
+                contexts.append(c[:, 0])
+                if weights is not None:
+                    step_weights.append(weights)
         all_weights = torch.cat(step_weights, 2) if step_weights else None
         return DecoderOutputs(torch.stack(outputs, 1), torch.stack(contexts, 1), all_weights, states)
 
@@ -304,7 +312,7 @@ class RNNDecoder(Layer):
 
     def start(self, batch: int, memory: Memory | None = None) -> tuple[State, ...]:
         if memory is None:
-            raise ValueError(
+            raise ConfigError(
                 "this decoder starts from the encoder's last state: start it with the encoder's outputs"
             )
         h = summarize(memory, self.init_from)

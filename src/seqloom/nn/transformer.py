@@ -5,7 +5,7 @@ blocks.
 from __future__ import annotations
 
 import math
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 from torch import Tensor, nn
 
@@ -13,6 +13,7 @@ from seqloom.nn import decode
 from seqloom.nn.attention import CrossAttention, SelfAttention
 from seqloom.nn.attention_core import ScaledDot, Score, Visibility
 from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
+from seqloom.nn.capture import Point, Points, record
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.position import Position, Sinusoidal
 from seqloom.nn.state import State
@@ -22,6 +23,12 @@ class Block(Layer):
     """pre:  x ← x + f(norm(x));   post:  x ← norm(x + f(x))   for f = self-attention, cross-attention if
     there is a memory, feed-forward   [G1, G2, G3, D-18]
     """
+
+    points: ClassVar[Points] = {
+        "after_attention": Point("x", "BTD"),
+        "after_cross": Point("x", "BTD"),
+        "": Point("x", "BTD"),
+    }
 
     def __init__(
         self,
@@ -53,12 +60,12 @@ class Block(Layer):
         cache, cross_state = state or self.start(x.shape[0])
         pre = self.order == "pre"
         y, cache = self.attention(self.attention_norm(x) if pre else x, cache, mask, visibility)
-        x = self.add(x, y, self.attention_norm)
+        x = record(self, "after_attention", self.add(x, y, self.attention_norm))
         if self.cross is not None and self.cross_norm is not None:
             y, cross_state = self.cross(self.cross_norm(x) if pre else x, cross_state, mask)
-            x = self.add(x, y, self.cross_norm)
+            x = record(self, "after_cross", self.add(x, y, self.cross_norm))
         y = self.feedforward(self.feedforward_norm(x) if pre else x, mask)
-        return self.add(x, y, self.feedforward_norm), (cache, cross_state)
+        return record(self, "", self.add(x, y, self.feedforward_norm)), (cache, cross_state)
 
     def add(self, x: Tensor, y: Tensor, norm: Norm) -> Tensor:
         """Adds a sub-layer's output to the residual path; a post-norm block then normalises the sum."""
@@ -74,6 +81,8 @@ class Transformer(Layer):
     Weights are initialised from N(0, 0.02²), those of an `out_proj`, which feed the residual path, from N(0,
     0.02²/2L).
     """
+
+    points: ClassVar[Points] = {"input": Point("x", "BTD")}
 
     def __init__(
         self,
@@ -164,6 +173,7 @@ class Transformer(Layer):
         visibility = blocks[0].attention.visibility(x, state[0][0], mask, visible)
         x = self.position.embed(x, visibility.positions)
         x = self.dropout(x if self.input_norm is None else self.input_norm(x))
+        x = record(self, "input", x)
         if x.shape[1] == 1 and mask is None and hidden_states is None:
             result = decode.decode_step(blocks, x, state, visibility)
             if result is not None:

@@ -1,6 +1,7 @@
 """Fair comparisons: several systems, one budget, several seeds; scores and costs side by side."""
 
-from seqloom.studies.study import Study, prepare, run_all
-from seqloom.studies.table import ResultRow, rows
+from seqloom.studies.comparison import Comparison, compare
+from seqloom.studies.study import Study
+from seqloom.studies.table import ResultRow
 
-__all__ = ["ResultRow", "Study", "prepare", "rows", "run_all"]
+__all__ = ["Comparison", "ResultRow", "Study", "compare"]

@@ -1,128 +1,199 @@
-"""A comparison as lines for a terminal, as JSON, and as a self-contained page."""
+"""A comparison as lines for a terminal and as a self-contained page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from seqloom.errors import UserError
+from seqloom.inference.completion import complete
+from seqloom.measure.number import TITLES
 from seqloom.report import escape, figure, page, table
-from seqloom.studies.published import REPORTED, SOURCE
+from seqloom.run_files import TIMES_FILE, read_metrics
+from seqloom.studies.measuring import open_members
+from seqloom.studies.published import REPORTED, SOURCE, TABLE2
 from seqloom.studies.study import Study
-from seqloom.studies.table import ResultRow, buckets, entries, read_test_text, translations_of
-from seqloom.train.progress import read_metrics
+from seqloom.studies.table import ResultRow
+from seqloom.studies.training import Failure
 
-HEAD = ("system", "rank", "BLEU", "±", "chrF", "FLOPs", "seconds", "parameters", "tokens", "steps", "memory")
-
-
-def cells(row: ResultRow) -> list[str]:
-    """The cells of a row, as HEAD names them."""
-    return [
-        row.system,
-        f"{row.rank}{' tie' if row.tie else ''}",
-        f"{row.bleu:.2f}",
-        f"{row.interval:.2f}",
-        f"{row.chrf:.2f}",
-        f"{row.flops:.2e}",
-        f"{row.seconds:,.0f}",
-        f"{row.parameters:,}",
-        f"{row.tokens:,.0f}",
-        f"{row.steps:,}",
-        f"{row.memory / 2**20:,.0f} MiB",
-    ]
+EXAMPLES = 12
+DIGITS = {"bits_per_byte": 4, "spearman": 4, "pearson": 4}
+HEADS = {"bits_per_byte": "bits/byte"}
 
 
-def lines(rows: Sequence[ResultRow]) -> list[str]:
-    """The table in aligned columns."""
-    if not rows:
-        return ["no finished run"]
-    grid = [list(HEAD), *map(cells, rows)]
-    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
-    result = []
-    for system, *numbers in grid:
-        padded = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True)]
-        result.append("  ".join([f"{system:<{widths[0]}}", *padded]))
-    return [*result, f"measured here, seeds: {rows[0].seeds}; {rows[0].signature}"]
+def count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
 
 
-def report(rows: Sequence[ResultRow]) -> dict[str, Any]:
-    """The table as JSON."""
-    return {"rows": [row._asdict() for row in rows]}
+def seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:.1f}" if value < 10 else f"{value:,.0f}"
 
 
-def curves(study: Study, rows: Sequence[ResultRow]) -> dict[str, tuple[list[float], list[float]]]:
-    """Held-out loss of the first seed over training FLOPs, in the order of the rows."""
-    result = {}
-    folders = {entry.title: entry.folders[0] for entry in entries(study) if not entry.is_ensemble}
+Cell = Callable[[ResultRow], str]
+COSTS: dict[str, Cell] = {
+    "FLOPs": lambda row: "–" if row.flops is None else f"{row.flops:.1e}",
+    "seconds": lambda row: seconds(row.seconds),
+    "parameters": lambda row: f"{row.parameters:,}",
+    "tokens": lambda row: count(row.tokens),
+    "steps": lambda row: f"{row.steps:,}",
+    "memory": lambda row: "–" if row.memory is None else f"{row.memory / 2**20:,.0f} MiB",
+    "texts/s": lambda row: count(row.texts_per_second),
+}
+# The columns of cost on a terminal; the page has all.
+SHOWN = {
+    "translation": ("FLOPs", "seconds", "parameters", "tokens", "steps", "memory"),
+    "language modelling": ("FLOPs", "seconds", "parameters", "tokens"),
+}
+SHOWN_WITH_LABELS = ("seconds", "parameters", "texts/s")
+
+
+def grid(rows: Sequence[ResultRow], costs: Sequence[str]) -> list[list[str]]:
+    """The table, its head first."""
+    main, *others = rows[0].metrics
+    titles = [HEADS.get(name) or TITLES.get(name, name.replace("_", " ")) for name in (main, *others)]
+    result = [["system", "rank", titles[0], "±", *titles[1:], *costs]]
     for row in rows:
-        if row.system not in folders:
-            continue
-        points = [line for line in read_metrics(folders[row.system]) if "valid" in line]
-        flops = [row.flops * point["step"] / row.steps for point in points]
-        result[row.system] = (flops, [point["valid"] for point in points])
+        digits = DIGITS.get(main, 2)
+        interval = "–" if row.interval is None else f"{row.interval:.{2 if digits == 2 else 3}f}"
+        numbers = [f"{row.metrics[main]:.{digits}f}", interval]
+        numbers += [f"{row.metrics[name]:.{DIGITS.get(name, 2)}f}" for name in others]
+        place = f"{row.rank}{' tie' if row.tie else ''}"
+        result.append([row.system, place, *numbers, *(COSTS[cost](row) for cost in costs)])
     return result
 
 
-def render(study: Study, rows: Sequence[ResultRow], failures: Sequence[str], examples: int = 12) -> str:
-    """The page: table, learning curves, BLEU by length, example sentences, and the published figures separately."""
+def lines(task: str, rows: Sequence[ResultRow]) -> list[str]:
+    """The table in aligned columns, and its signature."""
     if not rows:
-        raise ValueError(f"{study.folder}: no finished run to show yet")
-    sources, references = read_test_text(study)
-    learning = curves(study, rows)
-    names = [f"{low}–{high}" if low < high else str(low) for low, high in buckets(sources)]
-    lengths = {row.system: (names, row.by_length) for row in rows}
-    # Systems in the order of the figure above, so that both give a system the same colour.
-    by_length = {system: lengths[system] for system in [*learning, *lengths]}
+        return ["no finished run"]
+    cells = grid(rows, SHOWN.get(task, SHOWN_WITH_LABELS))
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    result = []
+    for system, *numbers in cells:
+        padded = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True)]
+        result.append("  ".join([f"{system:<{widths[0]}}", *padded]))
+    return [*result, rows[0].signature]
+
+
+def result_table(task: str, rows: Sequence[ResultRow]) -> str:
+    """The table as HTML, with every cost."""
+    head, *body = grid(rows, [cost for cost in COSTS if cost != "texts/s" or rows[0].texts_per_second])
+    return table(head, body, f"Measured here. {rows[0].signature}")
+
+
+Curves = dict[str, tuple[list[float], list[float]]]
+
+
+def learning_curves(rows: Sequence[ResultRow]) -> dict[str, Curves]:
+    """Held-out loss of the first seed over tokens and over seconds, in the order of the rows; without systems that were not trained by steps."""
+    over_tokens: Curves = {}
+    over_seconds: Curves = {}
+    for row in rows:
+        if (
+            "×" in row.system
+            or row.system == "all together"
+            or not (row.folders[0] / "metrics.jsonl").exists()
+        ):
+            continue
+        points = [line for line in read_metrics(row.folders[0]) if line.get("valid_loss") is not None]
+        if len(points) < 2:
+            continue
+        losses = [point["valid_loss"] for point in points]
+        if all("tokens" in point for point in points):
+            over_tokens[row.system] = ([point["tokens"] for point in points], losses)
+        times = read_times(row.folders[0])
+        if all(point["step"] in times for point in points):
+            over_seconds[row.system] = ([times[point["step"]] for point in points], losses)
+    return {"training tokens": over_tokens, "seconds of training": over_seconds}
+
+
+def read_times(folder: Path) -> dict[int, float]:
+    """The seconds of training at each step of which times.jsonl has a line."""
+    import json
+
+    path = folder / TIMES_FILE
+    if not path.exists():
+        return {}
+    records = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.endswith("}")]
+    return {record["step"]: record["seconds"] for record in records}
+
+
+def render(study: Study, rows: Sequence[ResultRow], failures: Sequence[Failure]) -> str:
+    """The page: table, learning curves, the metric by length, and for translators example sentences."""
+    if not rows:
+        raise UserError(f"{study.folder}: no finished run to show yet")
     parts = [
-        "<h1>One budget, every system</h1>",
-        f"<p class=soft>{escape(describe(study, len(sources)))}</p>",
-        table(HEAD, [cells(row) for row in rows], f"Measured here. {rows[0].signature}"),
-        *(f"<p>{escape(message)}</p>" for message in failures),
-        "<h2>Learning</h2><p class=soft>Held-out loss (nats per token) over training FLOPs.</p>",
-        figure(learning, "training FLOPs", "held-out loss", first=True, log=True),
-        "<h2>By length</h2><p class=soft>BLEU by the number of words in the source sentence.</p>",
-        figure(by_length, "words in the source", "BLEU", first=False),
-        "<h2>The same sentences</h2>",
-        *example_tables(study, rows, sources, references, examples),
-        "<h2>Published figures</h2>"
-        "<p class=soft>Other data, sizes and scripts: do not compare them with the figures above.</p>",
-        published_table(),
+        f"<h1>{escape(title(study))}</h1>",
+        f"<p class=soft>{escape(describe(study))}</p>",
+        result_table(study.task, rows),
+        *(f"<p>{escape(f'{one.system}, seed {one.seed}, failed: {one.reason}')}</p>" for one in failures),
     ]
+    first = True
+    for axis, curves in learning_curves(rows).items():
+        if curves:
+            heading = "<h2>Learning</h2>" if axis == "training tokens" else ""
+            parts += [
+                f"{heading}<p class=soft>Held-out loss (nats per token or label) over {axis}, first seed.</p>",
+                figure(curves, axis, "held-out loss", first=first),
+            ]
+            first = False
+    with_lengths = {
+        row.system: ([*row.by_length], [*row.by_length.values()]) for row in rows if row.by_length
+    }
+    if with_lengths:
+        main = next(iter(rows[0].metrics))
+        name = TITLES.get(main, main.replace("_", " "))
+        parts += [
+            f"<h2>By length</h2><p class=soft>{escape(name)} by the number of words in the source.</p>",
+            figure(with_lengths, "words in the source", name, first=first),
+        ]
+    if study.task == "translation":
+        parts += ["<h2>The same sentences</h2>", *example_tables(study, rows)]
+        if {system.title for system in study.systems} & set(TABLE2):
+            parts += [
+                "<h2>Published figures</h2>"
+                "<p class=soft>Other data, sizes and scripts: do not compare them with the figures above.</p>",
+                published_table(),
+            ]
     return page("Comparison", "\n".join(parts))
 
 
-def describe(study: Study, num_sentences: int) -> str:
-    """The conditions of the study in a sentence or two."""
-    unit, value = study.budget
-    budget = f"{value:g} {unit.removesuffix('s') if value == 1 else unit}"
+def title(study: Study) -> str:
+    names = [system.title for system in study.systems]
+    return " against ".join(names) if len(names) <= 3 else f"{len(names)} systems for {study.task}"
+
+
+def describe(study: Study) -> str:
+    """The conditions of the study in a few sentences."""
+    budget = study.budget_text
     seeds = f"{study.seeds} seed{'s' if study.seeds > 1 else ''}"
+    trained = any(not system.is_finished for system in study.systems)
+    how = f"Budget of each training: {budget}; {seeds}. " if trained else "Finished runs. "
+    data = f"{study.data[0].upper()}{study.data[1:]}. " if study.data else ""
     return (
-        f"{budget} of training each, {seeds}; beam {study.beam}, length penalty {study.penalty}; "
-        f"test text of {num_sentences:,} sentences. "
-        "A tie: the paired bootstrap finds no difference from the system above at 5 %."
+        f"{study.task[0].upper()}{study.task[1:]}. {how}{data}± is the 95 % interval. A tie: no difference from the system above at 5 %, "
+        "by paired bootstrap over the test records, or by the seeds where there are no records."
     )
 
 
-def example_tables(
-    study: Study,
-    rows: Sequence[ResultRow],
-    sources: Sequence[str],
-    references: Sequence[str],
-    examples: int,
-) -> list[str]:
+def example_tables(study: Study, rows: Sequence[ResultRow]) -> list[str]:
     """Test sentences from short to long, each with its reference and its translation by every system."""
-    by_length = sorted(range(len(sources)), key=lambda i: len(sources[i]))
-    chosen = [
-        by_length[(2 * n + 1) * len(by_length) // (2 * examples)]
-        for n in range(min(examples, len(by_length)))
-    ]
-    folders = {
-        entry.title: entry.folders if entry.is_ensemble else entry.folders[:1] for entry in entries(study)
-    }
-    texts = {row.system: translations_of(study, *folders[row.system])[0] for row in rows}
+    first = open_members(rows[0].folders[:1])
+    pairs = list(first.config.reader(list(study.test)))
+    ordered = sorted(range(len(pairs)), key=lambda index: len(pairs[index][0]))
+    wanted = min(EXAMPLES, len(pairs))
+    chosen = [ordered[(2 * n + 1) * len(ordered) // (2 * wanted)] for n in range(wanted)]
+    sources = [pairs[index][0] for index in chosen]
+    outputs: dict[str, list[str]] = {}
+    for row in rows:
+        is_ensemble = "×" in row.system or row.system == "all together"
+        run = open_members(row.folders if is_ensemble else row.folders[:1])
+        completions = complete(run, sources, run.decoding.plan())
+        outputs[row.system] = [candidates[0].text for candidates in completions]
     result = []
-    for i in chosen:
-        translations = [[system, outputs[i]] for system, outputs in texts.items()]
-        block = [["source", sources[i]], ["reference", references[i]], *translations]
+    for position, index in enumerate(chosen):
+        translations = [[system, texts[position]] for system, texts in outputs.items()]
+        block = [["source", pairs[index][0]], ["reference", pairs[index][1]], *translations]
         result.append(table(("", ""), block, text=(1,)))
     return result
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from seqloom import config
-from seqloom.run import Config
+from seqloom import config_tree
+from seqloom.errors import UserError
+from seqloom.run_config import Config
 
 STEP = 8  # widths stay multiples of it, so that the heads divide them
 MIN_FACTOR, MAX_FACTOR = 1 / 32, 64.0
@@ -29,30 +30,32 @@ def scale_dims(tree: Any, factor: float) -> Any:
     return result
 
 
-def count(tree: config.Tree) -> int:
+def count(tree: config_tree.Tree, vocabulary: int | None = None) -> int:
     """The number of parameters of a config's model, which is built without memory."""
     with torch.device("meta"):
-        model = Config(tree).model(int(tree["tokenizer"].get("size", DEFAULT_VOCABULARY)))
+        model = Config(tree).model(vocabulary or int(tree["tokenizer"].get("size", DEFAULT_VOCABULARY)))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def resize(tree: config.Tree, parameters: float) -> config.Tree:
+def resize(tree: config_tree.Tree, parameters: float, vocabulary: int | None = None) -> config_tree.Tree:
     """The config whose model is nearest to the given number of parameters; depth, heads and all else stay the same."""
 
-    def scaled(factor: float) -> config.Tree:
+    def scaled(factor: float) -> config_tree.Tree:
         return {**tree, "model": scale_dims(tree["model"], factor)}
 
-    smallest, largest = count(scaled(MIN_FACTOR)), count(scaled(MAX_FACTOR))
+    smallest, largest = (count(scaled(factor), vocabulary) for factor in (MIN_FACTOR, MAX_FACTOR))
     if not smallest <= parameters <= largest:
-        raise ValueError(
+        raise UserError(
             f"parameters={parameters:g}: this system can have from {smallest:,} to {largest:,}; "
             "choose a number in this range"
         )
     low, high = MIN_FACTOR, MAX_FACTOR
     for _ in range(24):
         middle = (low * high) ** 0.5
-        if count(scaled(middle)) < parameters:
+        if count(scaled(middle), vocabulary) < parameters:
             low = middle
         else:
             high = middle
-    return min((scaled(low), scaled(high)), key=lambda candidate: abs(count(candidate) - parameters))
+    return min(
+        (scaled(low), scaled(high)), key=lambda candidate: abs(count(candidate, vocabulary) - parameters)
+    )

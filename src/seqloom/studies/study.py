@@ -1,146 +1,191 @@
-"""A study: which systems are compared, on which data, under which budget.
-
-Each run has its own process and folder, so that its memory and time are measured separately. Finished runs are reused;
-interrupted runs resume.
+"""A study: which systems are compared, on which data, under which budget. Its folder holds study.json, runs/SYSTEM/seed-N, table.json and
+compare.html.
 """
 
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom import config, files
-from seqloom.run import Config, find_config
+from seqloom import config_tree, files
+from seqloom.errors import UserError
+from seqloom.run_config import Config
 from seqloom.studies.resize import resize
+from seqloom.studies.systems import System
+from seqloom.text.lines import local_copy
+from seqloom.train.budget import duration
 
-BUDGETS = ("minutes", "tokens", "flops", "steps")
+BUDGETS = ("minutes", "steps", "epochs", "tokens", "flops")
+Valid = tuple[str, ...] | float
 
 
-class Study(NamedTuple):
+class PlannedRun(NamedTuple):
+    """One training, or one finished run."""
+
+    system: System
+    seed: int
+    folder: Path
+
+
+@dataclass(frozen=True)
+class Study:
     """Everything that makes the results comparable.
 
-    `budget` is one of minutes, tokens, flops, steps, and its value. With `parameters`, every system is scaled to about
-    that many parameters before it is trained.
+    `changes` hold for every config. `budget` is one of BUDGETS and its value. With `parameters`, every system is scaled to about that many
+    parameters before it is trained. `data` says in words what is held out.
     """
 
     folder: Path
-    systems: tuple[str, ...]
-    train: tuple[str, ...]
-    valid: tuple[str, ...]
-    test: tuple[str, ...]
-    budget: tuple[str, float]
-    seeds: int = 1
-    beam: int = 5
-    penalty: float = 0.6
+    task: str
+    systems: tuple[System, ...]
+    train: tuple[str, ...] = ()
+    valid: Valid = 0.1
+    test: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+    budget: tuple[str, float] = ("minutes", 10.0)
+    seeds: int = 3
     parameters: float | None = None
     ensembles: bool = False
+    data: str = ""
+    configs: dict[Any, Config] = field(
+        default_factory=dict, repr=False, compare=False
+    )  # those that were loaded
 
-    def runs(self) -> Iterator[tuple[str, int, Path]]:
-        """System, seed and folder of every run: all systems for the first seed, then the next."""
+    def runs_of(self, system: System) -> list[PlannedRun]:
+        """The runs of a system, one for each seed; a finished run, or a system without randomness, has one."""
+        if system.is_finished:
+            return [PlannedRun(system, 0, Path(system.source))]
+        seeds = self.seeds if is_random(self.config(system)) else 1
+        folder = self.folder / "runs" / system.folder_name
+        return [PlannedRun(system, seed, folder / f"seed-{seed}") for seed in range(seeds)]
+
+    def runs(self) -> Iterator[PlannedRun]:
+        """Every run: all systems for the first seed, then the next."""
+        by_system = [self.runs_of(system) for system in self.systems]
         for seed in range(self.seeds):
-            for system in self.systems:
-                yield system, seed, self.folder / name(system) / f"seed-{seed}"
+            for runs in by_system:
+                yield from runs[seed : seed + 1]
 
-    def texts(self) -> dict[str, tuple[str, ...]]:
-        """The files of each side of the data."""
-        return {"train": self.train, "valid": self.valid, "test": self.test}
+    def config(self, system: System, seed: int = 0) -> Config:
+        """The config that a system is trained with, without its budget and its size."""
+        key = system, seed, self.changes, self.train
+        if key not in self.configs:
+            valid = self.valid if isinstance(self.valid, float) else list(self.valid)
+            changes = [*self.changes, *system.changes]
+            data = list(self.train) or None
+            self.configs[key] = Config.load(system.source, changes, data, valid if self.train else None, seed)
+        return self.configs[key]
+
+    def budget_changes(self, config: Config) -> list[str]:
+        """The budget as a change of a config; a solver needs none."""
+        unit, value = self.budget
+        if is_solved(config):
+            return []
+        return [
+            f"train.{unit}={int(value) if unit in ('steps', 'epochs') and value == int(value) else value}"
+        ]
+
+    @property
+    def budget_text(self) -> str:
+        """The budget of each run in words."""
+        unit, value = self.budget
+        if unit == "minutes":
+            return duration(60 * value)
+        return f"{value:g} {unit.removesuffix('s') if value == 1 else unit}"
 
     def conditions(self) -> dict[str, Any]:
         """What all runs of a folder must share, the content of study.json; systems and seeds may be added later."""
-        digests = {
-            side: [files.sha256(Path(path))[:12] for path in paths] for side, paths in self.texts().items()
-        }
+        sides = {"train": self.train, "valid": self.valid, "test": self.test}
         return {
-            **digests,
+            "task": self.task,
+            **{side: digests(paths) if isinstance(paths, tuple) else paths for side, paths in sides.items()},
             "budget": list(self.budget),
-            "search": [self.beam, self.penalty],
             "parameters": self.parameters,
         }
 
 
-def name(system: str) -> str:
-    """The name of a preset or a YAML file."""
-    return Path(system).stem
+def digests(paths: Sequence[str]) -> list[str]:
+    return [files.sha256(local_copy(path))[:12] for path in paths]
 
 
-def prepare(study: Study) -> None:
-    """Checks everything before anything is trained, and that earlier runs of the folder have the same conditions."""
+def is_solved(config: Config) -> bool:
+    """Whether a solver trains the model, in seconds, instead of gradient steps."""
+    return "type" in config.tree.get("train", {})
+
+
+def is_random(config: Config) -> bool:
+    """Whether the seed changes the result."""
+    features = config.tree["model"].get("features", {})
+    trains_vectors = isinstance(features, dict) and features.get("method", "skip-gram") != "ppmi-svd"
+    is_mean = isinstance(features, dict) and features.get("type") == "MeanVectors"
+    return not is_solved(config) or (is_mean and trains_vectors and features.get("vectors") is None)
+
+
+def check(study: Study) -> None:
+    """Checks everything before anything is trained."""
     unit, value = study.budget
-    if unit not in BUDGETS or value <= 0 or study.seeds < 1:
-        raise ValueError(
-            f"a budget of {value} {unit} for {study.seeds} seeds: "
+    if unit not in BUDGETS or not value > 0 or study.seeds < 1:
+        raise UserError(
+            f"a budget of {value:g} {unit} for {study.seeds} seeds: "
             f"give one of {', '.join(BUDGETS)} above 0, and at least one seed"
         )
-    names = [name(system) for system in study.systems]
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"the systems are {', '.join(names) or 'none'}: give at least one, each once")
-    for system in study.systems:
-        Config.load(system, (), study.train, study.valid)
-        if study.parameters is not None:
-            resize(find_config(system)[0], study.parameters)
-    for side, paths in study.texts().items():
-        for path in paths:
+    for side, paths in {"train": study.train, "valid": study.valid, "test": study.test}.items():
+        for path in paths if isinstance(paths, tuple) else ():
             if not Path(path).is_file():
-                raise ValueError(f"{path}: no such file; give the files of the {side} text")
+                raise UserError(f"{path}: no such file; give the files of the {side} text")
+    for system in study.systems:
+        if not system.is_finished:
+            config = study.config(system)
+            config.change(*study.budget_changes(config))
+            if study.parameters is not None:
+                resize(config.tree, study.parameters, vocabulary_of(config))
+
+
+def open_folder(study: Study) -> None:
+    """Makes the folder of the study, or checks that the runs in it have the same conditions."""
     file = study.folder / "study.json"
+    now = json.loads(json.dumps(study.conditions()))
+    before: dict[str, Any] = {}
     if file.exists():
-        check_conditions(study, json.loads(file.read_text("utf-8")))
-        return
-    if study.folder.exists() and (not study.folder.is_dir() or any(study.folder.iterdir())):
-        raise ValueError(f"{study.folder}: exists and is not the folder of a study; choose another --out")
+        before = json.loads(file.read_text("utf-8"))
+        for key, value in now.items():
+            if before.get(key) != value:
+                raise UserError(
+                    f"{study.folder}: its runs have another {key} ({before.get(key)}, not {value}); choose another --out"
+                )
+    elif study.folder.exists() and (
+        not study.folder.is_dir() or {p.name for p in study.folder.iterdir()} - {"data"}
+    ):
+        raise UserError(f"{study.folder}: exists and is not the folder of a study; choose another --out")
     study.folder.mkdir(parents=True, exist_ok=True)
-    files.write_atomic(file, json.dumps(study.conditions(), indent=1))
+    systems = {system["title"]: system for system in before.get("systems", [])}
+    for system in study.systems:
+        present = json.loads(json.dumps(system._asdict()))
+        if systems.setdefault(system.title, present) != present:
+            old = " ".join([systems[system.title]["source"], *systems[system.title]["changes"]])
+            raise UserError(f"{study.folder}: its {system.title} is {old}; choose another --out")
+    content = {**now, "systems": [*systems.values()], "seeds": max(study.seeds, before.get("seeds", 1))}
+    files.write_atomic(file, json.dumps(content, indent=1, ensure_ascii=False))
 
 
-def check_conditions(study: Study, before: dict[str, Any]) -> None:
-    """Raises if the study's conditions are not those under which the folder's runs were trained."""
-    for key, value in json.loads(json.dumps(study.conditions())).items():
-        if before.get(key) != value:
-            raise ValueError(
-                f"{study.folder}: its runs have another {key} ({before.get(key)}, not {value}); "
-                "choose another --out"
-            )
+def vocabulary_of(config: Config) -> int:
+    """The size of the vocabulary that the config's tokenizer will have; it is trained if its size follows from the text."""
+    size = config.tree["tokenizer"].get("size")
+    return int(size) if size else config.tokenizer().get_vocab_size()
 
 
-def write_resized_config(study: Study, system: str, parameters: float) -> Path:
-    """Writes the system's config, scaled to so many parameters, beside the runs."""
-    path = study.folder / "systems" / f"{name(system)}.yaml"
-    path.parent.mkdir(exist_ok=True)
-    files.write_atomic(path, config.write(resize(find_config(system)[0], parameters)))
-    return path
-
-
-def train_command(study: Study, system: str, seed: int, folder: Path, threads: int | None) -> list[str]:
-    """The command that trains one run."""
-    unit, value = study.budget
-    if study.parameters is not None:
-        system = str(write_resized_config(study, system, study.parameters))
-    budget = f"train.{unit}={int(value) if unit == 'steps' else value}"
-    command = [sys.executable, "-m", "seqloom", "train", system, budget]
-    command += ["--data", *study.train, "--valid", *study.valid, "--out", str(folder), "--seed", str(seed)]
-    return [*command, "--threads", str(threads)] if threads else command
-
-
-def run_all(study: Study, log: Callable[[str], None], threads: int | None = None) -> list[str]:
-    """Trains the runs that are not finished; returns a message for each run that failed."""
-    failures = []
-    runs = list(study.runs())
-    for index, (system, seed, folder) in enumerate(runs, 1):
-        if (folder / "results.json").exists():
-            continue
-        log(f"[{index}/{len(runs)}] {name(system)}, seed {seed}")
-        command = train_command(study, system, seed, folder, threads)
-        finished = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
-        if finished.returncode in (130, 143, -signal.SIGINT, -signal.SIGTERM):
-            raise KeyboardInterrupt
-        if finished.returncode:
-            failures.append(
-                f"{name(system)}, seed {seed}: training ended with exit code {finished.returncode}; "
-                "see the line above"
-            )
-    return failures
+def source_of(study: Study, system: System) -> tuple[str, list[str]]:
+    """What `seqloom train` takes: the source and its changes, or a file with the resized config."""
+    config = study.config(system)
+    changes = [*study.changes, *system.changes]
+    if study.parameters is not None and not is_solved(config):
+        path = study.folder / "systems" / f"{system.folder_name}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        tree = resize(config.tree, study.parameters, vocabulary_of(config))
+        tree = {key: value for key, value in tree.items() if key not in ("files", "seed")}
+        files.write_atomic(path, config_tree.write(tree))
+        return str(path), study.budget_changes(config)
+    return system.source, [*changes, *study.budget_changes(config)]

@@ -1,54 +1,77 @@
-"""From finished runs to a table: score with its interval, rank or tie, training cost, and BLEU by sentence length."""
+"""From measured runs to a table: the score with its interval, rank or tie, the cost of the training.
+
+Where every record has a score, intervals and ties come from a bootstrap over records and seeds; elsewhere, as for running text, from the
+spread of the seeds.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean
-from typing import Any, NamedTuple
+from statistics import mean, stdev
+from typing import NamedTuple
 
-from seqloom import files
-from seqloom.decoding import Decoding
-from seqloom.inference.generation import ensemble, generate
+import numpy as np
+
+from seqloom.errors import UserError
+from seqloom.measure.by_length import by_length
+from seqloom.measure.intervals import RESAMPLES, SEED, draws
 from seqloom.measure.number import Number
-from seqloom.measure.translation import translation
-from seqloom.run import load
-from seqloom.studies.study import Study, name
-from seqloom.text.corpus import Parallel
+from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import Result
+from seqloom.run_files import Results, read_results
+from seqloom.studies.measuring import Measured, measure
+from seqloom.studies.study import Study, digests
 
 ALPHA = 0.05  # significance level
-RESAMPLES = 1000  # of the bootstrap
+LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "per", "wer", "rmse"}
+# The metrics of a task, the one to rank by first. The first set of which every run has all is taken.
+METRICS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "language modelling": (("bits_per_byte", "perplexity"), ("perplexity",)),
+    "masked language modelling": (("accuracy", "perplexity"),),
+    "translation": (("bleu", "chrf"), ("per", "wer")),
+    "classification": (("accuracy", "macro_f1"),),
+    "tagging": (("span_f1", "accuracy"), ("accuracy", "macro_f1")),
+    "question answering": (("answer_f1", "exact_match"),),
+    "regression": (("spearman", "pearson"), ("spearman",)),
+}
+# What may differ between systems that share a column: every system reads the same data in its own tokens and windows. A perplexity is per token,
+# so it cannot rank systems with different tokenizers.
+FREE = ("seed", "tokenizer", "data", "width", "stride")
+FREE_PERPLEXITY = ("seed", "data", "width", "stride")
 
 
-class ResultRow(NamedTuple):
+@dataclass(frozen=True)
+class ResultRow(Result):
     """One system, over all its seeds."""
 
     system: str
     seeds: int
-    bleu: float  # mean over seeds
-    interval: float  # ± of the 95 % bootstrap interval, over seeds and sentences together
+    metrics: dict[str, float]  # means over seeds; the first is the one that ranks
+    interval: float | None  # ± of the 95 % interval of the first metric; None if one seed cannot tell
     spread: float  # highest seed - lowest seed
-    chrf: float
     rank: int
     tie: bool  # with the row above
-    p: float | None  # of the hypothesis that it equals the row above, by paired bootstrap
+    p: float | None  # of the hypothesis that it equals the row above
     parameters: int
-    flops: float  # of training, forward and backward
+    flops: float | None  # of training, forward and backward
     tokens: float
     steps: int
-    seconds: float
-    memory: float  # bytes at the peak
-    by_length: list[float]  # BLEU in each bucket of source lengths
+    seconds: float | None
+    memory: float | None  # bytes at the peak
+    texts_per_second: float | None  # of the test data, measured
+    by_length: dict[str, float]  # the metric of the records, by the words of their source
     signature: str
+    folders: tuple[Path, ...] = field(default=(), metadata={"json": False})
 
 
 class SystemRuns(NamedTuple):
     """The runs of one row: the seeds of a system, or the members of an ensemble."""
 
     title: str
+    name: str
     folders: tuple[Path, ...]
     is_ensemble: bool = False
 
@@ -57,196 +80,194 @@ class SystemRuns(NamedTuple):
         return all((folder / "results.json").exists() for folder in self.folders)
 
 
-class TranslatedTest(NamedTuple):
-    """The translations of the test text by one row's runs, all seeds in sequence, and the scores of each seed."""
-
-    texts: list[str]
-    scores: list[list[Number]]  # BLEU, then chrF
-
-
-class Rank(NamedTuple):
-    """Where a row stands, and how sure that is."""
-
-    rank: int
-    tie: bool
-    p: float | None
-    interval: float
-
-
 def entries(study: Study) -> list[SystemRuns]:
     """Every system; with `ensembles` also an ensemble of each system's seeds [L6], and one of all systems' first runs."""
-    folders_of = {
-        name(system): tuple(study.folder / name(system) / f"seed-{seed}" for seed in range(study.seeds))
+    result = [
+        SystemRuns(system.title, system.folder_name, tuple(run.folder for run in study.runs_of(system)))
         for system in study.systems
-    }
-    result = [SystemRuns(title, folders) for title, folders in folders_of.items()]
-    if study.ensembles and study.seeds > 1:
-        result += [
-            SystemRuns(f"{title} × {study.seeds}", folders, True) for title, folders in folders_of.items()
-        ]
-    if study.ensembles and len(folders_of) > 1:
-        result.append(SystemRuns("all together", tuple(folders[0] for folders in folders_of.values()), True))
+    ]
+    if not study.ensembles:
+        return result
+    several = [entry for entry in result if len(entry.folders) > 1]
+    ensembles = [
+        SystemRuns(f"{entry.title} × {len(entry.folders)}", f"{entry.name}-together", entry.folders, True)
+        for entry in several
+    ]
+    if len(result) > 1:
+        first = tuple(entry.folders[0] for entry in result)
+        ensembles.append(SystemRuns("all together", "all-together", first, True))
+    return [*result, *ensembles]
+
+
+def measure_entry(study: Study, entry: SystemRuns) -> list[Measured]:
+    """The runs of a row on the test data; an ensemble is measured once."""
+    if entry.is_ensemble:
+        return [measure(study, entry.name, entry.folders)]
+    return [
+        measure(study, f"{entry.name}-seed-{seed}", [folder]) for seed, folder in enumerate(entry.folders)
+    ]
+
+
+def rows(study: Study, progress: ProgressOption = False) -> list[ResultRow]:
+    """The table, best system first. It holds only systems all of whose seeds are finished."""
+    finished = [entry for entry in entries(study) if entry.done]
+    measured: dict[str, list[Measured]] = {}
+    with Reporter("measuring", len(finished), progress) as report:
+        for entry in finished:
+            measured[entry.title] = measure_entry(study, entry)
+            report.advance()
+    if not finished:
+        return []
+    names = metrics_of(study.task, [one for runs in measured.values() for one in runs])
+    main = names[0]
+    data = "+".join(digest[:8] for digest in digests(study.test))
+    signature = shared_signature([one.numbers[main] for runs in measured.values() for one in runs], data)
+    most_seeds = max(len(runs) for runs in measured.values())
+    sign = 1 if main in LOWER_IS_BETTER else -1
+    scores = {title: [one.numbers[main].value for one in runs] for title, runs in measured.items()}
+    finished.sort(key=lambda entry: sign * mean(scores[entry.title]))
+    result: list[ResultRow] = []
+    for index, entry in enumerate(finished):
+        runs = measured[entry.title]
+        p = None
+        if index:
+            p = p_value(main, measured[finished[index - 1].title], runs)
+        tie = p is not None and p >= ALPHA
+        rank = result[-1].rank if tie else index + 1
+        result.append(make_row(entry, runs, names, (rank, tie, p), f"{signature}|seeds:{most_seeds}"))
     return result
 
 
-def translations_of(study: Study, *folders: Path) -> tuple[list[str], list[Number]]:
-    """The translations of the test text by a run, or by an ensemble of several, and their scores.
-
-    They are computed once and stored in the folder of the first run.
-    """
-    path = folders[0] / f"{cache_name(study, folders)}.json"
-    if path.exists():
-        saved = json.loads(path.read_text("utf-8"))
-        return saved["outputs"], [Number(**number) for number in saved["numbers"]]
-    run = ensemble([load(folder) for folder in folders])
-    sources, references = read_test_text(study)
-    decoding = Decoding(beam=study.beam, length_penalty=study.penalty)
-    completions = generate(run, sources, decoding)
-    texts = [candidates[0].text for candidates in completions]
-    conditions: dict[str, object] = {
-        "data": files.sha256(Path(study.test[1]))[:12],
-        "search": f"beam{study.beam}-{study.penalty}",
-        "seed": run.recipe.seed,
-    }
-    numbers = translation(texts, references, conditions)
-    content = {"outputs": texts, "numbers": [number.json() for number in numbers]}
-    files.write_atomic(path, json.dumps(content, ensure_ascii=False))
-    return texts, numbers
+def metrics_of(task: str, runs: Sequence[Measured]) -> tuple[str, ...]:
+    """The metrics to show, of which all runs have each."""
+    for names in METRICS.get(task, ()):
+        if all(name in run.numbers for run in runs for name in names):
+            return names
+    raise UserError(
+        f"{task}: these runs have no metric in common that could rank them; evaluate each by itself"
+    )
 
 
-def cache_name(study: Study, folders: Sequence[Path]) -> str:
-    """The file name of stored translations, which identifies the test text, the search and the members of an ensemble."""
-    result = f"test-{files.sha256(Path(study.test[0]))[:12]}-beam{study.beam}-{study.penalty}"
-    if len(folders) == 1:
-        return result
-    members = [
-        [str(folder.relative_to(study.folder)), files.sha256(folder / "model.safetensors")]
-        for folder in folders
-    ]
-    digest = hashlib.sha256(json.dumps(members).encode()).hexdigest()
-    return f"{result}-with-{digest[:12]}"
-
-
-def read_test_text(study: Study) -> tuple[list[str], list[str]]:
-    """The sources and the references of the test text."""
-    pairs = list(Parallel(list(study.test)))
-    return [source for source, _ in pairs], [target for _, target in pairs]
-
-
-def shared_signature(numbers: Sequence[Number]) -> str:
-    """The signature of all numbers of a column, without the seed; raises if they differ."""
-    signatures = {re.sub(r"\|seed:\d+", "", number.signature) for number in numbers}
-    if len(signatures) > 1:
-        examples = " and ".join(sorted(signatures)[:2])
-        raise ValueError(
+def shared_signature(numbers: Sequence[Number], data: str = "") -> str:
+    """The signature of all numbers of a column: what they agree in, and the digest of the test data. Raises if they differ in more than they
+    may."""
+    free = FREE_PERPLEXITY if numbers[0].name == "perplexity" else FREE
+    parts = [number.signature.split("|") for number in numbers]
+    kept = {"|".join(part for part in row if part.split(":")[0] not in free) for row in parts}
+    if len(kept) > 1:
+        examples = " and ".join(sorted(kept)[:2])
+        raise UserError(
             f"numbers with different signatures cannot share a column: {examples}; measure them alike"
         )
-    return signatures.pop()
-
-
-def buckets(sources: Sequence[str], count: int = 5) -> list[tuple[int, int]]:
-    """Source lengths in words, cut into `count` ranges with about as many sentences each, as (shortest, longest)."""
-    lengths = sorted(len(source.split()) for source in sources)
-    edges = sorted({lengths[min(len(lengths) - 1, len(lengths) * part // count)] for part in range(1, count)})
-    starts = [lengths[0], *(edge for edge in edges if edge > lengths[0])]
-    return [(low, high - 1) for low, high in zip(starts, [*starts[1:], lengths[-1] + 1], strict=True)]
-
-
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    from sacrebleu.metrics import BLEU
-
-    return BLEU(effective_order=False).corpus_score(list(hypotheses), [list(references)]).score
-
-
-def bleu_by_length(texts: Sequence[str], sources: Sequence[str], references: Sequence[str]) -> list[float]:
-    """BLEU in each bucket of source lengths; `texts` and `references` hold the test text once per seed."""
-    repeated = list(sources) * (len(references) // len(sources))
-    lengths = [len(source.split()) for source in repeated]
-    result = []
-    for low, high in buckets(sources):
-        indices = [i for i, length in enumerate(lengths) if low <= length <= high]
-        result.append(bleu([texts[i] for i in indices], [references[i] for i in indices]))
-    return result
-
-
-def paired_bootstrap(
-    baseline: tuple[str, list[str]], system: tuple[str, list[str]], references: list[str]
-) -> tuple[float, float]:
-    """sacrebleu's paired bootstrap of a system against a baseline: p, and the ± of the system's interval."""
-    from sacrebleu.metrics import BLEU
-    from sacrebleu.significance import PairedTest, Result
-
-    _, scores = PairedTest([baseline, system], {"BLEU": BLEU()}, [references], "bs", RESAMPLES)()
-    result = scores["BLEU"][1]
-    if not isinstance(result, Result) or result.p_value is None or result.ci is None:
-        raise TypeError(f"sacrebleu returned no bootstrap result: {result!r}")
-    # For equal outputs no resample differs, and sacrebleu would return its smallest p.
-    p = 1.0 if baseline[1] == system[1] else float(result.p_value)
-    return p, float(result.ci)
-
-
-def rows(study: Study, log: Callable[[str], None] = lambda _: None) -> list[ResultRow]:
-    """The table, best system first. It holds only systems all of whose seeds are finished."""
-    sources, references = read_test_text(study)
-    all_references = references * study.seeds
-    systems = [entry for entry in entries(study) if entry.done]
-    outputs: dict[str, TranslatedTest] = {}
-    for entry in systems:
-        log(f"translating with {entry.title}")
-        outputs[entry.title] = translate_test(study, entry)
-    if not systems:
-        return []
-    signature = shared_signature([scores[0] for output in outputs.values() for scores in output.scores])
-    systems.sort(key=lambda entry: -mean(scores[0].value for scores in outputs[entry.title].scores))
-    result: list[ResultRow] = []
-    for index, entry in enumerate(systems):
-        above = systems[index - 1 if index else min(1, len(systems) - 1)].title
-        p, interval = paired_bootstrap(
-            (above, outputs[above].texts), (entry.title, outputs[entry.title].texts), all_references
-        )
-        tie = index > 0 and p >= ALPHA
-        rank = Rank(result[-1].rank if tie else index + 1, tie, p if index else None, interval)
-        by_length = bleu_by_length(outputs[entry.title].texts, sources, all_references)
-        result.append(make_row(entry, outputs[entry.title].scores, rank, by_length, signature))
-    return result
-
-
-def translate_test(study: Study, entry: SystemRuns) -> TranslatedTest:
-    """The translations of the test text by the runs of a row. Those of an ensemble are repeated once per seed."""
-    if entry.is_ensemble:
-        texts, numbers = translations_of(study, *entry.folders)
-        return TranslatedTest(texts * study.seeds, [numbers])
-    outputs = [translations_of(study, folder) for folder in entry.folders]
-    return TranslatedTest(
-        [text for texts, _ in outputs for text in texts], [numbers for _, numbers in outputs]
-    )
+    options = [
+        part
+        for part in parts[0]
+        if part.split(":")[0] in ("width", "stride") and all(part in row for row in parts)
+    ]
+    return "|".join([kept.pop(), *([f"data:{data}"] if data else []), *options])
 
 
 def make_row(
-    entry: SystemRuns, scores: list[list[Number]], rank: Rank, by_length: list[float], signature: str
+    entry: SystemRuns,
+    runs: Sequence[Measured],
+    names: Sequence[str],
+    place: tuple[int, bool, float | None],
+    signature: str,
 ) -> ResultRow:
     """A row of the table; costs come from the results.json of the runs."""
-    results: list[dict[str, Any]] = [
-        json.loads((folder / "results.json").read_text("utf-8")) for folder in entry.folders
-    ]
+    results: list[Results] = [read_results(folder) for folder in entry.folders]
     cost = sum if entry.is_ensemble else mean  # an ensemble costs what its members cost together
-    bleu_scores = [numbers[0].value for numbers in scores]
+    values = [run.numbers[names[0]].value for run in runs]
+    flops = [
+        result.flops_per_token * result.tokens for result in results if result.flops_per_token is not None
+    ]
+    actual = [result.actual for result in results if result.actual is not None]
+    records = runs[0].records
+    speeds = [len(run.records.lengths) / max(run.seconds, 1e-9) for run in runs if run.records]
+    rank, tie, p = place
     return ResultRow(
         system=entry.title,
-        seeds=len(scores),
-        bleu=mean(bleu_scores),
-        interval=rank.interval,
-        spread=max(bleu_scores) - min(bleu_scores),
-        chrf=mean(numbers[1].value for numbers in scores),
-        rank=rank.rank,
-        tie=rank.tie,
-        p=rank.p,
-        parameters=round(cost(sum(result["parameters"].values()) for result in results)),
-        flops=cost(result["FLOPs per token"] * result["tokens"] for result in results),
-        tokens=cost(result["tokens"] for result in results),
-        steps=round(cost(result["steps"] for result in results)),
-        seconds=cost(result["actual"]["seconds"] for result in results),
-        memory=max(result["actual"]["memory"] for result in results),
-        by_length=by_length,
+        seeds=len(runs),
+        metrics={name: mean(run.numbers[name].value for run in runs) for name in names},
+        interval=interval_of(names[0], runs),
+        spread=max(values) - min(values),
+        rank=rank,
+        tie=tie,
+        p=p,
+        parameters=round(cost(result.parameters.total for result in results)),
+        flops=cost(flops) if flops else None,
+        tokens=cost(result.tokens for result in results),
+        steps=round(cost(result.steps for result in results)),
+        seconds=cost(one.seconds for one in actual) if actual else None,
+        memory=max(one.memory for one in actual) if actual else None,
+        texts_per_second=mean(speeds) if speeds else None,
+        by_length=length_scores(runs) if records else {},
         signature=signature,
+        folders=entry.folders,
     )
+
+
+def length_scores(runs: Sequence[Measured]) -> dict[str, float]:
+    """The metric of the records by the words of their source, a mean over the seeds."""
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if run.records:
+            for bucket in by_length(run.records, ""):
+                name = (
+                    f"{bucket.shortest}–{bucket.longest}"
+                    if bucket.shortest < bucket.longest
+                    else str(bucket.shortest)
+                )
+                found.setdefault(name, []).append(bucket.number.value)
+    return {name: mean(values) for name, values in found.items()}
+
+
+def resampled(main: str, runs: Sequence[Measured]) -> np.ndarray | None:
+    """The metric of each run in each resample of the records, (seeds, RESAMPLES); None if records have no scores of it."""
+    records = [run.records for run in runs if run.records and run.records.name == main]
+    if len(records) < len(runs) or len({len(one.lengths) for one in records}) > 1:
+        return None
+    blocks = [
+        np.stack([one.scores(block @ one.statistics) for one in records])
+        for block in draws(len(records[0].lengths))
+    ]
+    return np.concatenate(blocks, axis=1)
+
+
+def interval_of(main: str, runs: Sequence[Measured]) -> float | None:
+    """± of the 95 % interval: over records and seeds, else over seeds by Student's t."""
+    found = resampled(main, runs)
+    if found is None:
+        return seeds_interval([run.numbers[main].value for run in runs])
+    chosen = np.random.default_rng(SEED).integers(0, len(found), found.shape)
+    means = np.take_along_axis(found, chosen, axis=0).mean(0)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(high - low) / 2
+
+
+def seeds_interval(values: Sequence[float]) -> float | None:
+    """t σ / √n; None for one seed."""
+    from scipy.stats import t
+
+    if len(values) < 2:
+        return None
+    return float(t.ppf(0.975, len(values) - 1)) * stdev(values) / math.sqrt(len(values))
+
+
+def p_value(main: str, first: Sequence[Measured], second: Sequence[Measured]) -> float | None:
+    """The probability of a difference as large as the one seen, if there is none: by paired bootstrap over records, else by Welch's t-test
+    over seeds. None if one seed each cannot tell."""
+    a, b = resampled(main, first), resampled(main, second)
+    values = [[run.numbers[main].value for run in runs] for runs in (first, second)]
+    difference = mean(values[0]) - mean(values[1])
+    if a is not None and b is not None:
+        drawn = a.mean(0) - b.mean(0)
+        beyond = np.abs(drawn - drawn.mean()) >= abs(difference)
+        return float((beyond.sum() + 1) / (RESAMPLES + 1))
+    if min(map(len, values)) < 2:
+        return None
+    if difference == 0 or stdev(values[0]) + stdev(values[1]) == 0:
+        return float(difference == 0)
+    from scipy.stats import ttest_ind
+
+    return float(ttest_ind(*values, equal_var=False).pvalue)

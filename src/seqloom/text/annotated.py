@@ -7,6 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from seqloom.errors import DataError
 from seqloom.text.corpus import Paths, Reader, parse_answers
 from seqloom.text.lines import blocks, lines
 
@@ -36,7 +37,7 @@ class CoNLLU(Reader):
             words = [cells[1] for cells in rows]
             tags = [cells[column] for cells in rows]
             if self.column != "feats" and "_" in tags:
-                raise ValueError(
+                raise DataError(
                     f"{location}: the sentence that starts here has a word without {self.column}; fill the column, or choose another"
                 )
             yield words, tags
@@ -60,7 +61,7 @@ def words_of(path: str | Path, number: int, rows: list[str]) -> list[list[str]]:
         cells = row.split("\t")
         row_type = id_type(cells[0])
         if len(cells) != len(FIELDS) or row_type is None or not all(cell.strip() for cell in cells):
-            raise ValueError(
+            raise DataError(
                 f"{path}:{number}: the sentence that starts here is not CoNLL-U (line {line} is not a row of 10 cells); repair it"
             )
         if row_type == "word":
@@ -123,18 +124,18 @@ class Columns(Reader):
         if not (cells := row_cells(row, first)):
             return None
         if len(cells) < first.cells:
-            raise ValueError(
+            raise DataError(
                 f"{location}: {len(cells)} columns, but the first row has {first.cells}; repair the line"
             )
         try:
             word = cells[self.word]
             tag = cells[self.tag]
         except IndexError:
-            raise ValueError(
+            raise DataError(
                 f"{location}: {len(cells)} columns, but columns {self.word} and {self.tag} are needed; repair the line"
             ) from None
         if self.word % len(cells) == self.tag % len(cells) or not word or not tag:
-            raise ValueError(f"{location}: a word without a tag, or a tag without a word; repair the line")
+            raise DataError(f"{location}: a word without a tag, or a tag without a word; repair the line")
         return word, tag
 
 
@@ -193,7 +194,7 @@ class SQuAD(Reader):
         for location, _, question, passage, answers in questions(path):
             self.location = location
             if answers is None:
-                raise ValueError(f"{location}: no answers; write them, or [] if there is none")
+                raise DataError(f"{location}: no answers; write them, or [] if there is none")
             yield question, passage, answers
 
 
@@ -219,7 +220,7 @@ def questions(path: str | Path) -> Iterator[tuple[str, str, str, str, list[tuple
                         raise TypeError
                     yield location, name, question, passage, answers
         except (KeyError, TypeError):
-            raise ValueError(
+            raise DataError(
                 f"{path}: article {number} is not as in SQuAD (paragraphs, context, qas, id, question); correct it"
             ) from None
 
@@ -251,9 +252,9 @@ class _JSONSource:
         self.stream = blocks(path)
         self.text = ""
 
-    def error(self) -> ValueError:
+    def error(self) -> DataError:
         example = '{"data": [{"paragraphs": …}, …]}'
-        return ValueError(f"{self.path}: not a SQuAD file; give {example}")
+        return DataError(f"{self.path}: not a SQuAD file; give {example}")
 
     def read_more(self) -> None:
         block = next(self.stream, None)

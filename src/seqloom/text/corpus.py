@@ -13,13 +13,41 @@ import csv
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
-from seqloom.text.lines import blocks, lines, local_copy
+from seqloom.errors import DataError
+from seqloom.text.lines import blocks, lines, local_copy, strip_compression
+from seqloom.text.tables import SAMPLE_ROWS, column_numbers, has_header, is_header_row
 
 Paths = Sequence[str | Path]
+
+
+class Blanks:
+    """Which records are left out because one of their texts is blank; none if `kinds` is empty."""
+
+    def __init__(self, kinds: Sequence[str]):
+        self.texts = [index for index, kind in enumerate(kinds) if kind == "text"]
+        self.clear()
+
+    def options(self) -> tuple[str, ...]:
+        """Returns what belongs to the options of a reader."""
+        return ("drop_blank",) if self.texts else ()
+
+    def clear(self) -> None:
+        """Forgets the records of an earlier pass."""
+        self.count = 0
+        self.first: list[str] = []  # locations
+
+    def drops(self, record: Sequence[str], location: str) -> bool:
+        """Returns whether to leave a record out, and counts it."""
+        if not any(not record[index].strip() for index in self.texts):
+            return False
+        self.count += 1
+        if len(self.first) < 5:
+            self.first.append(location)
+        return True
 
 
 class Reader:
@@ -37,12 +65,14 @@ class Reader:
 
     def __init__(self, paths: Paths):
         self.paths = [paths] if isinstance(paths, str | Path) else list(paths)
+        self.blanks = Blanks(())  # the records that the latest pass left out
         if not self.paths:
-            raise ValueError("no file to read; give at least one path, or - for the standard input")
+            raise DataError("no file to read; give at least one path, or - for the standard input")
         for path in self.paths:
             local_copy(path)
 
     def __iter__(self) -> Iterator[tuple]:
+        self.blanks.clear()
         for path in self.paths:
             yield from self.records(path)
 
@@ -92,89 +122,119 @@ class Lines(Reader):
 
 
 class Parallel(Reader):
-    """Two files with the same number of lines: (source, target)."""
+    """Two files with the same number of lines: (source, target). `drop_blank` leaves out pairs with a blank side."""
 
     kinds = ("text", "text")
 
-    def __init__(self, paths: Paths):
+    def __init__(self, paths: Paths, drop_blank: bool = False):
         super().__init__(paths)
+        self.blanks = Blanks(self.kinds if drop_blank else ())
         if len(self.paths) != 2:
             remedy = "give exactly two paths, or corpus.type=Table if one file has both in columns"
-            raise ValueError(
-                f"parallel text is two files, source and target, not {len(self.paths)}; {remedy}"
-            )
+            raise DataError(f"parallel text is two files, source and target, not {len(self.paths)}; {remedy}")
+
+    def options(self) -> tuple:
+        return self.blanks.options()
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
+        self.blanks.clear()
         for number, (source, target) in enumerate(zip_longest(*map(lines, self.paths)), 1):
             if source is None or target is None:
                 shorter = self.paths[0 if source is None else 1]
                 sizes = [sum(1 for _ in lines(path)) for path in self.paths]
-                raise ValueError(
+                raise DataError(
                     f"{shorter}:{number}: the file ends here: {self.paths[0]} has {sizes[0]} lines, "
                     f"{self.paths[1]} has {sizes[1]}; make them line up"
                 )
             self.location = f"{self.paths[0]}:{number}"
-            yield source, target
+            if not self.blanks.drops((source, target), self.location):
+                yield source, target
 
 
 class Table(Reader):
     """The cells of `columns` in each row of a TSV or CSV file.
     Quotes have a meaning unless the separator is a tab.
 
-    `separator` None means a comma for .csv and a tab otherwise; `header` skips the first row.
-    Blank lines are skipped. `kinds` is the kind of each column; the default is text.
+    `columns` are numbers from 0, or names of the header. `separator` None means a comma for .csv and a tab otherwise.
+    `header` skips the first row, `auto` if it looks like a header. With `header_names`, those of the training file, it
+    is skipped only if it has them, so that a file without a header is read whole. Blank lines are skipped. `kinds` is
+    the kind of each column; the default is text. `drop_blank` leaves out rows in which a text is blank.
     """
 
     def __init__(
         self,
         paths: Paths,
-        columns: tuple[int, ...] = (0, 1),
+        columns: tuple[int | str, ...] = (0, 1),
         separator: str | None = None,
-        header: bool = False,
+        header: bool | Literal["auto"] = False,
         kinds: tuple[Literal["text", "words", "tags", "label", "number"], ...] | None = None,
+        header_names: tuple[str, ...] = (),
+        drop_blank: bool = False,
     ):
         super().__init__(paths)
         if separator is not None and len(separator) != 1:
-            raise ValueError(f"separator {separator!r} is not one character; give one, such as a comma")
+            raise DataError(f"separator {separator!r} is not one character; give one, such as a comma")
         if not columns:
-            raise ValueError("no columns to read; give at least one, counted from 0")
+            raise DataError("no columns to read; give at least one, counted from 0")
         self.columns = tuple(columns)
         self.separator = separator
-        self.header = header
+        self.header_names = tuple(header_names)
         self.kinds = check_kinds(kinds, len(self.columns), "columns")
+        numbers = [column for column in self.columns if isinstance(column, int)]
+        if len(numbers) < len(self.columns):
+            self.header = True
+        elif header == "auto":
+            sample = islice(table_rows(self.paths[0], self._separator(self.paths[0])), SAMPLE_ROWS)
+            self.header = has_header([cells for _, cells in sample], numbers, self.kinds)
+        else:
+            self.header = header
+        self.blanks = Blanks(self.kinds if drop_blank else ())
 
     def options(self) -> tuple:
         kinds = () if set(self.kinds) == {"text"} else (self.kinds,)
-        return self.columns, [self._separator(path) for path in self.paths], self.header, *kinds
+        names = (self.header_names,) if self.header_names else ()
+        separators = [self._separator(path) for path in self.paths]
+        return self.columns, separators, self.header, *kinds, *names, *self.blanks.options()
 
     def _separator(self, path: str | Path) -> str:
-        return self.separator or ("," if str(path).removesuffix(".gz").endswith(".csv") else "\t")
+        return self.separator or table_separator(path)
 
     def records(self, path: str | Path) -> Iterator[tuple[str, ...]]:
         width = None
+        columns: list[int] = []
         for number, cells in table_rows(path, self._separator(path)):
+            self.location = f"{path}:{number}"
             if width is None:
                 width = len(cells)
-                for column in self.columns:
+                is_header = is_header_row(cells, self.header, self.header_names)
+                names = cells if is_header else self.header_names
+                columns = column_numbers(self.columns, names, self.location)
+                for column in columns:
                     if not -width <= column < width:
-                        raise ValueError(
+                        raise DataError(
                             f"{path}:{number}: no column {column} among {width}; count from 0, or give the right separator"
                         )
-                if self.header:
+                if is_header:
                     continue
             if len(cells) != width:
-                raise ValueError(
+                raise DataError(
                     f"{path}:{number}: {len(cells)} cells, but the first row has {width}; repair the row"
                 )
-            self.location = f"{path}:{number}"
-            yield tuple(cells[column] for column in self.columns)
+            record = tuple(cells[column] for column in columns)
+            if not self.blanks.drops(record, self.location):
+                yield record
+
+
+def table_separator(path: str | Path) -> str:
+    """Returns the character between the cells of a file: a comma for .csv, else a tab."""
+    return "," if strip_compression(path).suffix == ".csv" else "\t"
 
 
 def check_kinds(kinds: tuple[str, ...] | None, count: int, unit: str) -> tuple[str, ...]:
     """Returns the kinds of `count` fields; text for all of them if `kinds` is None."""
     kinds = ("text",) * count if kinds is None else tuple(kinds)
     if len(kinds) != count:
-        raise ValueError(f"{len(kinds)} kinds ({', '.join(kinds)}) for {count} {unit}; give each one kind")
+        raise DataError(f"{len(kinds)} kinds ({', '.join(kinds)}) for {count} {unit}; give each one kind")
     return kinds
 
 
@@ -193,14 +253,14 @@ def table_rows(path: str | Path, separator: str) -> Iterator[tuple[int, list[str
                 yield start, cells
             start = rows.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{path}:{start}: not CSV ({error}); look for a quote that is not closed") from error
+        raise DataError(f"{path}:{start}: not CSV ({error}); look for a quote that is not closed") from error
 
 
 class JSONLines(Reader):
     """The `fields` of one JSON object per line; numbers are read as their text. Blank lines are skipped.
 
     `kinds` is the kind of each field; the default is text. Words and tags are lists, a span is
-    {"answer_start": [n, …], "text": [answer, …]}.
+    {"answer_start": [n, …], "text": [answer, …]}. `drop_blank` leaves out objects in which a text is blank.
     """
 
     def __init__(
@@ -209,35 +269,40 @@ class JSONLines(Reader):
         fields: tuple[str, ...] = ("text",),
         kinds: tuple[Literal["text", "words", "tags", "label", "number", "passage", "span"], ...]
         | None = None,
+        drop_blank: bool = False,
     ):
         super().__init__(paths)
         if not fields:
-            raise ValueError("no fields to read; give at least one name")
+            raise DataError("no fields to read; give at least one name")
         self.fields = (fields,) if isinstance(fields, str) else tuple(fields)
         self.kinds = check_kinds(kinds, len(self.fields), "fields")
+        self.blanks = Blanks(self.kinds if drop_blank else ())
 
     def options(self) -> tuple:
-        return self.fields if set(self.kinds) == {"text"} else (self.fields, self.kinds)
+        options = self.fields if set(self.kinds) == {"text"} else (self.fields, self.kinds)
+        return *options, *self.blanks.options()
 
     def records(self, path: str | Path) -> Iterator[tuple]:
         for number, line in enumerate(lines(path), 1):
             if line.strip():
                 self.location = f"{path}:{number}"
-                yield self._record(self.location, line)
+                record = self._record(self.location, line)
+                if not self.blanks.drops(record, self.location):
+                    yield record
 
     def _record(self, location: str, line: str) -> tuple:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"{location}: not JSON ({error}); write one object per line") from error
+            raise DataError(f"{location}: not JSON ({error}); write one object per line") from error
         if not isinstance(record, dict):
-            raise ValueError(
+            raise DataError(
                 f"{location}: a JSON {type(record).__name__}, not an object; write one object per line"
             )
         for field in self.fields:
             if field not in record:
                 names = ", ".join(map(repr, record)) or "none"
-                raise ValueError(f"{location}: no field {field!r}; the fields are {names}")
+                raise DataError(f"{location}: no field {field!r}; the fields are {names}")
         return tuple(
             _value(location, field, record[field], kind)
             for field, kind in zip(self.fields, self.kinds, strict=True)
@@ -251,9 +316,9 @@ def _value(location: str, field: str, value: Any, kind: str) -> Any:
     if kind == "span":
         return parse_answers(location, value)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{location}: field {field!r} is neither text nor a number; choose another field")
+        raise DataError(f"{location}: field {field!r} is neither text nor a number; choose another field")
     if isinstance(value, str) and not is_valid_unicode(value):
-        raise ValueError(
+        raise DataError(
             f"{location}: field {field!r} contains half a surrogate pair; write the complete character"
         )
     return str(value)
@@ -274,7 +339,7 @@ def parse_answers(location: str, value: Any) -> list[tuple[int, str]]:
             return rows
     except (KeyError, TypeError, ValueError):
         pass
-    raise ValueError(
+    raise DataError(
         f'{location}: answers are {{"answer_start": [n, …], "text": [answer, …]}} or a list of such; correct them'
     )
 

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from tokenizers import Tokenizer
 
+from seqloom.errors import DataError
 from seqloom.text.corpus import Reader, is_valid_unicode
 from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
 from seqloom.text.special_tokens import special_tokens
@@ -73,7 +74,7 @@ class TextField(Field):
 
     def check(self, value: Any, location: str) -> str:
         if not isinstance(value, str):
-            raise ValueError(f"{location}: a {type(value).__name__} instead of text; use another reader")
+            raise DataError(f"{location}: a {type(value).__name__} instead of text; use another reader")
         return check_unicode(value, location)
 
     def encode(self, values: list[str]) -> list[Encoded]:
@@ -93,14 +94,14 @@ class WordsField(Field):
     def check(self, value: Any, location: str) -> list[str]:
         words = value.split() if isinstance(value, str) else value
         if not isinstance(words, list):
-            raise ValueError(f"{location}: a {type(value).__name__} instead of words; write a list of words")
+            raise DataError(f"{location}: a {type(value).__name__} instead of words; write a list of words")
         if not words:
-            raise ValueError(f"{location}: a sentence without words; write some, or remove it")
+            raise DataError(f"{location}: a sentence without words; write some, or remove it")
         for word in words:
             if not isinstance(word, str) or not word.strip():
-                raise ValueError(f"{location}: {word!r} is not a word; words are non-empty text")
+                raise DataError(f"{location}: {word!r} is not a word; words are non-empty text")
             if "\0" in check_unicode(word, location):
-                raise ValueError(f"{location}: the word {word!r} contains a NUL; remove it")
+                raise DataError(f"{location}: the word {word!r} contains a NUL; remove it")
         return words
 
     def pieces(self, word: str) -> tuple[list[int], int]:
@@ -148,14 +149,14 @@ class LabelField(Field):
     @classmethod
     def labels_in(cls, value: Any, location: str) -> list[str]:
         if not isinstance(value, str) or not value.strip():
-            raise ValueError(f"{location}: {value!r} is not a label; labels are non-empty text")
+            raise DataError(f"{location}: {value!r} is not a label; labels are non-empty text")
         return [value]
 
     def check(self, value: Any, location: str) -> list[int]:
         try:
             return [self.labels[name] for name in self.labels_in(value, location)]
         except KeyError as error:
-            raise ValueError(
+            raise DataError(
                 f"{location}: the label {error.args[0]!r} is not in the training data ({preview(self.labels)}); correct it"
             ) from None
 
@@ -189,7 +190,7 @@ class NumberField(Field):
         except (TypeError, ValueError):
             number = math.nan
         if not math.isfinite(number):
-            raise ValueError(f"{location}: {value!r} is not a number; write it like 3.5")
+            raise DataError(f"{location}: {value!r} is not a number; write it like 3.5")
         return number
 
     def encode(self, values: list[float]) -> list[Encoded]:
@@ -210,7 +211,7 @@ class PassageField(TextField):
 
     def check(self, value: Any, location: str) -> str:
         if not super().check(value, location).strip():
-            raise ValueError(f"{location}: the passage is empty; write one, or remove the question")
+            raise DataError(f"{location}: the passage is empty; write one, or remove the question")
         return value
 
     def encode_passage(self, text: str) -> tuple[bytes, bytes, int]:
@@ -251,7 +252,7 @@ class SpanField(Field):
     def check(self, value: Any, location: str) -> list[tuple[int, str]]:
         for start, text in value:
             if start < 0 or not text.strip() or "\0" in check_unicode(text, location):
-                raise ValueError(
+                raise DataError(
                     f"{location}: an answer {text!r} at character {start}; answers are text of the passage"
                 )
         return value
@@ -291,7 +292,7 @@ class RecordSchema:
     ):
         expected = [kind for kind in kinds if with_targets or KINDS[kind].is_input]
         if len(tokenizers) not in (1, len(expected)):
-            raise ValueError(
+            raise DataError(
                 f"{len(tokenizers)} tokenizers for records of {len(expected)} fields; give one for all, or one for each"
             )
         label_ids = {label: index for index, label in enumerate(labels)}
@@ -309,22 +310,22 @@ class RecordSchema:
         encode; raises if they are invalid or inconsistent."""
         columns = ", ".join(self.names)
         if isinstance(record, str):
-            raise ValueError(
+            raise DataError(
                 f"{location}: one text instead of {len(self.fields)} fields ({columns}); give them together, as a pair"
             )
         if len(record) != len(self.fields):
-            raise ValueError(f"{location}: {len(record)} fields instead of {len(self.fields)} ({columns})")
+            raise DataError(f"{location}: {len(record)} fields instead of {len(self.fields)} ({columns})")
         values = [field.check(value, location) for field, value in zip(self.fields, record, strict=True)]
         if self.has_targets and any(isinstance(value, str) and not value.strip() for value in values):
-            raise ValueError(f"{location}: an empty text; write one, or remove the record")
+            raise DataError(f"{location}: an empty text; write one, or remove the record")
         by_type = {type(field): value for field, value in zip(self.fields, values, strict=True)}
         if TagsField in by_type and len(by_type[TagsField]) != len(by_type[WordsField]):
-            raise ValueError(
+            raise DataError(
                 f"{location}: {len(by_type[WordsField])} words and {len(by_type[TagsField])} tags; give each word one tag"
             )
         for start, text in by_type.get(SpanField, []):
             if by_type[PassageField][start : start + len(text)] != text:
-                raise ValueError(
+                raise DataError(
                     f"{location}: the answer {text!r} is not at character {start} of the passage; correct answer_start"
                 )
         return values
@@ -338,7 +339,7 @@ def collect_labels(reader: Reader) -> list[str]:
         for i, field in fields:
             labels.update(field.labels_in(record[i], reader.location))
         if len(labels) > MAX_LABELS:
-            raise ValueError(
+            raise DataError(
                 f"{reader.location}: more than {MAX_LABELS:,} different labels; is it the right column?"
             )
     return sorted(labels)
@@ -358,7 +359,7 @@ def iter_texts(reader: Reader) -> Iterator[str]:
 def check_unicode(text: str, location: str) -> str:
     """Returns the text; raises if UTF-8 cannot encode it."""
     if not is_valid_unicode(text):
-        raise ValueError(f"{location}: half a surrogate pair in the text; write the complete character")
+        raise DataError(f"{location}: half a surrogate pair in the text; write the complete character")
     return text
 
 

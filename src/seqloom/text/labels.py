@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from seqloom.errors import DataError
 from seqloom.files import write_atomic
 
 
@@ -33,7 +34,7 @@ def load(path: str | Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError):
         intact = False
     if not intact:
-        raise ValueError(
+        raise DataError(
             f"{path}: missing or damaged, so the names of the labels are unknown; restore the file or train again"
         )
     return labels

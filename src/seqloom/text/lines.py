@@ -1,4 +1,4 @@
-"""Bytes → lines: plain and gzip files and the standard input, checked to be UTF-8 text, in constant memory.
+"""Bytes → lines: plain, gzip and zst files and the standard input, checked to be UTF-8 text, in constant memory.
 
 A line ends with LF or CR LF; a lone CR is a character, so that lines are counted as `wc -l` does. A
 byte-order mark is dropped. Input that is not text (UTF-16, NUL bytes, a folder, a broken gzip file) raises
@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
 
+from seqloom.errors import DataError
+
 BLOCK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 _spooled: dict[str, Path] = {}
@@ -30,12 +32,12 @@ def local_copy(path: str | Path) -> Path:
     try:
         if name != "-":
             if file.is_dir():
-                raise ValueError(f"{path}: a folder, not a file; give the files inside it")
+                raise DataError(f"{path}: a folder, not a file; give the files inside it")
             if file.is_file() or not file.exists():
                 with file.open("rb") as source:
                     first_byte = source.read(1)
                 if not first_byte:
-                    raise ValueError(f"{path}: the file is empty; give a file with text")
+                    raise DataError(f"{path}: the file is empty; give a file with text")
                 return file
         with tempfile.NamedTemporaryFile(prefix="seqloom-", delete=False) as copy:
             spool = Path(copy.name)
@@ -46,9 +48,9 @@ def local_copy(path: str | Path) -> Path:
                 with file.open("rb") as source:
                     shutil.copyfileobj(source, copy, BLOCK_BYTES)
     except OSError as error:
-        raise ValueError(f"{path}: {_reason(error)}; give a file that can be read") from error
+        raise DataError(f"{path}: {_reason(error)}; give a file that can be read") from error
     if spool.stat().st_size == 0:
-        raise ValueError(f"{path}: no input arrived; pipe text into the command")
+        raise DataError(f"{path}: no input arrived; pipe text into the command")
     _spooled[name] = spool
     return spool
 
@@ -82,11 +84,11 @@ def blocks(path: str | Path, keep_line_ends: bool = False) -> Iterator[str]:
                 number += data.count(b"\n", 0, end)
                 rest = data[end:]
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise ValueError(
+        raise DataError(
             f"{path}:{number}: damaged gzip file ({error}); download or compress it again"
         ) from error
     except OSError as error:
-        raise ValueError(f"{path}:{number}: {_reason(error)}; give a file that can be read") from error
+        raise DataError(f"{path}:{number}: {_reason(error)}; give a file that can be read") from error
 
 
 def lines(path: str | Path) -> Iterator[str]:
@@ -101,6 +103,12 @@ def lines(path: str | Path) -> Iterator[str]:
             yield from more
     if any(pending):
         yield "".join(pending)
+
+
+def first_lines(path: str | Path, count: int) -> list[str]:
+    """Returns the first lines of the file, at most `count`, and not
+    more than one block; of a longer line, its beginning."""
+    return next(blocks(path), "").removesuffix("\n").split("\n")[:count]
 
 
 def lines_with_ends(path: str | Path) -> Iterator[str]:
@@ -129,22 +137,62 @@ def byte_order_mark(path: str | Path) -> str:
         return BOM.decode() if file.read(3) == BOM else ""
 
 
+def strip_compression(path: str | Path) -> Path:
+    """Returns the path without the suffix of a compressed file."""
+    return Path(str(path).removesuffix(".gz").removesuffix(".zst"))
+
+
 def _reason(error: OSError) -> str:
     return (error.strerror or str(error)).lower()
 
 
 def _open(file: Path) -> BufferedIOBase:
     with file.open("rb") as source:
-        is_gzip = source.read(2) == b"\x1f\x8b"
-    return gzip.open(file) if is_gzip or file.suffix == ".gz" else file.open("rb")
+        start = source.read(4)
+    if start == b"\x28\xb5\x2f\xfd" or file.suffix == ".zst":
+        return _open_zstd(file)
+    return gzip.open(file) if start[:2] == b"\x1f\x8b" or file.suffix == ".gz" else file.open("rb")
+
+
+def _open_zstd(file: Path) -> BufferedIOBase:
+    """Opens a file compressed with Zstandard, for which Python needs a package."""
+    try:
+        return _ZstdFile(file)
+    except ImportError:
+        raise DataError(
+            f"{file}: reading .zst needs the package zstandard; install seqloom[data], or unpack the file with: unzstd {file}"
+        ) from None
+
+
+class _ZstdFile(BufferedIOBase):
+    """Reads a file compressed with Zstandard."""
+
+    def __init__(self, file: Path):
+        import zstandard
+
+        self.file = file
+        self.error = zstandard.ZstdError
+        self.stream = zstandard.open(file, "rb")
+
+    def read(self, size: int | None = -1) -> bytes:
+        try:
+            return self.stream.read(-1 if size is None else size)
+        except self.error as error:
+            raise DataError(
+                f"{self.file}: damaged zst file ({error}); download or compress it again"
+            ) from error
+
+    def close(self) -> None:
+        self.stream.close()
+        super().close()
 
 
 def _strip_bom(path: str | Path, data: bytes) -> bytes:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        raise ValueError(f"{path}:1: UTF-16 text; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
+        raise DataError(f"{path}:1: UTF-16 text; save it as UTF-8 (iconv -f UTF-16 -t UTF-8)")
     data = data.removeprefix(BOM)
     if not data:
-        raise ValueError(f"{path}: the file is empty; give a file with text")
+        raise DataError(f"{path}: the file is empty; give a file with text")
     return data
 
 
@@ -164,13 +212,13 @@ def _decode(path: str | Path, number: int, data: bytes) -> str:
     nul = data.find(b"\0")
     if nul >= 0:
         line = number + data.count(b"\n", 0, nul)
-        raise ValueError(f"{path}:{line}: a NUL byte: a binary file or UTF-16; give UTF-8 text")
+        raise DataError(f"{path}:{line}: a NUL byte: a binary file or UTF-16; give UTF-8 text")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         line = number + data.count(b"\n", 0, error.start)
         column = error.start - data.rfind(b"\n", 0, error.start)
-        raise ValueError(
+        raise DataError(
             f"{path}:{line}: byte {column} of the line (0x{data[error.start]:02x}) is not UTF-8; "
             "save the file as UTF-8 (iconv -t UTF-8)"
         ) from None

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
+from seqloom.errors import DataError
+
 SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
 PAD, UNK, BOS, EOS, MASK = range(5)
 NAMES = ("pad", "unk", "bos", "eos", "mask")
@@ -91,7 +93,7 @@ def with_special_ids(parts: JSON, roles: Mapping[str, Sequence[int]]) -> JSON:
     for name in NAMES:
         if ids := list(roles.get(name, ())):
             if missing := [index for index in ids if index not in tokens]:
-                raise ValueError(
+                raise DataError(
                     f"the {name} token has id {missing[0]}, which the tokenizer does not have; its settings do not belong to it"
                 )
             table[PREFIX + name] = {
@@ -100,7 +102,7 @@ def with_special_ids(parts: JSON, roles: Mapping[str, Sequence[int]]) -> JSON:
                 "tokens": [tokens[index] for index in ids],
             }
     if not table.keys() & {f"{PREFIX}eos", f"{PREFIX}bos"}:
-        raise ValueError("the tokenizer's settings name no token that begins or ends a text")
+        raise DataError("the tokenizer's settings name no token that begins or ends a text")
     processor = _ensure_template(parts.get("post_processor"))
     template = _template(processor)
     if template is not None:

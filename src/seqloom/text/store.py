@@ -4,7 +4,7 @@ content by streaming, so that it may be larger than memory.
 A store is a folder of the cache, named by a digest of its content: `store.json` and, for each column,
 `N.tokens`, `N.offsets` and `N.bytes`. A text field is one column; the columns of the other kinds of fields
 are in `fields.py`. A store is built in a temporary folder and then renamed, so that an existing store is
-always complete. Old stores stay until the user deletes them.
+always complete. Stores stay until `seqloom data cache --prune` removes them.
 """
 
 import hashlib
@@ -18,36 +18,26 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 from uuid import uuid4
 
 import numpy as np
-import platformdirs
 from tokenizers import Tokenizer
 
-from seqloom.files import disk_error, fsync_folder, is_locked, lock_folder, write_new
+from seqloom.errors import DataError
+from seqloom.files import cache_folder, disk_error, fsync_folder, is_locked, lock_folder, write_new
+from seqloom.text.column import Column, ColumnView
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import Encoded, RecordEncoder
 from seqloom.text.fields import RecordSchema, TextField, has_labels
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
+from seqloom.text.split import assign_sides
 from seqloom.text.tokenizer import signature
 from seqloom.text.workers import EncoderPool
 
 VERSION = 1
 BLOCK = 1 << 20  # characters encoded at a time
 SERIAL_BLOCKS = 3  # blocks that this process encodes; only longer corpora are worth starting workers
-
-
-class Column(NamedTuple):
-    """Record i is `tokens[offsets[i]:offsets[i + 1]]`; its text
-    has `bytes[i + 1] - bytes[i]` bytes of UTF-8, without <eos>.
-
-    The names of the fields are file names.
-    """
-
-    tokens: np.ndarray  # (N,) uint16 or uint32 for ids
-    offsets: np.ndarray  # (n + 1,) int64, from 0 to N
-    bytes: np.ndarray  # (n + 1,) int64
 
 
 class Store:
@@ -57,7 +47,7 @@ class Store:
 
     def __init__(
         self,
-        fields: Sequence[Column],
+        fields: Sequence[Column | ColumnView],
         digest: str,
         vocabulary: int = 0,
         names: Sequence[str] | None = None,
@@ -69,21 +59,36 @@ class Store:
         self.specials = specials
         self.names = ("text",) * len(self.fields) if names is None else tuple(names)
 
-    def columns(self, name: str) -> list[Column]:
+    def columns(self, name: str) -> list[Column | ColumnView]:
         """Returns the columns of that name."""
         named_columns = zip(self.names, self.fields, strict=True)
         return [column for column_name, column in named_columns if column_name == name]
 
     def __len__(self) -> int:
-        return len(self.fields[0].offsets) - 1
+        return self.fields[0].num_records
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, ...]:
         if not -len(self) <= index < len(self):
             raise IndexError(f"no record {index} among {len(self)}")
         index %= len(self)
-        return tuple(
-            column.tokens[column.offsets[index] : column.offsets[index + 1]] for column in self.fields
+        return tuple(column.row(index) for column in self.fields)
+
+    def split_by_content(self, keys: np.ndarray, fraction: float) -> tuple["Store", "Store"]:
+        """Returns (training, held out): views of the records, chosen by their keys (see `split.py`), each label
+        giving its share if records have one. The numbers of the records take 4 or 8 bytes of memory each."""
+        labels = self.columns("label")
+        strata = labels[0].gathered().tokens if labels else None
+        sides = assign_sides(keys, [fraction], strata)
+        dtype = np.uint32 if len(self) < 1 << 32 else np.int64
+        return self._pick(np.flatnonzero(sides == 0).astype(dtype), f"content {fraction} train"), self._pick(
+            np.flatnonzero(sides == 1).astype(dtype), f"content {fraction} valid"
         )
+
+    def _pick(self, records: np.ndarray, name: str) -> "Store":
+        """Returns the store of the records with these numbers; `name` tells its digest from others of this store."""
+        digest = hashlib.sha256(f"{self.digest} {name}".encode()).hexdigest()
+        columns = [column.pick(records) for column in self.fields]
+        return Store(columns, digest, self.vocabulary, self.names, self.specials)
 
     def split(self, fraction: float) -> tuple["Store", "Store"]:
         """Returns (all but the tail, the tail); the tail has about
@@ -92,17 +97,19 @@ class Store:
         The ids are views; the offsets of the tail are copied and start at 0, 16 bytes of memory per record.
         """
         if not 0 < fraction < 1:
-            raise ValueError(
-                f"a held-out fraction of {fraction} is not between 0 and 1; give for example 0.1"
-            )
+            raise DataError(f"a held-out fraction of {fraction} is not between 0 and 1; give for example 0.1")
         if len(self) < 2:
-            raise ValueError(
+            raise DataError(
                 "one record cannot be split; give a second file for validation, or a reader that splits the text into lines"
             )
-        offsets = self.fields[0].offsets
+        offsets = self.fields[0].gathered().offsets
         tail_start = int(np.searchsorted(offsets, np.int64(round(offsets[-1] * (1 - fraction)))))
         tail_start = min(max(tail_start, 1), len(self) - 1)
         return self._slice(0, tail_start), self._slice(tail_start, len(self))
+
+    def first(self, count: int) -> "Store":
+        """Returns the store of the first `count` records, or this store if it has no more."""
+        return self if count >= len(self) else self._slice(0, count)
 
     def _slice(self, start: int, stop: int) -> "Store":
         """Returns the store of records `start` to `stop`, `stop` excluded."""
@@ -113,7 +120,7 @@ class Store:
 
         columns = [
             Column(tokens[offsets[start] : offsets[stop]], from_zero(offsets), from_zero(sizes))
-            for tokens, offsets, sizes in self.fields
+            for tokens, offsets, sizes in (column.gathered() for column in self.fields)
         ]
         digest = hashlib.sha256(f"{self.digest} {start} {stop}".encode()).hexdigest()
         return Store(columns, digest, self.vocabulary, self.names, self.specials)
@@ -134,7 +141,7 @@ def build(
     may name, in their order. `progress` is called with the bytes of text processed since its last call.
     """
     tokenizers = [tokenizer] if isinstance(tokenizer, Tokenizer) else list(tokenizer)
-    folder = Path(folder or platformdirs.user_cache_dir("seqloom"))
+    folder = Path(folder or cache_folder())
     digest = _digest(reader, tokenizers, labels)
     path = folder / digest[:32]
     vocabulary = max(tokenizer.get_vocab_size() for tokenizer in tokenizers)
@@ -159,7 +166,7 @@ def build(
         raise disk_error(error, folder, "the tokenized text") from error
     store = _open(path, digest, vocabulary, specials)
     if store is None:
-        raise ValueError(
+        raise DataError(
             f"{path}: the store disappeared or was damaged just after it was written; choose another folder"
         )
     return store
@@ -181,7 +188,7 @@ def _num_workers(workers: int | None) -> int:
     if workers is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers < 1:
-        raise ValueError(f"{workers} workers cannot tokenize; give 1 or more")
+        raise DataError(f"{workers} workers cannot tokenize; give 1 or more")
     return workers
 
 
@@ -204,6 +211,8 @@ def _open(
                 )
             )
         names = [column.get("name", "text") for column in metadata["fields"]]
+        with suppress(OSError):
+            os.utime(path)  # the time of its last use, for `data cache --prune`
         return Store(columns, digest, vocabulary, names, specials)
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -211,7 +220,7 @@ def _open(
 
 def _map(path: Path, dtype: str, count: int) -> np.ndarray:
     if path.stat().st_size != count * np.dtype(dtype).itemsize:
-        raise ValueError(f"{path}: damaged")
+        raise DataError(f"{path}: damaged")
     return np.memmap(path, dtype, "r") if count else np.empty(0, dtype)
 
 
@@ -318,7 +327,7 @@ def _write(
         for writer in writers:
             writer.close()
     if not writers:
-        raise ValueError(f"{', '.join(map(str, reader.paths))}: no records; give a file with text")
+        raise DataError(f"{', '.join(map(str, reader.paths))}: no records; give a file with text")
     dtypes = [dtype.name for field in schema.fields for dtype in field.dtypes]
     metadata = {
         "digest": digest,

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from seqloom.errors import DataError
 from seqloom.files import write_atomic
 from seqloom.text.lines import lines
 from seqloom.text.special_tokens import SPECIALS, SpecialTokens, special_tokens
@@ -82,9 +83,9 @@ def Words(
     return tokenizer
 
 
-def Pattern(texts: Iterable[str], pattern: str = r"\S") -> Tokenizer:
+def Pattern(texts: Iterable[str], pattern: str = r"\S", lowercase: bool = False) -> Tokenizer:
     """One token for each distinct match of the regular expression
-    `pattern` (Oniguruma's syntax) in `texts`, read in full.
+    `pattern` (Oniguruma's syntax) in `texts`, read in full, in lower case if asked.
 
     Text between matches is dropped, and a match that is not in `texts` is <unk>. Decoding joins tokens with
     one space. It serves letters on one side and phonemes on the other, atoms of molecules, and so on.
@@ -92,16 +93,19 @@ def Pattern(texts: Iterable[str], pattern: str = r"\S") -> Tokenizer:
     try:
         splitter = pre_tokenizers.Split(Regex(pattern), "removed", invert=True)
     except Exception as error:
-        raise ValueError(
+        raise DataError(
             f"tokenizer.pattern: {pattern!r} is not a regular expression ({error}); correct it"
         ) from None
+    normalizer = normalizers.Lowercase() if lowercase else None
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(token for token, _ in splitter.pre_tokenize_str(text))
+        normalized = normalizer.normalize_str(text) if normalizer else text
+        counts.update(token for token, _ in splitter.pre_tokenize_str(normalized))
     words = sorted(set(counts) - set(SPECIALS), key=lambda token: (-counts[token], token))
     if not words:
-        raise ValueError(f"tokenizer.pattern: {pattern!r} matches nothing in the text; correct it")
+        raise DataError(f"tokenizer.pattern: {pattern!r} matches nothing in the text; correct it")
     tokenizer = Tokenizer(_word_level([*SPECIALS, *words]))
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = splitter
     return tokenizer
 
@@ -183,7 +187,7 @@ def File(texts: Iterable[str], path: str) -> Tokenizer:
         return tokenizer
     taken = [token for token in SPECIALS if tokenizer.token_to_id(token) is not None]
     if taken:
-        raise ValueError(
+        raise DataError(
             f"{path}: {taken[0]} has id {tokenizer.token_to_id(taken[0])}, but {' '.join(SPECIALS)} must be ids 0 to 4; "
             "rename it in the file, or remove it"
         )
@@ -225,7 +229,7 @@ def _alphabet(size: int) -> list[str]:
 
 def _check_size(size: int, min_size: int, contents: str) -> None:
     if size < min_size:
-        raise ValueError(
+        raise DataError(
             f"size {size} is too small: {contents} alone are {min_size}; give size {min_size} or more"
         )
 
@@ -236,7 +240,7 @@ def _require_text(texts: Iterable[str]) -> Iterator[str]:
     for first in stream:
         if first:
             return chain([first], stream)
-    raise ValueError("there is no text to train a tokenizer on: the corpus is empty; give a text")
+    raise DataError("there is no text to train a tokenizer on: the corpus is empty; give a text")
 
 
 def _sample(texts: Iterable[str]) -> Iterator[str]:
@@ -260,7 +264,7 @@ def _count_words(texts: Iterable[str], normalizer: normalizers.Normalizer | None
     for text in _sample(texts):
         counts.update(split(normalizer.normalize_str(text) if normalizer else text))
     if not counts:
-        raise ValueError(
+        raise DataError(
             "there is no word to train a tokenizer on: the text is all white space; give a text with words"
         )
     return counts

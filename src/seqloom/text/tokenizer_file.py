@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from seqloom.errors import DataError
 from seqloom.files import read_limited
 from seqloom.text.special_tokens import PAIR_PROCESSORS
 
@@ -28,11 +29,11 @@ def load(path: str | Path) -> Tokenizer:
     try:
         text = read_limited(path, MAX_FILE_BYTES).decode()
     except OSError as error:
-        raise ValueError(
+        raise DataError(
             f"{path}: cannot read a tokenizer: {error.strerror}; give a tokenizer.json"
         ) from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: cannot read a tokenizer: {error}; give a tokenizer.json") from error
+        raise DataError(f"{path}: cannot read a tokenizer: {error}; give a tokenizer.json") from error
     return parse(text, path)
 
 
@@ -46,7 +47,7 @@ def parse(text: str, path: str | Path) -> Tokenizer:
         _check_merges(parts["model"])
         for name in ("normalizer", "decoder"):
             if _expansion_factor(parts.get(name)) > MAX_EXPANSION:
-                raise ValueError(f"its {name} makes texts too long")
+                raise DataError(f"its {name} makes texts too long")
         with _silence_stderr():
             tokenizer = Tokenizer.from_str(json.dumps(parts | {"padding": None, "truncation": None}))
             highest_id = max(tokenizer.get_vocab().values(), default=-1)
@@ -57,11 +58,11 @@ def parse(text: str, path: str | Path) -> Tokenizer:
         raise
     except BaseException as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(
+        raise DataError(
             f"{path}: not a tokenizer.json of the tokenizers library ({reason}); give another file"
         ) from None
     if highest_id != count - 1:
-        raise ValueError(
+        raise DataError(
             f"{path}: {count} tokens but the highest id is {highest_id}; number them 0 to {count - 1}"
         )
     return tokenizer
@@ -74,7 +75,7 @@ def _check_merges(model: dict) -> None:
     for merge in model.get("merges", []) if prefix else []:
         second = merge.split(" ")[-1] if isinstance(merge, str) else merge[-1]
         if not second.startswith(prefix):
-            raise ValueError(f"the second part of the merge {merge} does not start with {prefix}")
+            raise DataError(f"the second part of the merge {merge} does not start with {prefix}")
 
 
 def _expansion_factor(component: dict | None) -> float:
@@ -92,7 +93,7 @@ def _expansion_factor(component: dict | None) -> float:
     if component["type"] == "Precompiled":
         table = base64.b64decode(component["precompiled_charsmap"])
         if len(table) < 4 or int.from_bytes(table[:4], "little") > len(table) - 4:
-            raise ValueError("its normalizer's table is cut short")
+            raise DataError("its normalizer's table is cut short")
     return 1 + len(component["prepend"]) if component["type"] == "Prepend" else 1
 
 
@@ -125,7 +126,7 @@ def _check_template(processor: dict | None, count: int) -> None:
                 if "SpecialToken" in piece
             ]
             if missing := [name for name in names if name not in part["special_tokens"]]:
-                raise ValueError(f"the template uses {missing[0]} without giving its id")
+                raise DataError(f"the template uses {missing[0]} without giving its id")
             ids = [index for token in part["special_tokens"].values() for index in token["ids"]]
         if invalid := [index for index in ids if index >= count]:
-            raise ValueError(f"the template has the id {invalid[0]} but there are only {count} tokens")
+            raise DataError(f"the template has the id {invalid[0]} but there are only {count} tokens")

@@ -20,6 +20,7 @@ from typing import IO, NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from seqloom.errors import DataError
 from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
 
 
@@ -63,7 +64,7 @@ class EncoderPool:
                 self.idle.put(worker)
         except OSError as error:
             self.close()
-            raise ValueError(f"cannot start tokenizing workers ({error}); give workers=1") from error
+            raise DataError(f"cannot start tokenizing workers ({error}); give workers=1") from error
 
     def submit(self, field: int, records: list[str]) -> Future[Encoded]:
         """Returns the future of `encode(encoders[field], records)`."""
@@ -76,7 +77,7 @@ class EncoderPool:
             _send(worker.stdin, struct.pack("<q", field), lengths.tobytes(), "".join(records).encode())
             tokens, counts, sizes = (_receive(worker.stdout) for _ in range(3))
         except (OSError, EOFError) as error:
-            raise ValueError(
+            raise DataError(
                 "a tokenizing worker ended early, perhaps out of memory; try again with workers=1"
             ) from error
         finally:

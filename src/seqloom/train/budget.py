@@ -1,32 +1,40 @@
 """The cost of a training: parameters, FLOPs, memory and seconds per step, counted or measured on this machine; and the steps that a budget
-allows  [N10]."""
+allows  [N10].
+
+A rehearsal on a copy of the model gives a first estimate. A budget in minutes needs a better one: the first steps of the training
+itself are timed, during the warm-up, in which the learning rate does not depend on the number of steps.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from itertools import islice
+from itertools import chain, count, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom.batches.batch import Batch
+from seqloom.errors import NoRoom
 from seqloom.evaluation import total_nll
 from seqloom.fused.dispatch import plain
-from seqloom.train import process
+from seqloom.train import checkpoint, process
+from seqloom.train.plan import MIN_EVALUATIONS, Pace, steps_in_time
 
 if TYPE_CHECKING:
-    from seqloom.train.trainer import Trainer, TrainJob
+    from seqloom.train.options import TrainJob, TrainOptions
 
-MIN_EVALUATIONS = (
-    10  # evaluations of a run whose steps come from a budget, so that its loss curve has a shape
-)
+MIN_TIMED_STEPS = 5
+NUM_REHEARSED = 32  # batches whose tokens are counted
 
 
 class Estimate(NamedTuple):
@@ -43,19 +51,18 @@ class Estimate(NamedTuple):
         """The estimate that a checkpoint's state.json holds."""
         return cls(*(record[name] for name in cls._fields))
 
-    def text(self) -> str:
-        """The estimate in a few lines."""
-        parts = ", ".join(f"{name} {count:,}" for name, count in self.parameters.items())
+    def text(self, certainty: str = "") -> str:
+        """The estimate in one line; `certainty` stands before the number of steps."""
         return (
-            f"promise: {sum(self.parameters.values()):,} parameters ({parts})\n"
-            f"          {self.flops_per_token / 1e6:,.2f} MFLOP per token, {self.memory / 2**20:,.0f} MiB, "
-            f"{self.steps:,} steps in {duration(self.seconds)} on this machine"
+            f"promise: {sum(self.parameters.values()):,} parameters, {self.memory / 2**20:,.0f} MiB, "
+            f"{certainty}{self.steps:,} steps in {duration(self.seconds)} on cpu, {count_threads()}"
         )
 
 
-def num_evaluations(train_seconds: float, eval_seconds: float) -> int:
-    """How many evaluations to make: MIN_EVALUATIONS, or fewer if they would take over a tenth of the training time."""
-    return max(1, min(MIN_EVALUATIONS, int(train_seconds / 10 / max(eval_seconds, 1e-9))))
+def count_threads() -> str:
+    """How many CPU threads torch uses, as text."""
+    threads = torch.get_num_threads()
+    return f"{threads} thread{'' if threads == 1 else 's'}"
 
 
 def parameters(model: nn.Module) -> dict[str, int]:
@@ -114,52 +121,53 @@ def current_memory() -> int:
 def seconds_per_step(step: Callable[[int], object], min_seconds: float = 2.0, max_steps: int = 20) -> float:
     """The mean time of a step after one warm-up step; `step` takes the number of the step."""
     step(0)
-    count = 0
+    done = 0
     start_time = time.perf_counter()
-    while count < max_steps and (count < 3 or time.perf_counter() - start_time < min_seconds):
-        count += 1
-        step(count)
-    return (time.perf_counter() - start_time) / count
+    while done < max_steps and (done < 3 or time.perf_counter() - start_time < min_seconds):
+        done += 1
+        step(done)
+    return (time.perf_counter() - start_time) / done
 
 
-class Plan(NamedTuple):
-    """How many steps a run makes, how often it evaluates, and what that will cost."""
-
-    steps: int
-    eval_every: int
-    estimate: Estimate
-
-
-class StepCosts(NamedTuple):
+class Costs(NamedTuple):
     """Measured costs, averaged over all processes."""
 
     seconds: float  # of one step
     eval_seconds: float  # of one evaluation
     flops_per_token: float
     tokens: float  # predicted by one step
+    memory: float  # bytes at the peak of a step
+    activations: float  # bytes of these that a forward pass saves for the backward pass
+    parameters: dict[str, int]  # by part
+    rehearsal_seconds: float  # what it took to measure them
+
+    def estimate(self, elapsed: float, steps: int, eval_every: int) -> Estimate:
+        """What so many steps cost, after the seconds that have passed already."""
+        seconds = elapsed + self.seconds * steps + self.eval_seconds * -(-steps // eval_every)
+        return Estimate(self.parameters, self.flops_per_token, self.memory, seconds, steps)
 
 
 class Rehearsal:
     """Training steps on a copy of the model, which leave no trace in the model itself."""
 
-    def __init__(self, trainer: Trainer, job: TrainJob):
-        self.trainer = trainer
+    def __init__(self, options: TrainOptions, job: TrainJob):
+        self.options = options
         self.objective = job.objective
         self.model: nn.Module = copy.deepcopy(job.model).train()
-        stream = job.train.batches((), job.world.rank, job.world.size)
-        self.batches: list[Batch] = [next(stream)[0] for _ in range(8)]
-        self.optimizer = trainer.make_optimizer(self.model.parameters())
+        self.stream = job.train.batches((), job.group.rank, job.group.size)
+        self.batches: list[Batch] = [next(self.stream)[0] for _ in range(NUM_REHEARSED)]
+        self.optimizer = options.make_optimizer(self.model.parameters())
 
-    def forward(self, index: int = 0) -> Tensor:
+    def forward(self, batch: Batch) -> Tensor:
         """The loss of one batch."""
-        loss, _, _ = self.objective(self.model, self.batches[index % len(self.batches)], None)
+        loss, _, _ = self.objective(self.model, batch, None)
         return loss
 
-    def step(self, index: int) -> None:
-        """One optimizer step."""
-        for micro in range(self.trainer.accumulate):
-            self.forward(index + micro).backward()
-        self.trainer.clip([p.grad for p in self.model.parameters() if p.grad is not None])
+    def step(self, _: int) -> None:
+        """One optimizer step on the next batches."""
+        for _ in range(self.options.accumulate):
+            self.forward(next(self.stream)[0]).backward()
+        self.options.clip([p.grad for p in self.model.parameters() if p.grad is not None])
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -167,63 +175,88 @@ class Rehearsal:
         """The bytes of the parameters and of the optimizer's moments."""
         moments = [value for state in self.optimizer.state.values() for value in state.values()]
         tensors: list[Tensor] = [*self.model.parameters(), *moments]
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(tensor.nbytes for tensor in tensors)
 
 
-def estimate_cost(trainer: Trainer, job: TrainJob) -> Plan:
-    """Times a few steps and plans the run; leaves the random state as it was."""
+def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
+    """Times a few steps and an evaluation; leaves the random state as it was.
+
+    Costs are the mean over all processes, so that all of them plan the same steps.
+    """
+    start_time = time.perf_counter()
     random_state = torch.get_rng_state()
-    rehearsal = Rehearsal(trainer, job)
-    activations = activation_bytes(rehearsal.forward)
-    costs = measure_costs(trainer, job, rehearsal)
-    steps, eval_every = plan_steps(trainer, costs)
-    seconds = costs.seconds * steps + costs.eval_seconds * -(-steps // eval_every)
-    memory = current_memory() + rehearsal.state_bytes() + activations
-    counts = parameters(rehearsal.model)
-    torch.set_rng_state(random_state)
-    return Plan(steps, eval_every, Estimate(counts, costs.flops_per_token, memory, seconds, steps))
-
-
-def measure_costs(trainer: Trainer, job: TrainJob, rehearsal: Rehearsal) -> StepCosts:
-    """The costs of a step and of an evaluation; the mean over all processes, so that all of them plan the same steps."""
-    batches = rehearsal.batches
-    flops_per_token = flops(lambda: rehearsal.forward().backward()) / max(batches[0].num_targets, 1)
-    seconds = seconds_per_step(rehearsal.step, *timing_limits(trainer))
+    rehearsal = Rehearsal(options, job)
+    first = rehearsal.batches[0]
+    activations = activation_bytes(lambda: rehearsal.forward(first))
+    flops_per_token = flops(lambda: rehearsal.forward(first).backward()) / max(first.num_targets, 1)
+    seconds = seconds_per_step(rehearsal.step, *timing_limits(options))
+    num_batches = sum(1 for _ in job.held_out(options.eval_batches))
+    held_out = chain.from_iterable(job.held_out(options.eval_batches) for _ in count())
 
     def evaluate_one_batch(_: int) -> None:
-        total_nll(rehearsal.model, job.objective, islice(job.held_out(trainer.eval_batches), 1))
+        total_nll(rehearsal.model, job.objective, islice(held_out, 1))
 
-    eval_seconds = seconds_per_step(evaluate_one_batch, min_seconds=0.5, max_steps=5)
-    eval_seconds *= sum(1 for _ in job.held_out(trainer.eval_batches))
-    tokens = trainer.accumulate * sum(batch.num_targets for batch in batches)
-    sums = process.all_sum(job.world, seconds, eval_seconds, flops_per_token, tokens)
-    size = job.world.size
-    return StepCosts(sums[0] / size, sums[1] / size, sums[2] / size, sums[3] / len(batches))
-
-
-def plan_steps(trainer: Trainer, costs: StepCosts) -> tuple[int, int]:
-    """The steps that the budget allows and the steps between evaluations; without a budget, those of the options."""
-    steps, eval_every = trainer.steps, trainer.eval_every
-    for name, value in trainer.budgets.items():
-        # Two passes: with fewer steps evaluations are more frequent, which leaves time for fewer steps.
-        for _ in range(2):
-            cost_per_step = {
-                "minutes": (costs.seconds + costs.eval_seconds / eval_every) / 60,
-                "tokens": costs.tokens,
-                "flops": costs.tokens * costs.flops_per_token,
-            }
-            steps = max(1, int(value / cost_per_step[name]))
-            evaluations = MIN_EVALUATIONS
-            if name == "minutes":
-                evaluations = num_evaluations(costs.seconds * steps, costs.eval_seconds)
-            eval_every = min(trainer.eval_every, max(1, steps // evaluations))
-    return steps, eval_every
+    eval_seconds = seconds_per_step(evaluate_one_batch, min_seconds=0.5)
+    tokens = options.accumulate * sum(batch.num_targets for batch in rehearsal.batches) / NUM_REHEARSED
+    memory = current_memory() + rehearsal.state_bytes() + activations
+    torch.set_rng_state(random_state)
+    means = process.all_mean(
+        job.group, seconds, eval_seconds * num_batches, flops_per_token, time.perf_counter() - start_time
+    )
+    (tokens,) = process.all_sum(job.group, tokens)
+    return Costs(
+        seconds=means[0],
+        eval_seconds=means[1],
+        flops_per_token=means[2],
+        tokens=tokens,
+        memory=memory,
+        activations=activations,
+        parameters=parameters(rehearsal.model),
+        rehearsal_seconds=means[3],
+    )
 
 
-def timing_limits(trainer: Trainer) -> tuple[float, int]:
-    """For how many seconds and steps to time; longer for a budget in minutes, since the speed of a machine varies."""
-    minutes = trainer.budgets.get("minutes")
-    if minutes is None:
+def time_checkpoint(folder: Path, model: nn.Module) -> float:
+    """The seconds that a checkpoint takes to write, and to verify before older ones are deleted; 0 if the disk has no room for it.
+
+    The weights stand for the two moments of AdamW too.
+
+    Its folder has the name of an unfinished save, which the next save removes if this process dies here.
+    """
+    place = folder / f".tmp-0-{uuid4().hex}"
+    weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    moments = {f"{name}:{key}": weights[name] for name in weights for key in ("exp_avg", "exp_avg_sq")}
+    start_time = time.perf_counter()
+    try:
+        path = checkpoint.save(place, 0, {"model": weights, "optim": moments}, {})
+        checkpoint.verify(path)
+        return time.perf_counter() - start_time
+    except NoRoom:
+        return 0.0
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def plan_steps(options: TrainOptions, costs: Costs, epoch_steps: float, elapsed: float) -> tuple[int, int]:
+    """The steps that the budget allows and the steps between evaluations; a budget in steps leaves both as they are."""
+    name, value = next(iter(options.budget.items()))
+    if name == "minutes":
+        pace = Pace(0, elapsed, costs.seconds, costs.eval_seconds)
+        return steps_in_time(60 * value, pace, options.eval_every)
+    if name == "steps":
+        return int(value), options.eval_every
+    if name == "epochs":
+        steps = math.ceil(value * epoch_steps)
+    else:
+        steps = int(value / {"tokens": costs.tokens, "flops": costs.tokens * costs.flops_per_token}[name])
+    steps = max(1, steps)
+    return steps, min(options.eval_every, max(1, steps // MIN_EVALUATIONS))
+
+
+def timing_limits(options: TrainOptions) -> tuple[float, int]:
+    """For how many seconds and steps to rehearse; longer if the steps of the training cannot be timed for a budget in minutes."""
+    minutes = options.budget.get("minutes")
+    if minutes is None or options.schedule.fixed_steps >= MIN_TIMED_STEPS:
         return 2.0, 20
     return min(max(2.0, 60 * minutes / 50), 30.0), 10_000
 

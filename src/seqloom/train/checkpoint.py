@@ -26,6 +26,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from seqloom.errors import RunError
 from seqloom.files import (
     NoRoom,
     disk_error,
@@ -70,11 +71,11 @@ class Checkpoint(NamedTuple):
         file = self.path / f"{name}.safetensors"
         if not file.is_file():
             names = ", ".join(sorted(f.stem for f in self.path.glob("*.safetensors"))) or "none"
-            raise ValueError(f"{file}: there is no such file in this checkpoint; it holds: {names}.")
+            raise RunError(f"{file}: there is no such file in this checkpoint; it holds: {names}.")
         try:
             return load_file(file)
         except (SafetensorError, OSError) as error:
-            raise ValueError(f"{file}: cannot be read ({error}); use another checkpoint.") from error
+            raise RunError(f"{file}: cannot be read ({error}); use another checkpoint.") from error
 
 
 def estimated_bytes(files: Mapping[str, Mapping[str, Tensor]]) -> int:
@@ -140,16 +141,16 @@ def _validate(
 ) -> bytes:
     """The metadata as JSON, after a check of everything whose content could be refused."""
     if step < 0:
-        raise ValueError(f"{final}: a step is 0 or more, not {step}.")
+        raise RunError(f"{final}: a step is 0 or more, not {step}.")
     for name in files:
         if not _NAME.fullmatch(name):
-            raise ValueError(
+            raise RunError(
                 f"{final}: {name!r} is not a valid file name; use up to 64 letters, digits, '.', '_' and '-'."
             )
         for key, tensor in files[name].items():
             if tensor.layout is not torch.strided or tensor.is_meta:
                 layout = "meta" if tensor.is_meta else tensor.layout
-                raise ValueError(
+                raise RunError(
                     f"{final}: {name} tensor {key!r} has no dense values ({layout}); make it dense first."
                 )
     for name, tensor in files.get("model", {}).items():
@@ -158,7 +159,7 @@ def _validate(
             values = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()
             if not torch.isfinite(values).all():
                 bad = int((~torch.isfinite(values)).sum())
-                raise ValueError(
+                raise RunError(
                     f"{final}: not saved: model tensor {name!r} holds {bad} NaN or infinite values of "
                     f"{tensor.numel()}; "
                     "resume from the last checkpoint with a lower learning rate or tighter gradient clipping."
@@ -166,7 +167,7 @@ def _validate(
     try:
         return (json.dumps(dict(metadata), indent=1) + "\n").encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{final}: the metadata of a checkpoint must be JSON values: {error}.") from error
+        raise RunError(f"{final}: the metadata of a checkpoint must be JSON values: {error}.") from error
 
 
 def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -184,7 +185,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         if match := re.search(r"os error (\d+)", str(error)):
             code = int(match[1])
             raise OSError(code, os.strerror(code), str(path)) from error
-        raise ValueError(
+        raise RunError(
             f"{path.name}: these tensors cannot be saved: {error}; convert them to a dtype that safetensors supports."
         ) from error
     # safetensors creates the file with mode 600; give it the folder's permissions, as the other files have.
@@ -207,7 +208,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / _MANIFEST
     remedy = "use another checkpoint"
     if file.is_symlink() or not file.is_file():
-        raise ValueError(f"{file}: is missing or not a regular file; {remedy}.")
+        raise RunError(f"{file}: is missing or not a regular file; {remedy}.")
     try:
         content = file.read_bytes()
         body = json.loads(content)
@@ -217,11 +218,11 @@ def _read_manifest(path: Path) -> dict[str, Any]:
         intact = intact and _METADATA in entries
         intact = intact and all(type(e["size"]) is int and type(e["sha256"]) is str for e in entries.values())
     except OSError as error:
-        raise ValueError(f"{file}: cannot be read ({error.strerror}); {remedy}.") from error
+        raise RunError(f"{file}: cannot be read ({error.strerror}); {remedy}.") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         intact = False
     if not intact:
-        raise ValueError(f"{file}: is damaged (not a manifest, or its digest does not match); {remedy}.")
+        raise RunError(f"{file}: is damaged (not a manifest, or its digest does not match); {remedy}.")
     return body
 
 
@@ -277,7 +278,7 @@ def load(path: Path) -> Checkpoint:
     """Verifies every byte of the checkpoint at `path` and opens it."""
     path = Path(path)
     if faults := verify(path):
-        raise ValueError("damaged checkpoint: " + " ".join(faults))
+        raise RunError("damaged checkpoint: " + " ".join(faults))
     return Checkpoint(path, _read_manifest(path)["step"], json.loads((path / _METADATA).read_bytes()))
 
 
@@ -306,7 +307,7 @@ def rotate(folder: Path, keep: int = 2, protect: Collection[int] = ()) -> None:
     saves of processes that died.
     """
     if keep < 1:
-        raise ValueError(f"keep={keep}: rotation keeps at least 1 checkpoint.")
+        raise RunError(f"keep={keep}: rotation keeps at least 1 checkpoint.")
     folder = Path(folder)
     _remove_stale(folder)
     steps = _steps(folder)
@@ -330,7 +331,7 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise ValueError(
+        raise RunError(
             f"{folder}: cannot be read ({error.strerror}); check the path and its permissions."
         ) from error
     return sorted(((step, path) for step, path in named if path.name == f"step-{step:08d}"), reverse=True)
@@ -367,7 +368,7 @@ def average(checkpoints: Sequence[Checkpoint], name: str = "model") -> dict[str,
     Integer tensors (counters, tables) have no mean: they are those of the last checkpoint.
     """
     if not checkpoints:
-        raise ValueError("averaging needs at least one checkpoint.")
+        raise RunError("averaging needs at least one checkpoint.")
     first = checkpoints[0].tensors(name)
     expected = {key: (t.shape, t.dtype) for key, t in first.items()}
     sum_dtypes = {key: torch.float64 for key, t in first.items() if t.is_floating_point()}
@@ -379,7 +380,7 @@ def average(checkpoints: Sequence[Checkpoint], name: str = "model") -> dict[str,
         actual = {key: (t.shape, t.dtype) for key, t in last.items()}
         keys = expected.keys() | actual.keys()
         if wrong := sorted(key for key in keys if expected.get(key) != actual.get(key)):
-            raise ValueError(
+            raise RunError(
                 f"{checkpoint.path}: tensor {wrong[0]!r} is not as in {checkpoints[0].path} "
                 f"({actual.get(wrong[0])} and {expected.get(wrong[0])}); average checkpoints of one run."
             )

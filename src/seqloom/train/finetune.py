@@ -26,9 +26,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from seqloom import compat, config, files
+from seqloom import compat, config_changes, config_tree, files
+from seqloom.errors import ConfigError, RunError
 from seqloom.nn import lora
-from seqloom.run import Config, config_of, is_run, load_weights
+from seqloom.run import load_weights
+from seqloom.run_config import Config, config_of, is_run
+from seqloom.run_files import read_results
 from seqloom.text import tokenizer_file
 
 HEAD_OPTIONS = ("type", "dropout", "output", "tied", "pooler")  # model options that belong to the task
@@ -52,18 +55,6 @@ class InitReport(NamedTuple):
         """The report in a begin.json of this or an older version."""
         present = compat.upgrade_json(REPORT_FILE, record)
         return cls(*(present[name] for name in cls._fields))
-
-    def to_results(self) -> dict[str, Any]:
-        """The report under the keys that results.json and `--json` use."""
-        return {
-            "run": self.run,
-            "sha256": self.sha256,
-            "taken": self.loaded,
-            "new": self.new,
-            "left": self.unused,
-            "frozen": self.frozen,
-            "adapted": self.adapted,
-        }
 
     def lines(self, model: nn.Module) -> Iterator[str]:
         """The report as lines of the log."""
@@ -117,46 +108,49 @@ class SourceRun:
 class FinetuneOptions:
     """The sections of a config that are about fine-tuning."""
 
-    def __init__(self, recipe: Config):
-        tree, lines = recipe.tree, recipe.lines
+    def __init__(self, config: Config):
+        tree, lines = config.tree, config.lines
         source = tree.get("from")
         if isinstance(source, str):
             source = {"run": source}
         self.source: SourceRun | None = None
         if source is not None:
-            self.source = config.options(SourceRun, source, {}, "from", lines)()
-        self.freeze: list[str] = config.convert(tree.get("freeze", []), list[str], {}, "freeze", lines)
-        factors = config.convert(tree.get("lr_factors", {}), dict, {}, "lr_factors", lines)
+            self.source = config_tree.options(SourceRun, source, {}, "from", lines)()
+        self.freeze: list[str] = config_tree.convert(tree.get("freeze", []), list[str], {}, "freeze", lines)
+        factors = config_tree.convert(tree.get("lr_factors", {}), dict, {}, "lr_factors", lines)
         self.lr_factors: dict[str, float] = {
-            str(name): config.convert(factor, float, {}, f"lr_factors.{name}", lines)
+            str(name): config_tree.convert(factor, float, {}, f"lr_factors.{name}", lines)
             for name, factor in factors.items()
         }
-        self.layer_decay: float = config.convert(
+        self.layer_decay: float = config_tree.convert(
             tree.get("layer_decay", 1.0), float, {}, "layer_decay", lines
         )
         self.lora: LoraOptions | None = None
         if tree.get("lora"):
-            self.lora = config.options(LoraOptions, tree["lora"], {}, "lora", lines)()
+            self.lora = config_tree.options(LoraOptions, tree["lora"], {}, "lora", lines)()
         if self.lora and not self.source:
-            raise ValueError(f"{lines.locate('lora')}: LoRA needs pretrained weights: pass --from RUN")
+            raise ConfigError(f"{lines.locate('lora')}: LoRA needs pretrained weights: pass --from RUN")
         if any(factor < 0 for factor in self.lr_factors.values()) or self.layer_decay <= 0:
-            raise ValueError(
+            raise ConfigError(
                 f"{lines.locate('lr_factors')}: factors must be at least 0 and layer_decay above 0; "
                 "to keep weights unchanged, freeze them"
             )
 
 
 def from_run(
-    recipe: Config, base: str | Path, overrides: Sequence[str] = (), parts: Sequence[type[nn.Module]] = ()
+    config: Config,
+    base: str | Path,
+    overrides: Sequence[config_changes.Change] = (),
+    parts: Sequence[type[nn.Module]] = (),
 ) -> Config:
     """The config for fine-tuning the run `base`.
 
     The body of that run's model (sizes, embedding, stack) and its tokenizer replace those of the config; the head
     stays the config's. Overrides win over both.
     """
-    source_model = config.override(source_config(base), [])["model"]
-    tree = config.deep_copy(recipe.tree)
-    parameters = inspect.signature(recipe.parts["model"].func).parameters
+    source_model = config_changes.override(source_config(base), [])["model"]
+    tree = config_changes.deep_copy(config.tree)
+    parameters = inspect.signature(config.parts["model"].func).parameters
     same_type = source_model["type"] == tree["model"]["type"]
     excluded = HEAD_OPTIONS[:2] if same_type else HEAD_OPTIONS
     body = {
@@ -170,24 +164,27 @@ def from_run(
     head = {name: value for name, value in tree["model"].items() if name not in INPUT_OPTIONS}
     tree["model"] = head | body
     tree["from"] = {"run": str(Path(base).resolve())}
-    tree = config.override(tree, [change for change in overrides if change.startswith("model.")])
-    return pin_source(Config(tree, recipe.lines, parts))
+    model_changes = [
+        change for change in config_changes.parse_changes(overrides) if change.path.startswith("model.")
+    ]
+    tree = config_changes.apply_changes(tree, model_changes)
+    return pin_source(Config(tree, config.lines, parts or config.own_parts))
 
 
-def pin_source(recipe: Config) -> Config:
+def pin_source(config: Config) -> Config:
     """Adds the digest of the source run's weights to the `from` section and takes over its tokenizer section."""
-    source = FinetuneOptions(recipe).source
+    source = FinetuneOptions(config).source
     if source is not None and source.sha256 is None:
         source_tree = source_config(source.run)
-        recipe.tree["from"] = {"run": str(Path(source.run).resolve()), "sha256": digest(Path(source.run))}
-        recipe.tree["tokenizer"] = source_tree["tokenizer"]
-    return recipe
+        config.tree["from"] = {"run": str(Path(source.run).resolve()), "sha256": digest(Path(source.run))}
+        config.tree["tokenizer"] = source_tree["tokenizer"]
+    return config
 
 
-def source_config(folder: str | Path) -> config.Tree:
+def source_config(folder: str | Path) -> config_tree.Tree:
     """The config of the source run."""
     if not is_run(folder):
-        raise ValueError(
+        raise ConfigError(
             f"{folder}: not a run folder, so training cannot start from it; train or import a run first"
         )
     return config_of(folder)[0]
@@ -197,37 +194,37 @@ def digest(folder: Path) -> str:
     """The SHA-256 of a run's final weights; raises if it is not the one in results.json."""
     path = folder / "model.safetensors"
     if not path.exists():
-        raise ValueError(
+        raise ConfigError(
             f"{folder}: has no finished weights to start from; finish the run with: seqloom train {folder}"
         )
     actual = files.sha256(path)
     try:
-        expected = json.loads((folder / "results.json").read_text("utf-8"))["weights"]["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
+        expected = read_results(folder).weights_sha256
+    except RunError:
         expected = None
     if actual != expected:
-        raise ValueError(
+        raise ConfigError(
             f"{path}: damaged, its SHA-256 is not the one in results.json; "
             f"write it again with: seqloom train {folder}"
         )
     return actual
 
 
-def source_tokenizer(recipe: Config) -> Tokenizer | None:
+def source_tokenizer(config: Config) -> Tokenizer | None:
     """The tokenizer of the source run; None if the config has none."""
-    source = FinetuneOptions(recipe).source
+    source = FinetuneOptions(config).source
     return tokenizer_file.load(Path(source.run) / "tokenizer.json") if source else None
 
 
-def initialize(model: nn.Module, recipe: Config, folder: Path | None) -> InitReport | None:
+def initialize(model: nn.Module, config: Config, folder: Path | None) -> InitReport | None:
     """Loads the weights of the source run, then freezes weights and adds adapters.
 
     If the folder already has a checkpoint, reads begin.json instead of the source run. Returns None if the config
     has none of the fine-tuning sections.
     """
-    if not recipe.finetunes:
+    if not config.finetunes:
         return None
-    options = FinetuneOptions(recipe)
+    options = FinetuneOptions(config)
     if folder is not None and any((folder / "checkpoints").glob("step-*")):
         report = read_report(folder, model)
     else:
@@ -245,7 +242,7 @@ def initialize(model: nn.Module, recipe: Config, folder: Path | None) -> InitRep
         adapted = lora.add_lora(model, options.lora.rank, options.lora.alpha, layers)
         report = report._replace(adapted=adapted)
     if not any(p.requires_grad for p in model.parameters()):
-        raise ValueError("freeze: no weight is left to train; freeze fewer")
+        raise ConfigError("freeze: no weight is left to train; freeze fewer")
     return report
 
 
@@ -261,7 +258,7 @@ def layers_to_adapt(model: nn.Module, loaded: Sequence[str], options: LoraOption
     ]
     if not result:
         examples = ", ".join(layers[:6]) + (", …" if len(layers) > 6 else "")
-        raise ValueError(
+        raise ConfigError(
             f"lora.names: no matching matrix was loaded from the source run; the layers are {examples}"
         )
     return result
@@ -273,7 +270,7 @@ def read_report(folder: Path, model: nn.Module) -> InitReport:
     try:
         report = InitReport.from_json(json.loads(path.read_text("utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        raise ValueError(f"{path}: missing or damaged; choose another --out") from None
+        raise ConfigError(f"{path}: missing or damaged; choose another --out") from None
     names = {name for name, _ in model.named_parameters()}
     return report._replace(
         loaded=[compat.upgrade_weight(name, names) for name in report.loaded],
@@ -289,7 +286,7 @@ def load_matching(model: nn.Module, source: SourceRun | None) -> InitReport:
     folder = Path(source.run)
     source_config(folder)
     if digest(folder) != source.sha256:
-        raise ValueError(
+        raise ConfigError(
             f"{folder}: its weights are no longer those that the run began with "
             f"(SHA-256 {str(source.sha256)[:12]}…); choose another --out"
         )
@@ -304,7 +301,7 @@ def load_matching(model: nn.Module, source: SourceRun | None) -> InitReport:
         if shared:
             there, here = (tuple(named[shared[0]].shape) for named in (source_weights, weights))
             reason = f"{shared[0]} is {there} there and {here} here"
-        raise ValueError(
+        raise ConfigError(
             f"{folder}: no weight fits the model ({reason}); "
             "use --from, which takes over the sizes, or give the model the same ones"
         )
@@ -335,17 +332,17 @@ def matching_weights(model: nn.Module, patterns: Iterable[str], section: str) ->
     patterns = upgrade_patterns(patterns, names)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in names):
-            suggestion = config.suggest(pattern, top_level_names(names))
-            raise ValueError(f"{section}: no weight is called {pattern!r}; {suggestion}")
+            suggestion = config_tree.suggest(pattern, top_level_names(names))
+            raise ConfigError(f"{section}: no weight is called {pattern!r}; {suggestion}")
     return [name for name in names if any(matches(name, pattern) for pattern in patterns)]
 
 
-def lr_factors(model: nn.Module, recipe: Config) -> dict[str, float]:
+def lr_factors(model: nn.Module, config: Config) -> dict[str, float]:
     """The factors on the learning rate that are not 1, by weight name.
 
     factor = layer_decay^(number of layers above it) · the last of `lr_factors` that matches
     """
-    options = FinetuneOptions(recipe)
+    options = FinetuneOptions(config)
     matching_weights(model, options.lr_factors, "lr_factors")
     names = [name for name, _ in model.named_parameters()]
     patterns = upgrade_patterns(options.lr_factors, names)

@@ -1,236 +1,287 @@
-"""From a config to a finished run folder: tokenizer, stores, model, training, results."""
+"""From a config to a finished run folder: data, model, training, results."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from contextlib import nullcontext
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import partial
+from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, Unpack
 
 import torch
-from tokenizers import Tokenizer
 
-from seqloom import config, evaluation, files, layouts
+from seqloom import __version__, evaluation, files
+from seqloom.config_changes import Change, parse_changes
+from seqloom.data.sources import Data
+from seqloom.decoding.generation_config import keep_generation_config
+from seqloom.errors import ConfigError, OutOfMemory, UserError
 from seqloom.measure.number import Number
-from seqloom.models import Model
 from seqloom.nn import lora
-from seqloom.nn.embedding import Embedding
-from seqloom.run import Config, Run, config_of, is_run, named_weights, save_weights
-from seqloom.text import fields, labels, tokenizer, tokenizer_file
-from seqloom.text.store import Store
+from seqloom.preset_list import preset_names
+from seqloom.progress import ProgressOption
+from seqloom.run import Run, load, named_weights, save_weights
+from seqloom.run_config import Config, is_run
+from seqloom.run_files import ActualCost, ParameterCounts, PromisedCost, Results, write_results
 from seqloom.threads import use_threads
-from seqloom.train import budget, finetune, initialize, process
+from seqloom.train import budget as costs
+from seqloom.train import finetune, process
 from seqloom.train.loop import TrainLoop
-from seqloom.train.process import World
-from seqloom.train.progress import TokenizeProgress, log
-from seqloom.train.trainer import (
-    SGD,
-    AdamW,
-    ByValue,
-    Constant,
-    Cosine,
-    GlobalNorm,
-    InverseSquareRoot,
-    LinearDecay,
-    NoClip,
-    PerTensor,
-    Trainer,
-    TrainJob,
-    TrainResult,
+from seqloom.train.options import TrainJob, TrainOptions, TrainResult
+from seqloom.train.plan import BUDGETS, Budget, resolve_increase, set_budget
+from seqloom.train.preparation import PreparedRun, build_options, prepare
+from seqloom.train.process import ProcessGroup
+from seqloom.train.run_folder import (
+    budget_of,
+    check_folder,
+    clear_folder,
+    default_folder,
+    finished_results,
+    lengthen_if_asked,
+    open_folder,
 )
+from seqloom.train.solve import solve
+from seqloom.train.solvers import Solver
 
-OPTIMIZERS = (AdamW, SGD)
-CLIPS = (GlobalNorm, PerTensor, ByValue, NoClip)
-SCHEDULES = (Constant, LinearDecay, Cosine, InverseSquareRoot)
-TRAIN_PARTS: config.Names = {part.__name__: part for part in (*OPTIMIZERS, *CLIPS, *SCHEDULES)}
-
-
-def build_trainer(recipe: Config) -> Trainer:
-    """The options in the `train` section of a config."""
-    section = recipe.tree.get("train", {})
-    return config.options(Trainer, section, TRAIN_PARTS, "train", recipe.lines)()
+logger = logging.getLogger("seqloom.train")
 
 
-class PreparedRun(NamedTuple):
-    """A config with its tokenizer, data and initial model."""
+class Training(NamedTuple):
+    """What to train, and where. `resumes` says that a run was named, which may be lengthened."""
 
-    recipe: Config
-    tokenizer: Tokenizer
-    train: Store
-    valid: Store
-    model: Model
-    init_report: finetune.InitReport | None
-    labels: Sequence[str] = ()
+    config: Config
+    folder: Path
+    resumes: bool = False
+
+    def finished(self) -> Results | None:
+        """The results, if there is nothing left to train."""
+        return finished_results(self.folder, build_options(self.config))
 
 
-def prepare(recipe: Config, saved: Path | None = None, quiet: bool = True) -> PreparedRun:
-    """Builds the tokenizer, the stores and the model; reads the tokenizer and the labels of a run folder if it has them.
-
-    `saved` is the path of the run's tokenizer.json. Sizes that do not fit each other raise before any data is read,
-    and sizes that do not fit the data raise before anything is written.
-    """
-    meta_model = recipe.meta_model()
-    if saved and saved.exists():
-        trained_tokenizer = tokenizer_file.load(saved)
+def plan_training(
+    what: str | Config,
+    changes: Sequence[Change] = (),
+    data: Data | None = None,
+    valid: Data | float | None = None,
+    base: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    seed: int | None = None,
+    parts: Sequence[type[torch.nn.Module]] = (),
+    budget: Budget | None = None,
+) -> Training:
+    """The config and the folder of a training, from what the user asks for."""
+    for change in changes:
+        if isinstance(change, str) and "=" not in change and Path(change).is_file():
+            raise UserError(f"{change}: to train on a file: seqloom train {what} --data {change}")
+    run_folder: Path | None = None
+    if isinstance(what, Config):
+        config = what.change(*changes, *([] if seed is None else [{"seed": seed}])).with_data(data, valid)
+        name = config.lines.preset or "run"
     else:
-        source_tokenizer = finetune.source_tokenizer(recipe) if recipe.finetunes else None
-        trained_tokenizer = source_tokenizer or layouts.with_family_template(meta_model, recipe.tokenizer())
-    if saved and saved.with_name("labels.json").exists():
-        label_names: Sequence[str] = labels.load(saved.with_name("labels.json"))
-    else:
-        label_names = recipe.labels()
-    progress = None if quiet else TokenizeProgress()
-    train, valid = recipe.stores(trained_tokenizer, progress, label_names)
-    model = recipe.model(trained_tokenizer.get_vocab_size(), label_names)
-    if model.predicts_labels:
-        model.set_unk_id(train.specials.unk)
-    # A checkpoint holds these weights as they were after training, so a resumed run does not set them again.
-    if not saved or not any((saved.parent / "checkpoints").glob("step-*")):
-        if any(isinstance(part, Embedding) and part.vectors is not None for part in model.modules()):
-            initialize.load_word_vectors(model, trained_tokenizer, None if quiet else log)
-        if model.predicts_labels:
-            initialize.initialize_from_data(model, train, label_names)
-    init_report = finetune.initialize(model, recipe, saved and saved.parent) if recipe.finetunes else None
-    if init_report and not quiet:
-        for line in init_report.lines(model):
-            log(line)
-    batch, _ = next(recipe.data(train).batches())
-    with torch.no_grad():
-        recipe.objective(model, batch, None)
-    return PreparedRun(recipe, trained_tokenizer, train, valid, model, init_report, label_names)
+        name = str(what)
+        check_name(name)
+        run_folder = Path(name) if name not in preset_names() and is_run(name) else None
+        config = Config.load(name, changes, data, valid, seed, parts)
+    if base is not None:
+        config = finetune.from_run(config, Path(base), changes, parts)
+    resumes = (
+        run_folder is not None
+        and base is None
+        and (out is None or Path(out).resolve() == run_folder.resolve())
+    )
+    config = with_budget(config, changes, budget or {}, run_folder if resumes else None)
+    folder = run_folder if resumes and run_folder else Path(out) if out else default_folder(name, config)
+    return Training(config, folder, resumes)
 
 
-def check_folder(folder: Path, recipe: Config) -> None:
-    """Raises unless the folder is new, empty, or holds a run with the same config."""
-    if is_run(folder):
-        old_tree, _ = config_of(folder)
-        old, new = (
-            {key: value for key, value in tree.items() if key != "files"} for tree in (old_tree, recipe.tree)
-        )
-        if changes := config.diff(old, new):
-            raise ValueError(
-                f"{folder}: the run there has another config ({'; '.join(changes[:3])}); "
-                "choose another --out or the same options"
-            )
-        with files.exclusive(folder, "training"):
-            return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder}: exists and is not a run folder; choose another --out")
+def check_name(what: str) -> None:
+    """Raises for a data file in the place of a preset."""
+    path = Path(what)
+    if what not in preset_names() and path.is_file() and path.suffix not in (".yaml", ".yml"):
+        raise UserError(f"{what}: this is no config; to train on it: seqloom train PRESET --data {what}")
 
 
-def open_folder(folder: Path, prepared: PreparedRun) -> None:
-    """Creates the run folder with its config and tokenizer; for an existing run, checks that the data is the same."""
-    if not is_run(folder):
-        create_folder(folder, prepared)
-        return
-    try:
-        before = json.loads((folder / "data.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        raise ValueError(f"{folder / 'data.json'}: missing or damaged; choose another --out") from None
-    for name, digest in data_digests(prepared).items():
-        if before.get(name) != digest:
-            raise ValueError(
-                f"{folder}: the {name} is not what the run began with; "
-                "give the same files, or choose another --out"
-            )
-
-
-def create_folder(folder: Path, prepared: PreparedRun) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ValueError(f"{folder}: cannot create the run folder ({reason}); choose another --out") from None
-    tokenizer.save(prepared.tokenizer, folder / "tokenizer.json")
-    if fields.has_labels(prepared.recipe.kinds()):
-        labels.save(prepared.labels, folder / "labels.json")
-    files.write_atomic(folder / "data.json", json.dumps(data_digests(prepared), indent=1))
-    if prepared.init_report:
-        report = json.dumps(prepared.init_report._asdict(), indent=1)
-        files.write_atomic(folder / finetune.REPORT_FILE, report)
-    # The config comes last: with it the folder is a run.
-    files.write_atomic(folder / "config.yaml", config.write(prepared.recipe.tree))
-
-
-def data_digests(prepared: PreparedRun) -> dict[str, str]:
-    """Digests of the data that a run is trained on."""
-    digests = {
-        "training data": prepared.train.digest,
-        "held-out data": prepared.valid.digest,
-        "tokenizer": tokenizer.signature(prepared.tokenizer),
+def with_budget(config: Config, changes: Sequence[Change], budget: Budget, run: Path | None) -> Config:
+    """The config with the budget that was asked for, by an option or by a change, in place of any other."""
+    prefix = "train."
+    named = {
+        path.removeprefix(prefix): value
+        for path, value, _ in parse_changes(changes)
+        if path.removeprefix(prefix) in BUDGETS and path.startswith(prefix) and value is not None
     }
-    if prepared.labels:
-        digests["labels"] = labels.signature(prepared.labels)
-    return digests
+    wanted = {**named, **{name: value for name, value in budget.items() if value is not None}}
+    if not wanted:
+        return config
+    if "type" in config.tree.get("train", {}):
+        raise ConfigError(
+            f"train.{next(iter(wanted))}: a solver fits this model and needs no budget; leave it out"
+        )
+    present = budget_of(build_options(config)) if not named else {}
+    resolved = resolve_increase(wanted, run, present)
+    tree = set_budget(config.tree, resolved)
+    return Config(tree, config.lines, config.own_parts)
 
 
-def train(recipe: Config, folder: Path, threads: int | None = None, quiet: bool = False) -> Run:
+def fit(
+    what: str | Config,
+    *changes: Change,
+    data: Data | None = None,
+    valid: Data | float | None = None,
+    base: str | PathLike[str] | None = None,
+    out: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+    seed: int | None = None,
+    threads: int | None = None,
+    parts: Sequence[type[torch.nn.Module]] = (),
+    progress: ProgressOption = True,
+    **budget: Unpack[Budget],
+) -> Run:
+    """Trains a preset, a config or a YAML file on your files into a run folder, or goes on with a run, as `seqloom train` does.
+
+    Changes are texts such as "model.dim=64" or dicts such as {"model.dim": 64}. `valid` are files to choose by, or the share of the data
+    that is held out, by default a tenth. `base` is a run whose weights the training starts from; `parts` are your own classes that the
+    config names. `out` is the folder, by default runs/PRESET-DATA; `overwrite` replaces a run that is there. The budget is one of
+    steps, minutes, epochs, tokens and flops; `fit(run_folder, steps="+100")` lengthens a run. `threads` holds for this call only.
+
+    >>> trained = seqloom.fit("lstm-lm", {"model.dim": 8, "model.stack.dim": 8}, data="input.txt", steps=4, progress=False)
+    >>> trained.folder.name, trained.results.steps
+    ('lstm-lm-input', 4)
+    >>> seqloom.fit(str(trained.folder), steps="+2", progress=False).results.steps
+    6
+    """
+    training = plan_training(what, changes, data, valid, base, out, seed, parts, budget)
+    return train(*training[:2], threads, progress, training.resumes, overwrite)
+
+
+def train(
+    config: Config,
+    folder: Path,
+    threads: int | None = None,
+    progress: ProgressOption = True,
+    may_lengthen: bool = False,
+    overwrite: bool = False,
+    describes_data: bool = True,
+) -> Run:
     """Trains a config into a run folder, or resumes the run that is there, and returns the finished run.
 
-    Of several processes under torchrun, the main rank reads and writes the folder. `threads` holds for this call only.
+    If the run may be lengthened, the config may have a larger budget than it had. Of several processes under torchrun, the main rank
+    reads and writes the folder. `threads` holds for this call only. Without `describes_data` it does not log what the data is.
     """
+    if is_run(folder) and not overwrite:
+        config = config.continuing(folder)
     with use_threads(threads) if threads else nullcontext():
-        options = build_trainer(finetune.pin_source(recipe) if recipe.finetunes else recipe)
-        world = process.init()
+        options = build_options(finetune.pin_source(config) if config.finetunes else config)
+        group = process.init()
         try:
-            prepared = train_in_world(recipe, folder, options, world, quiet)
+            prepared = train_as_rank(
+                Training(config, folder, may_lengthen), options, group, progress, overwrite, describes_data
+            )
         finally:
             process.shutdown()
-    return Run(folder, recipe, prepared.tokenizer, prepared.model.eval(), prepared.labels)
+    if prepared is None:
+        return load(folder, parts=config.own_parts)
+    return Run(folder, config, prepared.tokenizer, prepared.model.eval(), prepared.labels)
 
 
-def train_in_world(recipe: Config, folder: Path, options: Trainer, world: World, quiet: bool) -> PreparedRun:
-    """Trains as one of the processes of a world."""
-    if world.is_main:
-        check_folder(folder, recipe)
-    else:
-        process.barrier(world)
-    prepared = prepare(recipe, folder / "tokenizer.json", quiet or not world.is_main)
-    if world.is_main:
-        open_folder(folder, prepared)
-        process.barrier(world)
+@contextmanager
+def on_main_rank(group: ProcessGroup) -> Iterator[bool]:
+    """Yields whether this is the main rank; an error there ends all processes, which would else wait for it."""
+    error: Exception | None = None
+    try:
+        yield group.is_main
+    except Exception as caught:
+        error = caught
+    process.agree(group, error)
+
+
+def train_as_rank(
+    training: Training,
+    options: TrainOptions | Solver,
+    group: ProcessGroup,
+    progress: ProgressOption,
+    overwrite: bool,
+    describes_data: bool,
+) -> PreparedRun | None:
+    """Trains as one of the processes of a group; None if the run in the folder is finished already."""
+    config, folder, resumes = training
+    finished = False
+    prepared: PreparedRun | None = None
+    with on_main_rank(group) as is_main:
+        if is_main:
+            if overwrite:
+                clear_folder(folder)
+            check_folder(folder, config, resumes)
+            finished = finished_results(folder, options) is not None
+            if not (finished and resumes):  # a run that is named needs no data to be finished
+                prepared = prepare(config, folder / "tokenizer.json", progress, describes_data=describes_data)
+                open_folder(folder, prepared)
+            if prepared and not finished and isinstance(options, TrainOptions):
+                lengthen_if_asked(folder, config, options, config.data(prepared.train).epoch_batches)
+    if any(process.all_sum(group, finished)):
+        if group.is_main:
+            logger.info("%s: finished; lengthen it with: seqloom train %s --steps +100", folder, folder)
+        return None
+    prepared = prepared or prepare(config, folder / "tokenizer.json", is_main=False)
+    if isinstance(options, Solver):
+        if group.is_main:
+            solve_run(folder, prepared, options, progress)
+        process.barrier(group)
+        return prepared
     model = prepared.model
     job = TrainJob(
         folder,
         model,
-        recipe.objective,
-        recipe.data(prepared.train),
-        recipe.data(prepared.valid),
-        world,
-        recipe.seed,
-        finetune.lr_factors(model, recipe) if recipe.finetunes else {},
+        config.objective,
+        config.data(prepared.train),
+        config.data(prepared.valid),
+        group,
+        config.seed,
+        finetune.lr_factors(model, config) if config.finetunes else {},
+        partial(count_bytes, folder, prepared),
     )
-    with files.exclusive(folder, "training") if world.is_main else nullcontext():
-        result = TrainLoop(options, job, quiet).run()
-        if recipe.finetunes:
+    with files.exclusive(folder, "training") if group.is_main else nullcontext(), memory_errors():
+        result = TrainLoop(options, job, progress).run()
+        if config.finetunes:
             lora.merge_lora(model)
-        if world.is_main:
+        if group.is_main:
             finish_run(folder, prepared, result, options.eval_batches)
-    process.barrier(world)
+    process.barrier(group)
     return prepared
 
 
-def fit(
-    what: str,
-    *overrides: str,
-    data: Sequence[str] | None = None,
-    valid: Sequence[str] | None = None,
-    out: str | Path = "runs/latest",
-    seed: int | None = None,
-    threads: int | None = None,
-    quiet: bool = False,
-    parts: Sequence[type[torch.nn.Module]] = (),
-    base: str | Path | None = None,
-) -> Run:
-    """Trains a preset or a config file on your files into a run folder, as `seqloom train` does.
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turns torch's errors about memory into OutOfMemory."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        message = str(error)
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and not any(
+            sign in message for sign in ("not enough memory", "can't allocate memory", "out of memory")
+        ):
+            raise
+        raise OutOfMemory(
+            "the memory of this machine is used up; make the batches smaller (batches.batch or batches.batch_tokens) and set "
+            "train.accumulate to take as many of them for a step, or make the model smaller"
+        ) from error
 
-    `parts` are your own classes that the config names; `base` is a run whose weights the training starts from.
-    """
-    recipe = Config.load(what, overrides, data, valid, seed, parts)
-    if base is not None:
-        recipe = finetune.from_run(recipe, base, overrides, parts)
-    return train(recipe, Path(out), threads, quiet)
+
+def count_bytes(folder: Path, prepared: PreparedRun, count: int) -> int:
+    """The UTF-8 bytes of the held-out text if `count` tokens are all of it, else 0."""
+    if not prepared.model.predicts_tokens:
+        return 0
+    run = Run(folder, prepared.config, prepared.tokenizer, prepared.model, prepared.labels)
+    return evaluation.utf8_bytes(run, prepared.valid, count)
+
+
+def solve_run(folder: Path, prepared: PreparedRun, solver: Solver, progress: ProgressOption) -> None:
+    """Fits the model by a solver and writes its weights and results.json."""
+    with files.exclusive(folder, "training"):
+        result, numbers = solve(folder, prepared, solver, progress)
+        save_weights(folder, prepared.model, named_weights(prepared.model), prepared.tokenizer)
+        write_results(folder, replace(results(folder, prepared, result, numbers), promised=None))
 
 
 def finish_run(folder: Path, prepared: PreparedRun, result: TrainResult, eval_batches: int) -> None:
@@ -239,31 +290,28 @@ def finish_run(folder: Path, prepared: PreparedRun, result: TrainResult, eval_ba
     results.json is written before the evaluation too, so that the run can be opened if the evaluation fails.
     """
     save_weights(folder, prepared.model, named_weights(prepared.model), prepared.tokenizer)
-    write_results(folder, prepared, result, [])
-    run = Run(folder, prepared.recipe, prepared.tokenizer, prepared.model, prepared.labels)
+    if prepared.model.generates:
+        keep_generation_config(folder, folder, not prepared.model.continues)
+    write_results(folder, results(folder, prepared, result, []))
+    run = Run(folder, prepared.config, prepared.tokenizer, prepared.model, prepared.labels)
     numbers = evaluation.held_out(run, prepared.valid, eval_batches)
-    write_results(folder, prepared, result, numbers)
+    write_results(folder, results(folder, prepared, result, numbers))
 
 
-def write_results(folder: Path, prepared: PreparedRun, result: TrainResult, numbers: list[Number]) -> None:
-    """Writes results.json."""
-    content = results(folder, result, numbers)
-    if prepared.init_report:
-        content["begun"] = prepared.init_report.to_results()
-    files.write_atomic(folder / "results.json", json.dumps(content, indent=1))
-
-
-def results(folder: Path, result: TrainResult, numbers: list[Number]) -> dict[str, Any]:
+def results(folder: Path, prepared: PreparedRun, result: TrainResult, numbers: list[Number]) -> Results:
     """The content of results.json: estimated and actual costs, and the scores on the held-out data."""
     estimate = result.estimate
-    return {
-        "steps": result.step,
-        "best step": result.best_step,
-        "tokens": result.tokens,
-        "held out": [number.json() for number in numbers],
-        "parameters": estimate.parameters if estimate else {},
-        "FLOPs per token": estimate.flops_per_token if estimate else None,
-        "promised": {"seconds": estimate.seconds, "memory": estimate.memory} if estimate else None,
-        "actual": {"seconds": result.seconds, "memory": budget.peak_memory()},
-        "weights": {"sha256": files.sha256(folder / "model.safetensors")},
-    }
+    counts = estimate.parameters if estimate else costs.parameters(prepared.model)
+    return Results(
+        steps=result.step,
+        best_step=result.best_step,
+        tokens=result.tokens,
+        valid=numbers,
+        parameters=ParameterCounts(sum(counts.values()), counts),
+        flops_per_token=estimate.flops_per_token if estimate else None,
+        promised=PromisedCost(estimate.seconds, estimate.memory, estimate.steps) if estimate else None,
+        actual=ActualCost(result.seconds, costs.peak_memory(), "cpu", torch.get_num_threads()),
+        base=prepared.init_report._asdict() if prepared.init_report else None,
+        versions={"seqloom": __version__, "torch": torch.__version__},
+        weights_sha256=files.sha256(folder / "model.safetensors"),
+    )

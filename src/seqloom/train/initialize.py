@@ -7,7 +7,8 @@ the vectors again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
+from seqloom.errors import ConfigError
 from seqloom.nn.embedding import Embedding
 from seqloom.text.fields import preview
 from seqloom.text.special_tokens import SPECIALS
@@ -24,10 +26,10 @@ if TYPE_CHECKING:
     from seqloom.models import Regressor, Tagger
     from seqloom.vectors.vectors import Vectors
 
+logger = logging.getLogger("seqloom.train")
 
-def load_word_vectors(
-    model: nn.Module, tokenizer: Tokenizer, log: Callable[[str], None] | None = None
-) -> None:
+
+def load_word_vectors(model: nn.Module, tokenizer: Tokenizer) -> None:
     """Copies the vectors that each embedding names into the rows of the matching tokens; other rows stay random."""
     for name, part in model.named_modules():
         if not isinstance(part, Embedding) or part.vectors is None:
@@ -37,13 +39,13 @@ def load_word_vectors(
         vectors = load(part.vectors)
         dim = part.table.shape[1]
         if vectors.dim != dim:
-            raise ValueError(
+            raise ConfigError(
                 f"{part.vectors}: vectors of {vectors.dim} numbers do not fit an embedding of {dim}; "
                 f"set model.dim to {vectors.dim} or use other vectors"
             )
         matches = match_tokens(vectors, tokenizer)
         if not matches:
-            raise ValueError(
+            raise ConfigError(
                 f"{part.vectors}: none of the tokenizer's tokens has a vector there; "
                 "use a Words tokenizer or other vectors"
             )
@@ -51,11 +53,9 @@ def load_word_vectors(
         rows = np.asarray(vectors.matrix[[row for _, row in matches]], dtype=np.float32)
         with torch.no_grad():
             part.table[token_ids] = torch.from_numpy(rows).to(part.table) / part.factor
-        if log:
-            state = "trained further" if part.table.requires_grad else "frozen"
-            log(
-                f"{name}: {len(matches):,} of {tokenizer.get_vocab_size():,} tokens start from {part.vectors}, {state}"
-            )
+        state = "trained further" if part.table.requires_grad else "frozen"
+        found, total = f"{len(matches):,}", f"{tokenizer.get_vocab_size():,}"
+        logger.info("%s: %s of %s tokens start from %s, %s", name, found, total, part.vectors, state)
 
 
 def match_tokens(vectors: Vectors, tokenizer: Tokenizer) -> list[tuple[int, int]]:
@@ -85,7 +85,7 @@ def initialize_from_data(model: nn.Module, store: Store, labels: Sequence[str]) 
 
 def set_target_scale(model: Regressor, store: Store) -> None:
     """Sets the mean and the standard deviation of the target numbers."""
-    numbers = store.columns("number")[0].tokens
+    numbers = store.columns("number")[0].gathered().tokens
     with torch.no_grad():
         model.mean.fill_(float(numbers.mean()))
         model.deviation.fill_(float(numbers.std()) or 1.0)
@@ -98,10 +98,11 @@ def check_span_tags(model: Tagger, store: Store, names: Sequence[str]) -> None:
     from seqloom.measure.spans import has_span_tags
 
     if not has_span_tags(names):
-        raise ValueError(
+        raise ConfigError(
             f"model.head.spans: {preview(names)} are not span labels, such as O, B-PER and I-PER; remove it"
         )
-    field = store.columns("tags")[0]
+    column = store.columns("tags")[0]
+    field = column.gathered()
     tags = field.tokens.astype(np.int64)
     boundary = len(names)  # the tag before the first and after the last word of a sentence
     sentences = np.flatnonzero(np.diff(field.offsets))  # without the empty ones
@@ -113,8 +114,8 @@ def check_span_tags(model: Tagger, store: Store, names: Sequence[str]) -> None:
     if len(wrong):
         first, second = ([*names, "the border"][side[wrong[0]]] for side in (before, after))
         ends = field.offsets[sentences + 1] + np.arange(1, len(sentences) + 1)
-        sentence = sentences[np.searchsorted(ends, wrong[0], "right")] + 1
-        raise ValueError(
+        sentence = column.number(sentences[np.searchsorted(ends, wrong[0], "right")]) + 1
+        raise ConfigError(
             f"sentence {sentence} of the training text has {second} after {first}, which no spans allow; "
             "leave model.head.spans out"
         )

@@ -6,6 +6,7 @@ bits as one that was never interrupted.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Iterator
@@ -18,31 +19,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seqloom import compat
 from seqloom.batches.batch import Batch, Cursor
-from seqloom.evaluation import total_nll
-from seqloom.files import NoRoom
+from seqloom.errors import Diverged, NoRoom, Stopped
+from seqloom.evaluation import sum_numbers
 from seqloom.nn.state import State, detach, state_tensors, with_tensors
+from seqloom.progress import ProgressOption, Reporter
 from seqloom.run import named_weights, set_weights
 from seqloom.train import checkpoint, process
-from seqloom.train.budget import Estimate, estimate_cost
+from seqloom.train.metrics import Metrics, Speed
+from seqloom.train.options import TrainJob, TrainOptions, TrainResult, set_lr_factors
 from seqloom.train.process import Signals, keep_freed_memory
-from seqloom.train.progress import Metrics, ProgressBar, log
-from seqloom.train.trainer import Trainer, TrainJob, TrainResult, set_lr_factors
+from seqloom.train.run_plan import RunPlan
 
 MAX_SKIPPED_IN_A_ROW = 5
-
-
-class Diverged(RuntimeError):
-    """The gradients stayed non-finite; the last healthy checkpoint is kept."""
-
-
-class Stopped(RuntimeError):
-    """A signal stopped training; everything is saved."""
-
-    def __init__(self, signal: int, step: int):
-        super().__init__(
-            f"stopped by signal {signal} after step {step}; run the same command again to resume"
-        )
-        self.code = 128 + signal
+logger = logging.getLogger("seqloom.train")
 
 
 class CarriesState(Protocol):
@@ -66,11 +55,11 @@ class TrainStep(nn.Module):
 class TrainLoop:
     """One training run: the options, the job, and everything that a checkpoint holds."""
 
-    def __init__(self, options: Trainer, job: TrainJob, quiet: bool = False):
+    def __init__(self, options: TrainOptions, job: TrainJob, progress: ProgressOption = True):
         self.options = options
         self.job = job
-        self.world = job.world
-        self.quiet = quiet or not job.world.is_main
+        self.group = job.group
+        self.progress: ProgressOption = progress if job.group.is_main else False
         self.optimizer = options.make_optimizer(job.model.parameters())
         named = job.model.named_parameters()
         factors = {p: job.lr_factors[name] for name, p in named if name in job.lr_factors}
@@ -80,8 +69,7 @@ class TrainLoop:
         self.use_bf16 = options.use_bf16(self.device)
         self.checkpoints = job.folder / "checkpoints"
         self.step = 0
-        self.steps = options.steps
-        self.eval_every = options.eval_every
+        self.plan = RunPlan(options, job)
         self.seconds = 0.0
         self.skipped = 0  # steps in a row
         self.best = math.inf
@@ -89,53 +77,76 @@ class TrainLoop:
         self.evals_since_best = 0
         self.cursor: Cursor = ()
         self.state: State = None
-        self.estimate: Estimate | None = None
         self.tokens = 0.0
         self.metrics_bytes = 0
 
     def run(self) -> TrainResult:
         """Trains from the state of the folder to the end. The model then holds the final weights."""
         job = self.job
+        start_time = time.perf_counter()
         keep_freed_memory()
         resumed_from = self.restore()
+        self.clock_start = start_time - self.seconds
         if resumed_from is None:
-            torch.manual_seed(job.seed + self.world.rank)
-            self.estimate_cost()
+            torch.manual_seed(job.seed + self.group.rank)
+            self.plan.begin(self.elapsed())
         step = TrainStep(job.model, job.objective)
-        module = DistributedDataParallel(step) if self.world.size > 1 else step
-        self.metrics = Metrics(job.folder, self.world.is_main)
-        self.metrics.truncate(self.metrics_bytes)
-        self.progress = ProgressBar(self.steps, self.step, self.quiet)
-        start_time = time.perf_counter()
-        seconds_before = self.seconds
-        stream = job.train.batches(self.cursor, self.world.rank, self.world.size)
+        module = DistributedDataParallel(step) if self.group.size > 1 else step
+        self.metrics = Metrics(job.folder, self.group.is_main, self.options.tensorboard)
+        self.metrics.truncate(self.metrics_bytes, self.step)
+        self.report = Reporter("training", self.plan.last_step, self.progress, self.step)
+        self.speed = Speed()
+        stream = job.train.batches(self.cursor, self.group.rank, self.group.size)
         job.model.train()
         try:
             with Signals() as signals:
-                while self.step < self.steps and not self.out_of_patience():
+                while self.has_steps_left():
                     stop_signal = self.train_step(module, stream, signals.received)
-                    self.seconds = seconds_before + time.perf_counter() - start_time
-                    if self.step % self.eval_every == 0 or self.step == self.steps:
+                    self.seconds = self.elapsed()
+                    if self.is_time_to_log():
+                        self.metrics.add_time(self.step, self.seconds)
+                    if self.plan.is_timed(self.step):
+                        self.fix_steps()
+                    if self.step % self.plan.eval_every == 0 or self.step == self.plan.steps:
                         self.validate()
                     if stop_signal or self.is_time_to_save():
                         self.save_checkpoint()
-                    if stop_signal and self.step < self.steps:
+                    if stop_signal and self.step < self.plan.steps:
                         raise Stopped(stop_signal, self.step)
         finally:
-            self.progress.close()
+            self.report.close()
             self.metrics.close()
-        process.barrier(self.world)
+        self.seconds = self.elapsed()
+        process.barrier(self.group)
         self.set_final_weights()
         return TrainResult(
-            self.step, self.best, self.best_step, self.seconds, self.tokens, self.estimate, resumed_from
+            self.step, self.best, self.best_step, self.seconds, self.tokens, self.plan.estimate, resumed_from
         )
+
+    def elapsed(self) -> float:
+        """The seconds of the run, those before it resumed included."""
+        return time.perf_counter() - self.clock_start
+
+    def has_steps_left(self) -> bool:
+        """Whether there is a step to take; enters the phase of the plan that begins here."""
+        if self.plan.enter(self.step):
+            self.evals_since_best = 0
+        return self.step < self.plan.steps and not self.out_of_patience()
+
+    def fix_steps(self) -> None:
+        """Fixes the number of steps, if that is still open."""
+        if self.plan.fix(self.step, self.elapsed()):
+            self.report.set_total(self.plan.steps)
+
+    def is_time_to_log(self) -> bool:
+        return self.step % self.options.log_every == 0 or self.step == self.plan.steps
 
     def out_of_patience(self) -> bool:
         return self.options.patience is not None and self.evals_since_best >= self.options.patience
 
     def is_time_to_save(self) -> bool:
         return (
-            self.step in (self.steps, self.best_step)
+            self.step in (self.plan.steps, self.best_step)
             or self.step % self.options.save_every == 0
             or self.out_of_patience()
         )
@@ -147,7 +158,7 @@ class TrainLoop:
         """
         micro_batches = [next(stream) for _ in range(self.options.accumulate)]
         local_tokens = sum(batch.num_targets for batch, _ in micro_batches)
-        tokens, signals = process.all_sum(self.world, local_tokens, signal)
+        tokens, signals = process.all_sum(self.group, local_tokens, signal)
         local_loss = 0.0
         for index, (batch, cursor) in enumerate(micro_batches):
             last = index == len(micro_batches) - 1
@@ -156,14 +167,14 @@ class TrainLoop:
             with self.gradient_sync(module, last):
                 with self.autocast():
                     value, numbers, self.state = module(batch, self.state)
-                (value * (self.world.size / tokens)).backward()
+                (value * (self.group.size / tokens)).backward()
             local_loss += numbers["nats"]
-        lr = self.optimizer.defaults["lr"] * self.options.schedule(self.step, self.steps)
+        lr = self.optimizer.defaults["lr"] * self.options.schedule(self.step, self.plan.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["factor"]
         norm = self.options.clip([p.grad for p in self.parameters if p.grad is not None])
         is_bad = not (math.isfinite(norm) and math.isfinite(local_loss))
-        total_loss, num_bad = process.all_sum(self.world, local_loss, is_bad)
+        total_loss, num_bad = process.all_sum(self.group, local_loss, is_bad)
         loss = total_loss / tokens
         self.step += 1
         if num_bad:
@@ -173,11 +184,14 @@ class TrainLoop:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.tokens += tokens
-        self.progress.advance(self.step, int(tokens))
-        if self.step % self.options.log_every == 0 or self.step == self.steps:
-            self.metrics.add({"step": self.step, "loss": loss, "rate": lr, "norm": norm})
-            self.progress.show(self.step, loss)
-        return int(signals / self.world.size) if signals else 0
+        self.report.update(self.step, {"loss": loss, "tokens/s": self.speed.add(tokens)})
+        if self.is_time_to_log():
+            self.metrics.add({**self.place(), "loss": loss, "lr": lr, "grad_norm": norm})
+        return int(signals / self.group.size) if signals else 0
+
+    def place(self) -> dict[str, int]:
+        """How far the run is, as every line of measurements begins."""
+        return {"step": self.step, "tokens": int(self.tokens)}
 
     def gradient_sync(self, module: nn.Module, last: bool) -> AbstractContextManager[None]:
         """Ranks exchange gradients only in the backward pass of the last micro-batch of a step."""
@@ -194,9 +208,9 @@ class TrainLoop:
         """Skips a step whose gradient is not finite; several in a row end the run."""
         self.skipped += 1
         self.state = None
-        reason = "the gradient or the loss is not finite"
-        self.metrics.add({"step": self.step, "skipped": reason, "norm": norm, "loss": loss})
-        self.progress.message(f"step {self.step} skipped: gradient norm {norm}, loss {loss}")
+        reason = f"not finite: gradient norm {norm}, loss {loss}"
+        self.metrics.add({"step": self.step, "event": "skipped", "reason": reason})
+        self.warn(f"step {self.step} skipped: {reason}")
         if self.skipped >= MAX_SKIPPED_IN_A_ROW:
             raise Diverged(
                 f"{MAX_SKIPPED_IN_A_ROW} steps in a row had no finite gradient (step {self.step}); "
@@ -207,8 +221,10 @@ class TrainLoop:
     def validate(self) -> None:
         """Measures the held-out loss and remembers the best step."""
         batches = self.job.held_out(self.options.eval_batches)
-        local_nll, local_count = total_nll(self.job.model, self.job.objective, batches)
-        nll, count = process.all_sum(self.world, local_nll, local_count)
+        sums, local_count = sum_numbers(self.job.model, self.job.objective, batches)
+        nll, correct, count = process.all_sum(
+            self.group, sums["nats"], sums.get("correct", 0.0), float(local_count)
+        )
         loss = nll / max(count, 1)
         improved = loss < self.best
         if improved:
@@ -217,15 +233,22 @@ class TrainLoop:
             self.evals_since_best = 0
         else:
             self.evals_since_best += 1
-        self.metrics.add({"step": self.step, "valid": loss})
-        suffix = " (best so far)" if improved else ""
-        self.progress.message(f"step {self.step}: held-out loss {loss:.4f} nats per token{suffix}")
+        numbers = {**self.place(), "valid_loss": loss}
+        if "correct" in sums:
+            numbers["valid_accuracy"] = 100 * correct / max(count, 1)
+        if num_bytes := self.job.valid_bytes(int(count)):
+            numbers["valid_bits_per_byte"] = nll / math.log(2) / num_bytes
+        self.metrics.add(numbers)
+        if self.group.is_main:
+            suffix = " (best so far)" if improved else ""
+            logger.info("step %d: held-out loss %.4f%s", self.step, loss, suffix)
 
     def save_checkpoint(self) -> None:
-        """Saves a checkpoint. On a full disk it prints a warning, and training continues without one."""
+        """Saves a checkpoint. On a full disk it logs a warning, and training continues without one."""
+        self.fix_steps()
         local_tensors = [torch.get_rng_state(), *(tensor.detach() for tensor in state_tensors(self.state))]
-        gathered = [process.gather(self.world, tensor) for tensor in local_tensors]
-        if not self.world.is_main:
+        gathered = [process.gather(self.group, tensor) for tensor in local_tensors]
+        if not self.group.is_main:
             return
         names = {id(p): name for name, p in self.job.model.named_parameters()}
         moments = {
@@ -234,17 +257,17 @@ class TrainLoop:
             for key, value in state.items()
         }
         files = {"model": named_weights(self.job.model), "optim": moments}
-        for rank in range(self.world.size):
+        for rank in range(self.group.size):
             files[f"rank-{rank}"] = {str(index): ranks[rank] for index, ranks in enumerate(gathered)}
         metadata = self.metadata()
         try:
             size = checkpoint.estimated_bytes(files)
             if warning := checkpoint.space_warning(self.checkpoints, size):
-                self.progress.message(f"no checkpoint at step {self.step}: {warning}")
+                self.warn(f"no checkpoint at step {self.step}: {warning}")
                 return
             checkpoint.save(self.checkpoints, self.step, files, metadata)
         except NoRoom as error:
-            self.progress.message(f"no checkpoint at step {self.step}: {error}")
+            self.warn(f"no checkpoint at step {self.step}: {error}")
             return
         protected = [self.best_step, *self.steps_to_average()]
         checkpoint.rotate(self.checkpoints, self.options.keep_checkpoints, protected)
@@ -253,8 +276,8 @@ class TrainLoop:
         """The content of a checkpoint's state.json."""
         return {
             "step": self.step,
-            "steps": self.steps,
-            "eval_every": self.eval_every,
+            "steps": self.plan.steps,
+            "eval_every": self.plan.eval_every,
             "cursor": list(self.cursor),
             "seconds": self.seconds,
             "skipped": self.skipped,
@@ -263,11 +286,11 @@ class TrainLoop:
             "best_step": self.best_step,
             "evals_since_best": self.evals_since_best,
             "seed": self.job.seed,
-            "world": self.world.size,
+            "world": self.group.size,
             "threads": torch.get_num_threads(),
             "torch": torch.__version__,
             "metrics": self.metrics.sync(),
-            "estimate": self.estimate and self.estimate._asdict(),
+            "estimate": self.plan.estimate and self.plan.estimate._asdict(),
         }
 
     def steps_to_average(self) -> list[int]:
@@ -290,8 +313,6 @@ class TrainLoop:
             weight, _, key = name.rpartition(":")
             self.optimizer.state[named[compat.upgrade_weight(weight, named)]][key] = tensor
         self.step = metadata["step"]
-        self.steps = metadata["steps"]
-        self.eval_every = metadata.get("eval_every", self.options.eval_every)
         self.cursor = tuple(metadata["cursor"])
         self.seconds = metadata["seconds"]
         self.skipped = metadata["skipped"]
@@ -300,15 +321,15 @@ class TrainLoop:
         self.best_step = metadata["best_step"]
         self.evals_since_best = metadata["evals_since_best"]
         self.metrics_bytes = metadata["metrics"]
-        self.estimate = Estimate.from_json(metadata["estimate"]) if metadata["estimate"] else None
-        self.warn_if_changed("processes", metadata["world"], self.world.size)
+        self.plan.resume(metadata)
+        self.warn_if_changed("processes", metadata["world"], self.group.size)
         self.warn_if_changed("threads", metadata["threads"], torch.get_num_threads())
-        same_world = metadata["world"] == self.world.size
-        rank = self.world.rank if self.world.rank < metadata["world"] else 0
+        same_world = metadata["world"] == self.group.size
+        rank = self.group.rank if self.group.rank < metadata["world"] else 0
         tensors = saved.tensors(f"rank-{rank}")
         torch.set_rng_state(tensors.pop("0"))
         if tensors and same_world:
-            batch, _ = next(self.job.train.batches(self.cursor, self.world.rank, self.world.size))
+            batch, _ = next(self.job.train.batches(self.cursor, self.group.rank, self.group.size))
             ordered = [tensors[str(index)] for index in sorted(map(int, tensors))]
             initial_state = cast(CarriesState, model).start(len(batch.ids))
             self.state = with_tensors(initial_state, ordered)
@@ -321,17 +342,8 @@ class TrainLoop:
             )
 
     def warn(self, message: str) -> None:
-        if not self.quiet:
-            log(f"warning: {message}")
-
-    def estimate_cost(self) -> None:
-        """Sets the number of steps from the budget and prints what the run will cost."""
-        plan = estimate_cost(self.options, self.job)
-        self.steps = plan.steps
-        self.eval_every = plan.eval_every
-        self.estimate = plan.estimate
-        if not self.quiet:
-            log(plan.estimate.text())
+        if self.group.is_main:
+            logger.warning("%s", message)
 
     def set_final_weights(self) -> None:
         """The mean of the newest checkpoints, or the best checkpoint; the last weights if there is neither."""

@@ -1,37 +1,208 @@
-"""Checks a config before training: builds everything, reads a little data, computes one step."""
+"""Checks a training before it begins: builds everything, reads the data, and measures a few steps."""
 
 from __future__ import annotations
 
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from seqloom.run import Config
-from seqloom.text import tokenizer
-from seqloom.train import budget
-from seqloom.train.fit import build_trainer, prepare
+from torch.nn import Module
+
+from seqloom import config_tree
+from seqloom.config_changes import Change
+from seqloom.environment import machine_memory
+from seqloom.report import escape, frame, page, table
+from seqloom.results import Result
+from seqloom.run_config import Config
+from seqloom.train import budget, finetune
+from seqloom.train.options import TrainJob, TrainOptions
+from seqloom.train.preparation import PreparedRun, build_options, prepare
+
+TRAINING_BYTES = 16  # of a parameter: the weight, its gradient and AdamW's two moments
+MEMORY_SHARE = 0.9  # of the memory that a training may fill
+logger = logging.getLogger("seqloom")
 
 
-def check_recipe(recipe: Config) -> dict[str, Any]:
-    """Sizes and costs of a config. Without data the model is built without memory, for a vocabulary of 1000."""
-    build_trainer(recipe)
-    if not recipe.files.train:
-        return {**parameter_counts(budget.parameters(recipe.meta_model())), "data": "none given"}
-    prepared = prepare(recipe)
-    model = prepared.model
-    batch, _ = next(recipe.data(prepared.train).batches())
-    loss, _, _ = recipe.objective(model, batch, None)
-    flops = budget.flops(lambda: recipe.objective(model, batch, None)[0].backward())
+@dataclass(frozen=True)
+class Check(Result):
+    """What a training will cost; None is what cannot be known without data.
+
+    memory
+        Bytes at the peak of a step; without data, those of the weights, their gradients and the optimizer.
+    seconds
+        Of all steps, measured on this machine.
+    batch
+        The option of the config that sets the size of a batch, with its value.
+    largest_batch
+        The largest value of that option that fits the memory.
+    warnings
+        What is strange about the data or the sizes.
+    """
+
+    parameters: int
+    by_part: dict[str, int]
+    vocabulary: int
+    train_tokens: int | None = None
+    valid_tokens: int | None = None
+    flops_per_token: float | None = None
+    steps: int | None = None
+    memory: float | None = None
+    seconds: float | None = None
+    batch: dict[str, int] = field(default_factory=dict)
+    largest_batch: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Names and values for people."""
+        facts: list[tuple[str, Any]] = [
+            ("parameters", self.parameters),
+            *((f"  {name}", count) for name, count in self.by_part.items()),
+            ("vocabulary", self.vocabulary),
+            ("training tokens", self.train_tokens),
+            ("held-out tokens", self.valid_tokens),
+            ("MFLOP a token", self.flops_per_token and f"{self.flops_per_token / 1e6:.2f}"),
+            ("steps", self.steps),
+            ("memory", self.memory and f"{self.memory / 1e9:.2f} GB"),
+            ("time", self.seconds and budget.duration(self.seconds)),
+            *self.batch.items(),
+            ("largest batch", self.largest_batch),
+        ]
+        return [
+            (name, f"{value:,}" if isinstance(value, int) else value)
+            for name, value in facts
+            if value is not None
+        ]
+
+    def _repr_html_(self) -> str:
+        notes = "".join(f"<p>{escape(warning)}</p>" for warning in self.warnings)
+        return frame(page("Check", table(("", ""), self.rows()) + notes), height=420)
+
+
+def check(
+    what: str | Config,
+    *changes: Change,
+    data: str | Sequence[str] | None = None,
+    valid: Sequence[str] | None = None,
+    memory: float | None = None,
+    parts: Sequence[type[Module]] = (),
+) -> Check:
+    """What a training will cost, and whether its config and data fit together.
+
+    `memory` is the bytes that may be filled, by default nine tenths of this machine's. Without data the model is built without memory,
+    for the vocabulary of its tokenizer or for 1,000 tokens.
+
+    >>> check("gpt2", "size=355M").parameters
+    354823168
+    """
+    paths = [data] if isinstance(data, str) else data
+    if isinstance(what, Config):
+        config = what.change(*changes)
+    else:
+        config = Config.load(what, changes, paths, valid, parts=parts)
+    return check_config(config, memory)
+
+
+def check_config(config: Config, memory: float | None = None) -> Check:
+    """The costs of a checked config."""
+    options = build_options(config)
+    limit = memory or MEMORY_SHARE * machine_memory() or math.inf
+    if not config.files.train:
+        return check_sizes(config, limit)
+    with collect_warnings() as warnings:
+        prepared = prepare(config, progress=False)
+        counts = budget.parameters(prepared.model)
+        sizes: dict[str, Any] = {
+            "parameters": sum(counts.values()),
+            "by_part": counts,
+            "vocabulary": prepared.tokenizer.get_vocab_size(),
+            "train_tokens": prepared.train.fields[-1].num_tokens,
+            "valid_tokens": prepared.valid.fields[-1].num_tokens,
+        }
+        if not isinstance(options, TrainOptions):  # a solver: it takes no steps that could be measured
+            return Check(**sizes, warnings=tuple(warnings))
+        costs = measure(config, options, prepared, limit)
+        warn_of_memory(costs["memory"], limit)
+    return Check(**sizes, **costs, warnings=tuple(warnings))
+
+
+def check_sizes(config: Config, limit: float) -> Check:
+    """What is known without data."""
+    tokenizer = config.tree["tokenizer"]
+    size = tokenizer.get("size") if isinstance(tokenizer, dict) else None
+    vocabulary = size if isinstance(size, int) else 1000
+    counts = budget.parameters(config.meta_model(vocabulary))
+    parameters = sum(counts.values())
+    needed = TRAINING_BYTES * parameters
+    with collect_warnings() as warnings:
+        warn_of_memory(needed, limit)
+    return Check(parameters, counts, vocabulary, memory=needed, warnings=tuple(warnings))
+
+
+def measure(config: Config, options: TrainOptions, prepared: PreparedRun, limit: float) -> dict[str, Any]:
+    """Measures a few steps, and how large a batch may be: a step's activations grow with the batch, all else stays."""
+    factors = finetune.lr_factors(prepared.model, config) if config.finetunes else {}
+    train, valid = config.data(prepared.train), config.data(prepared.valid)
+    job = TrainJob(
+        Path(), prepared.model, config.objective, train, valid, seed=config.seed, lr_factors=factors
+    )
+    costs = budget.measure_costs(options, job)
+    epoch_steps = train.epoch_batches() / options.accumulate if "epochs" in options.budget else 0.0
+    steps, eval_every = budget.plan_steps(options, costs, epoch_steps, 0.0)
+    estimate = costs.estimate(0.0, steps, eval_every)
+    sizes = batch_sizes(config)
+    largest = None
+    for size in sizes.values():
+        room = limit - (estimate.memory - costs.activations)
+        if math.isfinite(room):
+            largest = max(0, int(size * room / max(costs.activations, 1)))
     return {
-        **parameter_counts(budget.parameters(model)),
-        "vocabulary": prepared.tokenizer.get_vocab_size(),
-        "tokenizer": tokenizer.signature(prepared.tokenizer),
-        "training tokens": len(prepared.train.fields[-1].tokens),
-        "held-out tokens": len(prepared.valid.fields[-1].tokens),
-        "first batch": " × ".join(map(str, batch.ids.shape)),
-        "first loss": round(float(loss.detach()) / max(batch.num_targets, 1), 4),
-        "MFLOP a token": round(flops / batch.num_targets / 1e6, 2),
+        "flops_per_token": estimate.flops_per_token,
+        "steps": steps,
+        "memory": estimate.memory,
+        "seconds": estimate.seconds,
+        "batch": sizes,
+        "largest_batch": largest,
     }
 
 
-def parameter_counts(counts: dict[str, int]) -> dict[str, int]:
-    """The total, then each part indented."""
-    return {"parameters": sum(counts.values()), **{f"  {name}": count for name, count in counts.items()}}
+def batch_sizes(config: Config) -> dict[str, int]:
+    """The option that sets the size of a batch, with its value; empty if the batches have no such option."""
+    factory = config.parts["batches"]
+    for name in ("batch_tokens", "batch"):
+        parameter = config_tree.parameters_of(factory.func).get(name)
+        if parameter is not None:
+            return {f"batches.{name}": factory.keywords.get(name, parameter.default)}
+    return {}
+
+
+def warn_of_memory(needed: float, limit: float) -> None:
+    """Warns if a step needs more memory than there is."""
+    if needed > limit:
+        sizes = f"a step needs {needed / 1e9:.2f} GB, and {limit / 1e9:.2f} GB can be used"
+        logger.warning("%s; make the model or the batch smaller", sizes)
+
+
+class WarningList(logging.Handler):
+    """Keeps the messages of warnings."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@contextmanager
+def collect_warnings() -> Iterator[list[str]]:
+    """The warnings that the log of seqloom receives inside, in a list."""
+    handler = WarningList()
+    logger.addHandler(handler)
+    try:
+        yield handler.messages
+    finally:
+        logger.removeHandler(handler)

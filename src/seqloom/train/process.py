@@ -1,6 +1,6 @@
 """What a training does to its process: ranks under torchrun, signals that ask it to stop, and memory that the allocator keeps.
 
-A single process is a world of size 1.
+A single process is a group of size 1.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from seqloom.errors import TrainingError
 
-class World(NamedTuple):
+
+class ProcessGroup(NamedTuple):
     """The rank of this process and the number of processes."""
 
     rank: int = 0
@@ -31,14 +33,14 @@ class World(NamedTuple):
         return self.rank == 0
 
 
-def init() -> World:
-    """Joins the processes that torchrun started; without torchrun, a world of one process."""
+def init() -> ProcessGroup:
+    """Joins the processes that torchrun started; without torchrun, a group of one process."""
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
-        return World()
+        return ProcessGroup()
     if not dist.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=timedelta(minutes=30))
-    return World(dist.get_rank(), dist.get_world_size())
+    return ProcessGroup(dist.get_rank(), dist.get_world_size())
 
 
 def shutdown() -> None:
@@ -47,27 +49,41 @@ def shutdown() -> None:
         dist.destroy_process_group()
 
 
-def all_sum(world: World, *numbers: float) -> list[float]:
+def all_sum(group: ProcessGroup, *numbers: float) -> list[float]:
     """Each number summed over all processes."""
-    if world.size == 1:
+    if group.size == 1:
         return list(numbers)
     tensor = torch.tensor(numbers, dtype=torch.float64)
     dist.all_reduce(tensor)
     return tensor.tolist()
 
 
-def gather(world: World, tensor: Tensor) -> list[Tensor]:
+def all_mean(group: ProcessGroup, *numbers: float) -> list[float]:
+    """The mean of each number over all processes."""
+    return [total / group.size for total in all_sum(group, *numbers)]
+
+
+def gather(group: ProcessGroup, tensor: Tensor) -> list[Tensor]:
     """The tensor of every process, in the order of their ranks."""
-    if world.size == 1:
+    if group.size == 1:
         return [tensor]
-    tensors = [torch.empty_like(tensor) for _ in range(world.size)]
+    tensors = [torch.empty_like(tensor) for _ in range(group.size)]
     dist.all_gather(tensors, tensor.contiguous())
     return tensors
 
 
-def barrier(world: World) -> None:
+def agree(group: ProcessGroup, error: Exception | None) -> None:
+    """Raises in every process if one of them has an error: the error itself there, and an error that says so in the others."""
+    (failed,) = all_sum(group, error is not None)
+    if error is not None:
+        raise error
+    if failed:
+        raise TrainingError("another process of this training has refused it; its message says why")
+
+
+def barrier(group: ProcessGroup) -> None:
     """Waits until all processes are here."""
-    if world.size > 1:
+    if group.size > 1:
         dist.barrier()
 
 

@@ -6,6 +6,7 @@ in numpy. Nothing else in this package imports either, and importing this packag
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from types import ModuleType
 from typing import Literal
@@ -23,3 +24,14 @@ def load_kernels(name: Name) -> ModuleType:
 def useful_threads(name: Name, threads: int) -> int:
     """`threads` for the compiled form, which releases the GIL; 1 for the plain form, which does not."""
     return threads if lazy.load_kernels(name) else 1
+
+
+def default_threads() -> int:
+    """All cores that this process may use, or fewer if OMP_NUM_THREADS says so, as torch and numpy do."""
+    text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS and Windows
+        return os.cpu_count() or 1

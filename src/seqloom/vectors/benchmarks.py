@@ -9,56 +9,76 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from seqloom import files
+from seqloom.errors import DataError
+from seqloom.measure.intervals import wilson
 from seqloom.measure.number import Number, make_signature
 from seqloom.text.lines import lines, local_copy
 from seqloom.vectors.backend import load_kernels
+from seqloom.vectors.formats import load
 from seqloom.vectors.vectors import Vectors
 
 WIDTH = 512  # candidates scored at a time: their cosines with all words of the questions stay in the cache
 Method = Literal["add", "mul"]  # 3CosAdd, 3CosMul
 
 
-class ScoreWithInterval(NamedTuple):
-    """A figure with its 95 % interval, and how many of all questions have a vector for every word."""
+@dataclass(frozen=True)
+class BenchmarkScore(Number):
+    """Spearman's correlation on a file of judged pairs, or the accuracy on a section of analogies.
 
-    number: Number
-    low: float
-    high: float
-    num_covered: int
-    num_total: int
+    `n` of `total` pairs or questions have a vector for every word; the value is over those.
+    """
 
-    def json(self) -> dict[str, Any]:
-        return {
-            **self.number.json(),
-            "low": self.low,
-            "high": self.high,
-            "known": self.num_covered,
-            "asked": self.num_total,
-        }
+    section: str = ""  # of analogies; the name of a file of pairs
+    total: int = 0
+
+    @property
+    def title(self) -> str:
+        return f"Spearman {self.section}" if self.name == "spearman" else self.section
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"section": self.section, **super().to_dict(), "total": self.total}
 
 
 def evaluate(
-    vectors: Vectors,
-    path: str | Path,
+    vectors: Vectors | str | PathLike[str],
+    files: str | PathLike[str] | Sequence[str | PathLike[str]],
     lowercase: bool = True,
     limit: int | None = None,
     method: Method = "add",
-) -> list[ScoreWithInterval]:
-    """The scores on a benchmark file, of analogies or of word pairs with scores (see `is_analogies`)."""
-    if is_analogies(path):
-        return analogies(vectors, path, method, lowercase, limit)
-    return [similarities(vectors, path, lowercase, limit)]
+) -> list[BenchmarkScore]:
+    """The scores of vectors, or of a file of them, on benchmark files of analogies or of judged word pairs (see `is_analogies`).
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> vectors = Vectors(["man", "king", "woman", "queen"], np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "questions.txt").write_text(": royal\\nman king woman queen\\n")
+    ...     [(score.section, score.value, score.n) for score in evaluate(vectors, f"{folder}/questions.txt")]
+    [('royal', 1.0, 1), ('total', 1.0, 1)]
+    """
+    if not isinstance(vectors, Vectors):
+        vectors = load(vectors)
+    scores: list[BenchmarkScore] = []
+    for file in [files] if isinstance(files, str | PathLike) else files:
+        path = Path(file)
+        if is_analogies(path):
+            scores += analogies(vectors, path, method, lowercase, limit)
+        else:
+            scores.append(similarities(vectors, path, lowercase, limit))
+    return scores
 
 
 def similarities(
     vectors: Vectors, path: str | Path, lowercase: bool = True, limit: int | None = None
-) -> ScoreWithInterval:
+) -> BenchmarkScore:
     """Spearman's ρ between the cosines and human scores of word pairs, in files like WS-353 or SimLex-999."""
     from scipy.stats import spearmanr
 
@@ -66,7 +86,7 @@ def similarities(
     pairs = [(_key(a, lowercase), _key(b, lowercase), score) for a, b, score in read_word_pairs(path)]
     covered = [(rows[a], rows[b], score) for a, b, score in pairs if a in rows and b in rows]
     if len(covered) < 4:
-        raise ValueError(
+        raise DataError(
             f"{path}: only {len(covered)} of {len(pairs)} pairs have vectors; a correlation needs four: "
             "use vectors of more words"
         )
@@ -76,11 +96,11 @@ def similarities(
     cosines = np.einsum("nd,nd->n", u, v) / np.where(norms == 0, 1, norms)
     rho = float(spearmanr(cosines, scores).statistic)
     if math.isnan(rho):
-        raise ValueError(f"{path}: no correlation: all covered pairs have the same cosine or the same score")
+        raise DataError(f"{path}: no correlation: all covered pairs have the same cosine or the same score")
     conditions = {"pairs": f"{len(covered)}/{len(pairs)}", **_conditions(vectors, path, lowercase, limit)}
-    number = Number(f"Spearman {Path(path).stem}", rho, make_signature("spearman|cosine", conditions))
+    signature = make_signature("spearman|cosine", conditions)
     low, high = correlation_interval(rho, len(covered))
-    return ScoreWithInterval(number, low, high, len(covered), len(pairs))
+    return BenchmarkScore("spearman", rho, signature, low, high, len(covered), Path(path).stem, len(pairs))
 
 
 def analogies(
@@ -89,7 +109,7 @@ def analogies(
     method: Method = "add",
     lowercase: bool = True,
     limit: int | None = None,
-) -> list[ScoreWithInterval]:
+) -> list[BenchmarkScore]:
     """Accuracy on `a b c d` lines (a : b = c : d) under `: section` lines.
 
     Returns the score of each section, of the semantic and the syntactic group if there are grammatical
@@ -111,24 +131,25 @@ def analogies(
                 section_of.append(section)
     if not questions:
         total = sum(len(lines_) for _, lines_ in sections)
-        raise ValueError(
+        raise DataError(
             f"{path}: none of its {total:,} questions has vectors for all four words; use vectors of more words"
         )
     candidates = np.array(sorted(rows.values()))
     correct = solve_analogies(vectors, np.array(questions), candidates, method) == np.array(expected)
-    conditions = {"method": f"3Cos{method.capitalize()}", **_conditions(vectors, path, lowercase, limit)}
+    conditions = {"search": f"3Cos{method.capitalize()}", **_conditions(vectors, path, lowercase, limit)}
 
-    def score(name: str, chosen: list[int]) -> ScoreWithInterval:
+    def score(section_name: str, chosen: list[int]) -> BenchmarkScore:
         inside = np.isin(section_of, chosen)
         hits = int(correct[inside].sum())
         covered = int(inside.sum())
         count = sum(len(sections[section][1]) for section in chosen)
         signature = make_signature(
-            "analogies", {"section": name, "questions": f"{covered}/{count}", **conditions}
+            "analogies", {"section": section_name, "questions": f"{covered}/{count}", **conditions}
         )
-        number = Number(name, hits / covered if covered else math.nan, signature)
-        low, high = wilson_interval(hits, covered)
-        return ScoreWithInterval(number, low, high, covered, count)
+        value = hits / covered if covered else math.nan
+        return BenchmarkScore(
+            "accuracy", value, signature, *wilson(hits, covered), covered, section_name, count
+        )
 
     everything = list(range(len(sections)))
     scores = [score(name, [section]) for section, (name, _) in enumerate(sections)]
@@ -176,20 +197,6 @@ def correlation_interval(rho: float, count: int) -> tuple[float, float]:
     return math.tanh(centre - width), math.tanh(centre + width)
 
 
-def wilson_interval(hits: int, count: int) -> tuple[float, float]:
-    """The 95 % interval of a proportion (Wilson 1927).
-
-    (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n)
-    """
-    if not count:
-        return 0.0, 1.0
-    z2 = 1.959964**2
-    p = hits / count
-    centre = p + z2 / (2 * count)
-    width = math.sqrt(z2 * (p * (1 - p) / count + z2 / (4 * count * count)))
-    return max(0.0, (centre - width) / (1 + z2 / count)), min(1.0, (centre + width) / (1 + z2 / count))
-
-
 def read_word_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
     """(word, word, score) of each line, with or without a header line.
 
@@ -212,15 +219,15 @@ def read_word_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
             if not numeric:
                 if line_number == 1:
                     continue  # a header
-                raise ValueError(
+                raise DataError(
                     f"{path}:{line_number}: no two words and a number; give lines such as: tiger<TAB>cat<TAB>7.35"
                 )
             column = numeric[0]
         if column not in numeric:
-            raise ValueError(f"{path}:{line_number}: no number in column {column + 1}; repair the line")
+            raise DataError(f"{path}:{line_number}: no number in column {column + 1}; repair the line")
         yield cells[0], cells[1], float(cells[column])
     if column is None:
-        raise ValueError(
+        raise DataError(
             f"{path}: no two words and a number on any line; give lines such as: tiger<TAB>cat<TAB>7.35"
         )
 
@@ -237,7 +244,7 @@ def read_analogies(path: str | Path) -> Iterator[tuple[str, list[list[str]]]]:
             questions = []
         elif words := line.split():
             if len(words) != 4:
-                raise ValueError(
+                raise DataError(
                     f"{path}:{line_number}: {len(words)} words; an analogy has four, as in: Athens Greece Oslo Norway"
                 )
             questions.append(words)

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
-from platformdirs import user_cache_path
 from scipy.sparse import csr_array
 
-from seqloom.files import disk_error, write_atomic
+from seqloom.errors import DataError
+from seqloom.files import cache_folder, disk_error, write_atomic
 from seqloom.vectors.backend import load_kernels
 from seqloom.vectors.count_writer import CELL, RowWriters, append, memory_map, release_pages
 from seqloom.vectors.vocabulary import Corpus
@@ -30,7 +30,7 @@ def one_hot(ids: np.ndarray, size: int) -> csr_array:
     """(n, V): row i is zero except for a 1 in column ids[i] [A1, X26]."""
     ids = np.asarray(ids)
     if len(ids) and not 0 <= ids.min() <= ids.max() < size:
-        raise ValueError(
+        raise DataError(
             f"ids from {ids.min()} to {ids.max()} do not fit {size} words; encode with the same vocabulary"
         )
     return csr_array((np.ones(len(ids)), ids, np.arange(len(ids) + 1)), (len(ids), size))
@@ -83,11 +83,11 @@ class Cooccurrences(NamedTuple):
         """The counts that `cooccurrences` has written to a folder."""
         folder = Path(folder)
         if not (folder / STARTS).is_file():
-            raise ValueError(f"{folder}: no finished counts here; write them with cooccurrences(…, folder=…)")
+            raise DataError(f"{folder}: no finished counts here; write them with cooccurrences(…, folder=…)")
         starts = np.fromfile(folder / STARTS, np.int64)
         columns, values = memory_map(folder / COLUMNS, np.int32), memory_map(folder / VALUES, np.float64)
         if not len(columns) == len(values) == starts[-1]:
-            raise ValueError(f"{folder}: the files of these counts do not fit each other; count again")
+            raise DataError(f"{folder}: the files of these counts do not fit each other; count again")
         return cls(starts, columns, values)
 
 
@@ -119,21 +119,21 @@ def cooccurrences(
     """
     weights = np.array([weight(distance) for distance in range(1, window + 1)], np.float64)
     if window < 1 or not (weights > 0).all():
-        raise ValueError(
+        raise DataError(
             f"a window of {window} words with weights {weights.tolist()} cannot count; "
             "give a window of 1 or more and weights above 0"
         )
     if side not in ("both", "left", "right"):
-        raise ValueError(f"side {side!r} is unknown; give 'both', 'left' or 'right'")
+        raise DataError(f"side {side!r} is unknown; give 'both', 'left' or 'right'")
     if threads < 1:
-        raise ValueError(f"{threads} threads cannot count; give at least 1")
+        raise DataError(f"{threads} threads cannot count; give at least 1")
     nothing = weights[:0]
     weighting = _Weighting(
         left=nothing if side == "right" else weights,
         right=nothing if side == "left" else weights,
     )
     chunk_words, max_cells = _buffer_sizes(len(corpus.ids), size, window, memory, threads)
-    directory = Path(folder) if folder else user_cache_path("seqloom")
+    directory = Path(folder) if folder else cache_folder()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
@@ -175,7 +175,7 @@ def _buffer_sizes(words: int, size: int, window: int, memory: int, threads: int)
     min_corpus = per_word * 4000
     required = fixed + per_cell * size + min_corpus
     if memory < required:
-        raise ValueError(
+        raise DataError(
             f"{memory:,} bytes of memory are too few to count {size:,} words; give at least {required:,}"
         )
     affordable = (memory - fixed - min_corpus) // per_cell
@@ -228,7 +228,7 @@ def _count(
     low, high = max(begin - len(left), 0), min(end + len(right), len(corpus.ids))
     ids = corpus.ids[low:high]
     if len(ids) and not 0 <= ids.min() <= ids.max() < writers.size:
-        raise ValueError(
+        raise DataError(
             f"ids from {ids.min()} to {ids.max()} do not fit {writers.size} words; encode with the same vocabulary"
         )
     kernels = load_kernels("cooccurrence")

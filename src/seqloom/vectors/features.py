@@ -1,22 +1,19 @@
-"""Texts as rows of numbers for a classifier: bags of words, TF-IDF, their SVD, mean word vectors.
+"""The words of a text, and the features of classifiers that older versions saved: bags of words, TF-IDF, its SVD, mean word vectors.
 
 [A4–A7, A9–A12 for B4]
 
 All are the same computation: counts, optionally weighted and normalized, optionally times a table. So each
-feature set is saved as a list of words and at most two arrays.
+feature set was saved as a list of words and at most two arrays.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import csr_array, diags_array
-
-from seqloom.vectors.vectors import Vectors
 
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]+")
 
@@ -59,50 +56,6 @@ def counts(texts: Sequence[str], words: Sequence[str], ngrams: int = 1) -> csr_a
     from seqloom.vectors.counts import bag_of_words
 
     return bag_of_words([tokens(text, ngrams) for text in texts], words)
-
-
-def bag_of_words_features(texts: Sequence[str], min_count: int = 1, ngrams: int = 1) -> Features:
-    """Counts of every word (and n-gram of words) that occurs at least `min_count` times."""
-    counter: Counter[str] = Counter()
-    for text in texts:
-        counter.update(tokens(text, ngrams))
-    words = [word for word, count in counter.most_common() if count >= min_count]
-    if not words:
-        raise ValueError(
-            f"no word of the training texts occurs {min_count} times; lower --minimum or give more text"
-        )
-    return Features("bag of words", words, ngrams)
-
-
-def tfidf_features(bag: Features, texts: Sequence[str]) -> Features:
-    """TF-IDF: idf_w = ln((1 + n) / (1 + n_w)) + 1, n_w of n texts contain w; rows have norm 1  [A5]."""
-    x = counts(texts, bag.words, bag.ngrams)
-    document_counts = np.bincount(x.indices, minlength=x.shape[1])
-    return bag._replace(name="TF-IDF", idf=np.log((1 + x.shape[0]) / (1 + document_counts)) + 1)
-
-
-def lsa_features(weighted: Features, texts: Sequence[str], dim: int = 100, seed: int = 0) -> Features:
-    """The first `dim` latent features of TF-IDF: X ≈ U Σ Vᵀ, x ↦ x V  [A7]."""
-    from sklearn.decomposition import TruncatedSVD
-
-    x = weighted(texts)
-    rank = min(dim, *(size - 1 for size in x.shape)) or 1
-    svd = TruncatedSVD(rank, random_state=seed).fit(x)
-    return _with_table(weighted._replace(name="SVD of TF-IDF"), svd.components_.T, texts)
-
-
-def mean_vector_features(vectors: Vectors, texts: Sequence[str], name: str) -> Features:
-    """The mean of the vectors of a text's words  [A9–A12]."""
-    return _with_table(
-        Features(name, list(vectors.words)), np.asarray(vectors.matrix, dtype=np.float64), texts
-    )
-
-
-def _with_table(features: Features, table: np.ndarray, texts: Sequence[str]) -> Features:
-    """The features times a table, scaled to a root mean square of 1, so that one penalty suits all tables."""
-    x = np.asarray(features._replace(table=table)(texts))
-    scale = float(np.sqrt(np.mean(x**2))) or 1.0
-    return features._replace(table=(table / scale).astype(np.float32))
 
 
 def _scale_rows(x: csr_array, divisors: np.ndarray) -> csr_array:

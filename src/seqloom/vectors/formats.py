@@ -2,37 +2,58 @@
 
 A seqloom folder holds vectors.npy, which is memory-mapped and therefore opens at once at any size, words.txt
 with one word per line, meta.json, and buckets.npy if n-grams give vectors to unseen words. Other files are
-read and written in blocks, so that conversion needs little memory. Left out: fastText's .bin, which is a
-model and not a file of vectors, and vectors of integers or bits.
+read and written in blocks, so that conversion needs little memory; an .npz file is held in memory. What is
+written follows from the ending of its name (`format_of`). Left out: fastText's .bin, which is a model and not
+a file of vectors, gensim's .kv and .model, which are pickles, and vectors of integers or bits.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
-import shutil
+import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, cast
-from uuid import uuid4
+from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
-from seqloom.files import disk_error, fsync_file, write_atomic
+from seqloom import compat
+from seqloom.errors import DataError
 from seqloom.vectors.subwords import Subwords
 from seqloom.vectors.vector_parser import binary_blocks, text_blocks
+from seqloom.vectors.vector_writer import (
+    FORMAT,
+    Block,
+    Format,
+    format_of,
+    new_folder,
+    require_absent,
+    write_folder,
+    write_vectors,
+)
 from seqloom.vectors.vectors import SubwordVectors, Vectors
 
-Format = Literal["folder", "word2vec", "binary", "glove"]  # fastText's .vec is word2vec's text
-Block = tuple[list[str], np.ndarray]  # words and their rows
-FORMAT = "seqloom vectors 1"
+__all__ = [
+    "Format",
+    "convert",
+    "load",
+    "new_folder",
+    "open_stream",
+    "require_absent",
+    "save",
+    "write_into",
+]
+
 HEADER = re.compile(rb"[ \t]*(\d{1,18})[ \t]+(\d{1,9})[ \t]*\r?")
 FASTTEXT = (793712314).to_bytes(4, "little")
+PICKLE = b"\x80"
+ZIP = b"PK\x03\x04"
 HEAD = 1 << 16  # bytes from which the format is recognised
 
 
@@ -45,10 +66,18 @@ class VectorStream(NamedTuple):
     blocks: Iterable[Block]
 
 
-def load(path: str | Path) -> Vectors:
-    """The vectors of a folder (memory-mapped) or of a file in any of the formats."""
-    if Path(path).is_dir():
-        return _open_folder(Path(path))
+def load(path: str | PathLike[str]) -> Vectors:
+    """The vectors of a folder (memory-mapped) or of a file in any of the formats.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Vectors(["river", "bank"], np.eye(2)).save(f"{folder}/v.txt")
+    ...     load(f"{folder}/v.txt")
+    Vectors(2 words × 2, v.txt)
+    """
+    path = Path(path)
+    if path.is_dir():
+        return _open_folder(path)
     stream = open_stream(path)
     words: list[str] = []
     parts: list[np.ndarray] = []
@@ -58,13 +87,17 @@ def load(path: str | Path) -> Vectors:
     return Vectors(words, np.concatenate(parts), stream.meta)
 
 
-def save(vectors: Vectors, path: str | Path, format: Format = "folder") -> None:
-    """Writes vectors in any of the formats; `path` must not exist yet."""
+def save(
+    vectors: Vectors, path: str | PathLike[str], format: Format | None = None, overwrite: bool = False
+) -> None:
+    """Writes vectors in the format of the path's ending, or in `format`; what exists is replaced only if `overwrite`."""
+    path = Path(path)
+    format = format or format_of(path)
     if format == "folder":
-        with new_folder(path) as draft:
+        with new_folder(path, overwrite) as draft:
             write_into(draft, vectors)
         return
-    _write(Path(path), format, _blocks(vectors), len(vectors), vectors.dim, vectors.meta)
+    write_vectors(path, format, _blocks(vectors), len(vectors), vectors.dim, vectors.meta, overwrite)
 
 
 def write_into(folder: Path, vectors: Vectors) -> None:
@@ -73,37 +106,58 @@ def write_into(folder: Path, vectors: Vectors) -> None:
     if vectors.subword_vectors:
         np.save(folder / "buckets.npy", vectors.subword_vectors.buckets, allow_pickle=False)
         meta = {**meta, "subwords": asdict(vectors.subword_vectors.subwords)}
-    _write_folder(folder, _blocks(vectors), vectors.dim, meta)
+    write_folder(folder, _blocks(vectors), vectors.dim, meta)
 
 
 def _blocks(vectors: Vectors) -> Iterator[Block]:
     return ((list(vectors.words[start : start + len(rows)]), rows) for start, rows in vectors.blocks())
 
 
-def convert(source: str | Path, target: str | Path, format: Format = "folder") -> Format:
-    """Reads one format and writes another, block by block; returns the format of the source."""
-    if Path(source).is_dir():
-        save(load(source), target, format)
+def convert(
+    source: str | PathLike[str],
+    out: str | PathLike[str],
+    format: Format | None = None,
+    overwrite: bool = False,
+) -> Format:
+    """Reads vectors and writes them in the format of the ending of `out`, or in `format`, block by block.
+
+    Returns the format of the source.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     Vectors(["river", "bank"], np.eye(2)).save(f"{folder}/v")
+    ...     convert(f"{folder}/v", f"{folder}/v.vec"), convert(f"{folder}/v.vec", f"{folder}/v.bin")
+    ('folder', 'word2vec')
+    """
+    source, out = Path(source), Path(out)
+    format = format or format_of(out)
+    require_absent(out, overwrite)
+    if source.is_dir():
+        save(load(source), out, format, overwrite)
         return "folder"
     stream = open_stream(source)
     count = 0
     if format in ("word2vec", "binary"):  # the first line of these states the number of words
         count = sum(len(words) for words, _ in _distinct(stream.blocks))
         stream = open_stream(source)
-    _write(Path(target), format, _distinct(stream.blocks), count, stream.dim, stream.meta)
+    write_vectors(out, format, _distinct(stream.blocks), count, stream.dim, stream.meta, overwrite)
     return stream.format
 
 
-def open_stream(path: str | Path) -> VectorStream:
+def open_stream(path: str | PathLike[str]) -> VectorStream:
     """Recognises the format of a file. Reading the blocks detects damage and names its line or word."""
+    path = Path(path)
     head = _read_head(path)
+    meta = {"source": path.name}
+    if head.startswith(ZIP):
+        words, matrix = _read_npz(path)
+        return VectorStream("npz", matrix.shape[1], meta, [(words, matrix)])
     first, _, rest = head.partition(b"\n")
-    meta = {"source": Path(path).name}
     if header := HEADER.fullmatch(first):
         count, dim = map(int, header.groups())
         fields = rest.split(b"\n", 1)[0].split()
         if count < 1 or dim < 1:
-            raise ValueError(
+            raise DataError(
                 f"{path}:1: the first line promises {count} words of {dim} numbers; give a file with vectors"
             )
         if _are_numbers(fields[1:]) and len(fields) > dim:
@@ -114,14 +168,14 @@ def open_stream(path: str | Path) -> VectorStream:
             return VectorStream("word2vec", dim, meta, _read_text(path, dim, count))
     fields = first.rstrip(b" \r").split(b" ")
     if len(fields) < 2 or not _are_numbers(fields[1:]):
-        raise ValueError(
+        raise DataError(
             f"{path}:1: neither a header (words, size) nor a word and its numbers; "
             "give vectors in word2vec's, GloVe's or fastText's format, or a folder that seqloom wrote"
         )
     return VectorStream("glove", len(fields) - 1, meta, _read_text(path, len(fields) - 1, None))
 
 
-def _read_head(path: str | Path) -> bytes:
+def _read_head(path: Path) -> bytes:
     """The beginning of a file, with its full first line."""
     try:
         with _open(path) as file:
@@ -129,17 +183,43 @@ def _read_head(path: str | Path) -> bytes:
             if b"\n" not in head:  # the first line has thousands of numbers
                 head += file.readline(HEAD << 8)
     except FileNotFoundError:
-        raise ValueError(
+        raise DataError(
             f"{path}: no such file or folder; give a file of vectors or a folder of them"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise ValueError(f"{path}: cannot be read ({reason}); give a file of vectors") from None
+        raise DataError(f"{path}: cannot be read ({reason}); give a file of vectors") from None
     if not head.strip():
-        raise ValueError(f"{path}: the file is empty; give a file of vectors")
+        raise DataError(f"{path}: the file is empty; give a file of vectors")
     if head.startswith(FASTTEXT):
-        raise ValueError(f"{path}: fastText's .bin is a model, not a file of vectors; give its .vec file")
+        raise DataError(f"{path}: fastText's .bin is a model, not a file of vectors; give its .vec file")
+    if head.startswith(PICKLE):
+        raise DataError(
+            f"{path}: a pickle, such as gensim's .kv and .model, which can run any code; "
+            "write it with gensim's save_word2vec_format first"
+        )
     return head
+
+
+def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
+    """The arrays `words` (V,) and `vectors` (V, D) of an .npz file."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            words, matrix = arrays["words"], arrays["vectors"]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(
+            f"{path}: not vectors as .npz ({reason}); it must hold the arrays words and vectors"
+        ) from None
+    numbers = (
+        matrix.ndim == 2 and matrix.size and matrix.dtype.kind == "f" and bool(np.isfinite(matrix).all())
+    )
+    if not numbers or words.shape != matrix.shape[:1] or words.dtype.kind != "U":
+        raise DataError(
+            f"{path}: words of the shape {words.shape} ({words.dtype}) and vectors of the shape {matrix.shape} "
+            f"({matrix.dtype}); give as many words as rows of finite floats"
+        )
+    return words.tolist(), matrix.astype(np.float32, copy=False)
 
 
 def _are_numbers(fields: list[bytes]) -> bool:
@@ -151,9 +231,9 @@ def _are_numbers(fields: list[bytes]) -> bool:
 
 
 @contextmanager
-def _open(path: str | Path) -> Iterator[IO[bytes]]:
+def _open(path: Path) -> Iterator[IO[bytes]]:
     """A file for reading, decompressed if it is gzip."""
-    with Path(path).open("rb") as file:
+    with path.open("rb") as file:
         compressed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         if compressed:
@@ -173,12 +253,12 @@ def _is_binary(data: bytes) -> bool:
     return bool(re.search(rb"[\0-\x08\x0e-\x1f]", data))
 
 
-def _read_text(path: str | Path, dim: int, count: int | None) -> Iterator[Block]:
+def _read_text(path: Path, dim: int, count: int | None) -> Iterator[Block]:
     with _open(path) as file:
         yield from text_blocks(path, file, dim, count)
 
 
-def _read_binary(path: str | Path, dim: int, count: int, start: int) -> Iterator[Block]:
+def _read_binary(path: Path, dim: int, count: int, start: int) -> Iterator[Block]:
     with _open(path) as file:
         file.seek(start)
         yield from binary_blocks(path, file, dim, count)
@@ -203,7 +283,7 @@ def _open_folder(folder: Path) -> Vectors:
     except (OSError, ValueError, KeyError, TypeError):
         recognised = False
     if not recognised:
-        raise ValueError(
+        raise DataError(
             f"{folder}: not a folder of vectors (it has no meta.json that seqloom wrote); "
             "make one with: seqloom vectors train FILE --out FOLDER"
         )
@@ -215,108 +295,10 @@ def _open_folder(folder: Path) -> Vectors:
             buckets = np.load(folder / "buckets.npy", mmap_mode="r", allow_pickle=False)
             subword_vectors = SubwordVectors(Subwords(**meta["about"]["subwords"]), buckets)
     except (OSError, ValueError, EOFError, TypeError, KeyError) as error:
-        raise ValueError(f"{folder}: damaged ({' '.join(str(error).split())}); write it again") from None
+        raise DataError(f"{folder}: damaged ({' '.join(str(error).split())}); write it again") from None
     if matrix.ndim != 2 or len(words) != len(matrix):
-        raise ValueError(
+        raise DataError(
             f"{folder}: damaged (words.txt has {len(words):,} words, vectors.npy the shape {matrix.shape}); "
             "write it again"
         )
-    return Vectors(words, matrix, meta["about"], subword_vectors)
-
-
-def _write(
-    path: Path,
-    format: Format,
-    blocks: Iterable[Block],
-    count: int,
-    dim: int,
-    meta: dict[str, Any],
-) -> None:
-    if format == "folder":
-        with new_folder(path) as draft:
-            _write_folder(draft, blocks, dim, meta)
-        return
-    encode_rows = _binary_rows if format == "binary" else _text_rows
-    with _new(path) as draft:
-        with draft.open("wb") as file:
-            if format != "glove":
-                file.write(f"{count} {dim}\n".encode())
-            for words, rows in blocks:
-                file.write(b"".join(encode_rows(words, rows)))
-        fsync_file(draft)
-
-
-@contextmanager
-def new_folder(path: str | Path) -> Iterator[Path]:
-    """A folder to write into, which is moved to `path` after success and removed after an error."""
-    with _new(Path(path)) as draft:
-        draft.mkdir()
-        yield draft
-        for file in draft.iterdir():
-            fsync_file(file)
-
-
-@contextmanager
-def _new(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, which is moved there after success and removed after an error."""
-    require_absent(path)
-    draft = path.parent / f".{path.name}-{uuid4().hex}"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield draft
-        os.rename(draft, path)
-    except OSError as error:
-        raise disk_error(error, path, "the result") from error
-    finally:
-        with suppress(OSError):
-            shutil.rmtree(draft) if draft.is_dir() else draft.unlink()
-
-
-def require_absent(path: str | Path) -> None:
-    """Raises an error if a path to be written exists."""
-    if os.path.lexists(path):
-        raise ValueError(f"{path}: exists already; choose another --out, or remove it first")
-
-
-def _write_folder(folder: Path, blocks: Iterable[Block], dim: int, meta: dict[str, Any]) -> None:
-    count = 0
-    with (folder / "vectors.npy").open("wb") as matrix_file, (folder / "words.txt").open("wb") as words_file:
-        _write_npy_header(matrix_file, count, dim)
-        for words, rows in blocks:
-            if odd := next((word for word in words if "\n" in word), None):
-                raise ValueError(
-                    f"the word {odd!r} contains a line end and cannot be stored in words.txt; leave it out"
-                )
-            words_file.write("".join(f"{word}\n" for word in words).encode())
-            matrix_file.write(np.ascontiguousarray(rows, "<f4").data)
-            count += len(words)
-        matrix_file.seek(0)
-        _write_npy_header(matrix_file, count, dim)  # numpy leaves space in the header for a larger count
-    stored = {"format": FORMAT, "words": count, "dim": dim, "about": meta}
-    write_atomic(folder / "meta.json", json.dumps(stored, ensure_ascii=False, indent=1))
-
-
-def _write_npy_header(file: IO[bytes], rows: int, dim: int) -> None:
-    header = {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
-    np.lib.format.write_array_header_1_0(file, header)
-
-
-def _text_rows(words: Iterable[str], rows: np.ndarray) -> Iterator[bytes]:
-    """`word number …` lines; nine digits represent every float32 exactly."""
-    line = "%s" + " %.9g" * rows.shape[1] + "\n"
-    for word, row in zip(words, rows.tolist(), strict=True):
-        yield (line % (_check_no_space(word), *row)).encode()
-
-
-def _binary_rows(words: Iterable[str], rows: np.ndarray) -> Iterator[bytes]:
-    """The word, a space, its numbers as little-endian float32, a line end."""
-    for word, row in zip(words, np.ascontiguousarray(rows, "<f4"), strict=True):
-        yield b"%s %s\n" % (_check_no_space(word).encode(), row.tobytes())
-
-
-def _check_no_space(word: str) -> str:
-    if " " in word or "\n" in word or not word:
-        raise ValueError(
-            f"the word {word!r} cannot be stored in this format, in which a space ends a word; use the folder format"
-        )
-    return word
+    return Vectors(words, matrix, compat.upgrade_json("meta.json", meta["about"]), subword_vectors)

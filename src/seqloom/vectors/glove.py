@@ -27,16 +27,17 @@ that overwrite each other's steps, which would be neither faster nor repeatable.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from platformdirs import user_cache_path
 
-from seqloom.files import disk_error
-from seqloom.vectors.backend import load_kernels, useful_threads
+from seqloom.errors import DataError
+from seqloom.files import cache_folder, disk_error
+from seqloom.progress import ProgressOption, Reporter
+from seqloom.vectors.backend import default_threads, load_kernels, useful_threads
 from seqloom.vectors.count_writer import append, release_pages
 from seqloom.vectors.count_writer import blocks as row_blocks
 from seqloom.vectors.counts import Cooccurrences
@@ -86,21 +87,20 @@ def train(
     x_max: float = 10.0,
     alpha: float = 0.75,
     lr: float = 0.05,
-    threads: int = 2,
+    threads: int | None = None,
     seed: int = 0,
     memory: int = 1 << 30,
     folder: str | Path | None = None,
-    progress: Callable[[int, float], None] | None = None,
+    progress: ProgressOption = False,
 ) -> Glove:
     """Trains the vectors of the words of a co-occurrence matrix [A12].
-
-    `progress` gets the number and the loss of each iteration.
 
     `x_max` is the count from which a cell has its full weight: 10 suits corpora of millions of words, 100 of
     billions. Cells are sorted on disk (in `folder`, by default the user's cache); `memory` bounds the bytes
     of cells in memory, without the parameters. The same seed and memory give the same bits with any number of
-    threads.
+    threads; None means all cores.
     """
+    threads = threads or default_threads()
     _check(cells, {"dim": dim, "iterations": iterations, "x_max": x_max, "lr": lr, "threads": threads})
     size = len(cells.starts) - 1
     half = -(-(dim + 1) // 16) * 16  # both halves of a row start at a cache line
@@ -110,22 +110,24 @@ def train(
     random = np.random.default_rng(seed)
     words, contexts = (_init_params(rows, blocks * height, dim, half, random) for _ in range(2))
     parameters = _Parameters(words, contexts, dim)
-    directory = Path(folder) if folder else user_cache_path("seqloom")
+    directory = Path(folder) if folder else cache_folder()
     try:
         tiles = _write_tiles(cells, directory, blocks, height, x_max, alpha, memory)
     except OSError as error:
         raise disk_error(error, directory, "the shuffled cells", len(cells.values) * CELL) from error
     losses: list[float] = []
-    with ThreadPoolExecutor(useful_threads("glove", threads)) as pool:
+    start_time = time.perf_counter()
+    with (
+        ThreadPoolExecutor(useful_threads("glove", threads)) as pool,
+        Reporter("glove", iterations * len(cells.values), progress) as report,
+    ):
         for iteration in range(1, iterations + 1):
             loss = _run_epoch(tiles, parameters, np.float32(lr), pool, random) / len(cells.values)
             if not np.isfinite(loss):
-                raise ValueError(
-                    f"the loss is {loss} in iteration {iteration}; give a learning rate below {lr}"
-                )
+                raise DataError(f"the loss is {loss} in iteration {iteration}; lower --lr from {lr}")
             losses.append(loss)
-            if progress:
-                progress(iteration, loss)
+            done = iteration * len(cells.values)
+            report.update(done, {"loss": loss, "cells/s": done / (time.perf_counter() - start_time)})
     words, contexts = words[rows], contexts[rows]
     return Glove(
         words[:, :dim].copy(),
@@ -139,14 +141,14 @@ def train(
 def _check(cells: Cooccurrences, positive: dict[str, float]) -> None:
     for name, value in positive.items():
         if not value > 0:
-            raise ValueError(f"{name} is {value}, but must be above 0")
+            raise DataError(f"{name} is {value}, but must be above 0")
     if not len(cells.values):
-        raise ValueError("the co-occurrence matrix has no cells; count a longer text or a wider window")
+        raise DataError("the co-occurrence matrix has no cells; count a longer text or a wider window")
     size = len(cells.starts) - 1
     columns_fit = 0 <= cells.columns.min() <= cells.columns.max() < size
     have_logarithms = 0 < cells.values.min() <= cells.values.max() < np.inf
     if not (columns_fit and have_logarithms):
-        raise ValueError(
+        raise DataError(
             f"the co-occurrence matrix has columns beyond its {size} rows, or counts that have no logarithm; "
             "count again"
         )

@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from seqloom.errors import DataError
 from seqloom.text.corpus import JSONLines, Table
 from seqloom.text.lines import lines
 
@@ -30,9 +31,9 @@ def read(path: str | Path) -> tuple[list[str], list[str]]:
         pairs = list(_read_lines(path))
     pairs = [(text, label.strip().removeprefix("__label__")) for text, label in pairs]
     if not pairs:
-        raise ValueError(f"{path}: no labelled text; give lines of a label and a text")
+        raise DataError(f"{path}: no labelled text; give lines of a label and a text")
     if len({label for _, label in pairs}) > max(20, len(pairs) // 2):
-        raise ValueError(
+        raise DataError(
             f"{path}: nearly every text has a different label, such as {pairs[0][1]!r}; give lines of a label and a text"
         )
     return [text for text, _ in pairs], [label for _, label in pairs]
@@ -43,12 +44,12 @@ def _field_names(path: str | Path, line: str) -> tuple[str, str]:
     try:
         fields = list(json.loads(line))
     except ValueError as error:
-        raise ValueError(f"{path}:1: not JSON ({error}); write one object per line") from None
+        raise DataError(f"{path}:1: not JSON ({error}); write one object per line") from None
     text = next((field for field in fields if field.lower() in TEXT), None)
     label = next((field for field in fields if field.lower() in LABEL), None)
     if text is None or label is None:
         names = ", ".join(map(repr, fields))
-        raise ValueError(f"{path}:1: no fields 'text' and 'label' among {names}; rename the fields")
+        raise DataError(f"{path}:1: no fields 'text' and 'label' among {names}; rename the fields")
     return text, label
 
 
@@ -72,7 +73,7 @@ def _read_lines(path: str | Path) -> Iterator[tuple[str, str]]:
         if line.strip():
             label, _, text = line.strip().partition(" ")
             if not text:
-                raise ValueError(
+                raise DataError(
                     f"{path}:{line_number}: {label[:40]!r} is one word, not a label and a text; write: label text"
                 )
             yield text, label

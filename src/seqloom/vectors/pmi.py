@@ -7,6 +7,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.linalg import svds
 
+from seqloom.errors import DataError
+
 
 def pmi(counts: csr_array, smoothing: float = 1.0) -> csr_array:
     """PMI(w, c) = log P(w, c) / (P(w) P(c)) for each pair with a count; other cells are empty [A6].
@@ -16,7 +18,7 @@ def pmi(counts: csr_array, smoothing: float = 1.0) -> csr_array:
     """
     counts = csr_array(counts, dtype=np.float64)
     if not counts.nnz or counts.data.min() <= 0:
-        raise ValueError("PMI needs counts above 0; count a longer text, and eliminate stored zeros")
+        raise DataError("PMI needs counts above 0; count a longer text, and eliminate stored zeros")
     pairs = counts.data / counts.data.sum()
     words = counts.sum(1) / counts.data.sum()
     contexts = counts.sum(0) ** smoothing
@@ -30,7 +32,7 @@ def pmi(counts: csr_array, smoothing: float = 1.0) -> csr_array:
 def ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 1.0) -> csr_array:
     """max(0, PMI(w, c) − log k), k = `shift`: the matrix that word2vec with k negatives factorizes [A6]."""
     if not shift > 0:
-        raise ValueError(
+        raise DataError(
             f"a shift of {shift} has no logarithm; give 1 for no shift, or the number of negative samples"
         )
     positive = pmi(counts, smoothing).copy()  # the PMI shares its column indices with `counts`
@@ -50,7 +52,7 @@ def svd(
     """
     rank = min(matrix.shape)
     if not 0 < dim < rank:
-        raise ValueError(
+        raise DataError(
             f"a matrix of {matrix.shape[0]} × {matrix.shape[1]} has no {dim} leading singular vectors; "
             f"give 1 to {rank - 1}"
         )

@@ -1,47 +1,79 @@
-"""The map of a vocabulary: one self-contained HTML page with search, zoom and neighbours  [A14].
+"""The map of a vocabulary: one self-contained HTML page with search, zoom and neighbours, or a drawing as SVG  [A14].
 
 Positions are principal components, and t-SNE on request. Colours are k-means clusters of the full vectors, so
 that words that the projection puts together by accident can be distinguished from words that are similar.
-Left out: plotly, which would make the page twenty times as large.
+Left out: plotly, which would make the page twenty times as large, and PNG, which needs a program that draws fonts.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import dataclass
+from html import escape
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from seqloom.errors import DataError, UserError
 from seqloom.files import write_atomic
 from seqloom.measure.number import make_signature
+from seqloom.results import Result
+from seqloom.vectors.formats import load, require_absent
 from seqloom.vectors.vectors import Vectors
 
 TEMPLATE = Path(__file__).with_name("map.html")
+ENDINGS = (".html", ".svg")
 GRID = 10_000  # positions are integers from 0 to this
+SVG_SIZE = 1000
+SVG_MARGIN = 20
+CONTROL = re.compile(r"[\x00-\x1f\x7f\ufffe\uffff]")  # characters that XML does not have
+
+
+@dataclass(frozen=True)
+class WordMap(Result):
+    """What a map shows."""
+
+    page: Path
+    words: int
+    total: int  # words that have a vector
+    layouts: list[str]
+    variance: float  # the share of two principal components
 
 
 def write_map(
-    vectors: Vectors,
-    path: str | Path,
-    max_words: int = 2000,
+    vectors: Vectors | str | PathLike[str],
+    out: str | PathLike[str],
+    limit: int = 2000,
     tsne: bool = False,
     clusters: int = 10,
     num_neighbors: int = 10,
     seed: int = 0,
-) -> dict[str, Any]:
-    """Writes the page of the first `max_words` words; returns a summary of its content."""
-    shown = vectors.first(max_words)
+    overwrite: bool = False,
+) -> WordMap:
+    """Draws the first `limit` words, as a page (.html) or as a picture (.svg).
+
+    >>> import tempfile
+    >>> vectors = Vectors(["man", "king", "woman", "queen"], np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1.0]]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_map(vectors, f"{folder}/map.svg", clusters=2).words
+    4
+    """
+    out = Path(out)
+    check_map_name(out)
+    require_absent(out, overwrite)
+    if not isinstance(vectors, Vectors):
+        vectors = load(vectors)
+    if limit < 3 or len(vectors) < 3:
+        raise DataError(f"a map needs three words or more, not {min(limit, len(vectors))}")
+    shown = vectors.first(limit)
     units = np.concatenate([rows for _, rows in shown.blocks()]) / shown.norms[:, None]
-    if len(shown) < 3:
-        raise ValueError(f"a map needs three words or more, not {len(shown)}")
     components, variance = pca(units)
     layouts = {"principal components": components}
     if tsne:
         layouts["t-SNE"] = tsne_layout(units, seed)
-    count = min(num_neighbors, len(shown) - 1)
-    rows, scores = shown.neighbours(units, count, [[row] for row in range(len(shown))])
-    report = {"words": len(shown), "of": len(vectors), "layouts": list(layouts), "variance": variance}
     conditions = {
         "shown": len(shown),
         "variance in two components": f"{variance:.1%}",
@@ -52,14 +84,62 @@ def write_map(
         "words": list(shown.words),
         "layouts": {name: _to_grid(positions) for name, positions in layouts.items()},
         "clusters": kmeans_labels(units, clusters, seed).tolist(),
-        "near": rows.tolist(),
-        "cosines": np.round(scores * 100).astype(int).tolist(),
         "about": make_signature("map", conditions),
     }
+    if out.suffix == ".svg":
+        content = _draw_svg(data)
+    else:
+        count = min(num_neighbors, len(shown) - 1)
+        rows, scores = shown.neighbours(units, count, [[row] for row in range(len(shown))])
+        content = _fill_page(
+            {**data, "near": rows.tolist(), "cosines": np.round(scores * 100).astype(int).tolist()}
+        )
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(out, content)
+    return WordMap(out, len(shown), len(vectors), list(layouts), variance)
+
+
+def check_map_name(out: Path) -> None:
+    """Raises for a name whose ending is not that of a map."""
+    if out.suffix not in ENDINGS:
+        ending = out.suffix or "no ending"
+        raise UserError(f"{out}: a map is not written as {ending}; end its name in {' or '.join(ENDINGS)}")
+
+
+def _fill_page(data: dict[str, Any]) -> str:
     script = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     script = script.replace("<", "\\u003c").replace("\u2028", "\\u2028")
-    write_atomic(path, TEMPLATE.read_text("utf-8").replace("/*DATA*/", script))
-    return report
+    return TEMPLATE.read_text("utf-8").replace("/*DATA*/", script)
+
+
+def _draw_svg(data: dict[str, Any]) -> str:
+    """The last layout: a dot for each word, and the words themselves, the most frequent first, where there is space."""
+    name, positions = list(data["layouts"].items())[-1]
+    count = max(data["clusters"]) + 1
+    scale = (SVG_SIZE - 2 * SVG_MARGIN) / GRID
+    dots: list[str] = []
+    labels: list[str] = []
+    boxes: list[tuple[float, float, float, float]] = []
+    for word, (x, y), cluster in zip(data["words"], positions, data["clusters"], strict=True):
+        left, top = SVG_MARGIN + x * scale, SVG_SIZE - SVG_MARGIN - y * scale
+        color = f"hsl({round(360 * cluster / count + 12)} 58% 40%)"
+        dots.append(f'<circle cx="{left:.1f}" cy="{top:.1f}" r="2" fill="{color}"/>')
+        text = escape(CONTROL.sub(" ", word))
+        box = (left + 4, top - 7, left + 4 + 7 * len(word), top + 5)
+        if all(box[0] > b[2] or b[0] > box[2] or box[1] > b[3] or b[1] > box[3] for b in boxes):
+            boxes.append(box)
+            labels.append(f'<text x="{left + 4:.1f}" y="{top + 4:.1f}" fill="{color}">{text}</text>')
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SVG_SIZE + 120} {SVG_SIZE + 24}" '
+        'font-family="sans-serif" font-size="12">',
+        f"<title>Map of words: {escape(name)}</title>",
+        '<rect width="100%" height="100%" fill="#ffffff"/>',
+        *dots,
+        *labels,
+        f'<text x="{SVG_MARGIN}" y="{SVG_SIZE + 10}" font-size="9" fill="#6b7079">{escape(CONTROL.sub(" ", data["about"]))}</text>',
+        "</svg>",
+    ]
+    return "\n".join(parts) + "\n"
 
 
 def pca(units: np.ndarray) -> tuple[np.ndarray, float]:
@@ -90,7 +170,7 @@ def kmeans_labels(units: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     from sklearn.cluster import KMeans
 
     if clusters < 1:
-        raise ValueError(f"a map has one cluster or more, not {clusters}")
+        raise DataError(f"a map has one cluster or more, not {clusters}")
     labels = KMeans(min(clusters, len(units)), n_init=1, random_state=seed).fit_predict(units)
     _, first, which = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[which]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqloom.errors import DataError
+
 
 def fnv1a(data: bytes) -> int:
     """The 32-bit FNV-1a hash, with bytes read as signed numbers as in fastText."""
@@ -27,7 +29,7 @@ class Subwords:
 
     def __post_init__(self) -> None:
         if not 1 <= self.shortest <= self.longest or self.buckets < 1:
-            raise ValueError(
+            raise DataError(
                 f"n-grams of {self.shortest} to {self.longest} characters in {self.buckets} buckets do not exist; "
                 "give 1 ≤ shortest ≤ longest and at least one bucket"
             )

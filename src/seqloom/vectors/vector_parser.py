@@ -13,6 +13,7 @@ from typing import IO
 
 import numpy as np
 
+from seqloom.errors import DataError
 from seqloom.vectors.backend import load_kernels
 
 BLOCK = 1 << 22  # bytes
@@ -48,7 +49,7 @@ def text_blocks(path: str | Path, file: IO[bytes], dim: int, count: int | None) 
         if not chunk:
             break
     if count is not None and num_words != count:
-        raise ValueError(
+        raise DataError(
             f"{path}:{line_number - 1}: the first line promises {count:,} words and the file has {num_words:,}; {AGAIN}"
         )
 
@@ -80,7 +81,7 @@ def _split_word_with_spaces(path: str | Path, line: bytes, dim: int, line_number
     word, numbers = fields[:-dim], fields[-dim:]
     if len(fields) > dim + 1 and not _is_number(word[-1]):
         return b" ".join(word), b" ".join(numbers)
-    raise ValueError(f"{path}:{line_number}: {len(fields) - 1} numbers, not {dim}; {AGAIN}")
+    raise DataError(f"{path}:{line_number}: {len(fields) - 1} numbers, not {dim}; {AGAIN}")
 
 
 def _parse_numbers(path: str | Path, data: bytes, lines: int, dim: int, first_line: int) -> np.ndarray:
@@ -93,7 +94,7 @@ def _parse_numbers(path: str | Path, data: bytes, lines: int, dim: int, first_li
         field = data[start:end]
         if not _is_number(field):
             shown = field[:20].decode(errors="replace")
-            raise ValueError(f"{path}:{first_line + index // dim}: {shown!r} is not a number; {AGAIN}")
+            raise DataError(f"{path}:{first_line + index // dim}: {shown!r} is not a number; {AGAIN}")
         with np.errstate(over="ignore"):  # beyond float32 is infinite, which `_check_finite` reports
             numbers[index] = np.float64(field).astype(np.float32)
     return numbers.reshape(lines, dim)
@@ -110,14 +111,14 @@ def _is_number(field: bytes) -> bool:
 def _check_finite(rows: np.ndarray, location: Callable[[int], str]) -> None:
     if not np.isfinite(rows).all():
         row = int(np.nonzero(~np.isfinite(rows).all(axis=1))[0][0])
-        raise ValueError(f"{location(row)}: a number that is not finite (NaN or infinity); {AGAIN}")
+        raise DataError(f"{location(row)}: a number that is not finite (NaN or infinity); {AGAIN}")
 
 
 def _decode(word: bytes, location: str) -> str:
     try:
         return word.decode()
     except UnicodeDecodeError as error:
-        raise ValueError(
+        raise DataError(
             f"{location}: the word is not UTF-8 (byte 0x{word[error.start]:02x}); save the file as UTF-8"
         ) from None
 
@@ -148,11 +149,11 @@ def binary_blocks(path: str | Path, file: IO[bytes], dim: int, count: int) -> Bl
             yield [_decode(word, location) for word, location in zip(words, locations, strict=True)], rows
             num_words += len(words)
         elif not chunk:
-            raise ValueError(
+            raise DataError(
                 f"{path}: the file ends within word {num_words + 1:,} of the {count:,} that its first line promises; {AGAIN}"
             )
     if rest := (data + _read(path, file, BLOCK)).strip(b"\n"):
-        raise ValueError(
+        raise DataError(
             f"{path}: {len(rest):,} bytes or more come after the {count:,} words that its first line promises; {AGAIN}"
         )
 
@@ -162,4 +163,4 @@ def _read(path: str | Path, file: IO[bytes], size: int) -> bytes:
         return file.read(size)
     except (OSError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise ValueError(f"{path}: cannot be read to its end ({reason}); {AGAIN}") from None
+        raise DataError(f"{path}: cannot be read to its end ({reason}); {AGAIN}") from None

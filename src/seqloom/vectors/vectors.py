@@ -8,17 +8,43 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from html import escape
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, overload
 
 import numpy as np
 
+from seqloom.errors import DataError
+from seqloom.results import Result
 from seqloom.vectors.subwords import Subwords
 
-Neighbors = list[tuple[str, float]]
+if TYPE_CHECKING:
+    from seqloom.vectors.formats import Format
+
+By = Literal["cosine", "dot"]
 BLOCK = 1 << 22  # numbers of the matrix read at a time
 MAX_QUERIES = 512  # queries answered in one pass over the matrix
 EPSILON = 1e-6  # keeps 3CosMul's division finite, as in kernels/analogies.py
+
+
+HTML_WORDS = 8  # rows of the table in a notebook
+HTML_CANDIDATES = 20_000  # words among which their neighbours are sought
+
+
+@dataclass(frozen=True)
+class Neighbor(Result):
+    """A word and its score: a cosine, a dot product, or the value of an analogy. It can be unpacked: `word, score = neighbor`."""
+
+    word: str
+    score: float
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.word, self.score))
+
+
+Neighbors = list[Neighbor]
 
 
 class SubwordVectors(NamedTuple):
@@ -31,9 +57,19 @@ class SubwordVectors(NamedTuple):
 class Vectors:
     """Words and their vectors, row by row.
 
-    `meta` records their origin, `subword_vectors` gives vectors to other words.
+    `meta` records their origin, `subword_vectors` gives vectors to other words. Of equal words the first one counts.
 
-    Of equal words the first one counts.
+    >>> import numpy as np
+    >>> vectors = Vectors(["man", "king", "woman", "queen"], np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]]))
+    >>> vectors
+    Vectors(4 words × 3)
+    >>> len(vectors), "king" in vectors, vectors["king"].tolist()
+    (4, True, [1.0, 1.0, 0.0])
+    >>> vectors.nearest("king", n=1)[0].word
+    'queen'
+    >>> answer = vectors.analogy("man", "king", "woman", n=1)[0]
+    >>> answer.word, round(answer.score, 2)
+    ('queen', 0.98)
     """
 
     def __init__(
@@ -44,11 +80,11 @@ class Vectors:
         subword_vectors: SubwordVectors | None = None,
     ) -> None:
         if matrix.ndim != 2 or len(words) != len(matrix):
-            raise ValueError(
+            raise DataError(
                 f"{len(words):,} words need as many rows of numbers, not an array of shape {matrix.shape}"
             )
         if not matrix.size:
-            raise ValueError("there are no vectors: the list of words is empty")
+            raise DataError("there are no vectors: the list of words is empty")
         self.words = words
         self.matrix = matrix
         self.meta = meta or {}
@@ -80,6 +116,20 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.words)
 
+    def __repr__(self) -> str:
+        method = self.meta.get("method") or self.meta.get("source")
+        return f"Vectors({len(self):,} words × {self.dim}{f', {method}' if method else ''})"
+
+    def _repr_html_(self) -> str:
+        """The first words with their neighbours, for a notebook."""
+        common = self.first(HTML_CANDIDATES)
+        rows = ""
+        for word in dict.fromkeys(common.words[:HTML_WORDS]):
+            near = common.nearest(word, 5) if len(common) > 1 else []
+            cells = ", ".join(f"{escape(one.word)} {one.score:.2f}" for one in near)
+            rows += f"<tr><th style='text-align:left'>{escape(word)}</th><td style='text-align:left'>{cells}</td></tr>"
+        return f"<p>{escape(repr(self))}</p><table>{rows}</table>"
+
     def __contains__(self, word: str) -> bool:
         return word in self.index
 
@@ -92,8 +142,8 @@ class Vectors:
         """The word's row; an unknown word is an error that names similar spellings."""
         if word not in self.index:
             similar = similar_spellings(word, self.words)
-            hint = f"near spellings: {', '.join(similar)}" if similar else "nothing is spelt like it"
-            raise ValueError(f"no vector for {word!r}; {hint}")
+            hint = f"near spellings: {', '.join(similar)}" if similar else "no word is spelt like it"
+            raise DataError(f"no vector for {word!r}; {hint}")
         return self.index[word]
 
     def units(self, words: Iterable[str]) -> np.ndarray:
@@ -107,23 +157,41 @@ class Vectors:
         u, v = self.units([a, b])
         return float(u @ v)
 
+    @overload
+    def nearest(self, query: str | np.ndarray, n: int = 10, by: By = "cosine") -> Neighbors: ...
+
+    @overload
     def nearest(
-        self, query: str | np.ndarray, count: int = 10, by: Literal["cosine", "dot"] = "cosine"
-    ) -> Neighbors:
-        """The words most similar to a word, itself excluded, or to a vector  [A3]."""
-        if isinstance(query, str):
-            vector, excluded = self[query], self._rows([query])
-        else:
-            vector, excluded = np.asarray(query, dtype=np.float32), []
-        rows, scores = self.neighbours(vector[None], count, [excluded], by)
-        return self._with_words(rows[0], scores[0])
+        self, query: list[str] | tuple[str, ...], n: int = 10, by: By = "cosine"
+    ) -> list[Neighbors]: ...
+
+    def nearest(
+        self, query: str | np.ndarray | list[str] | tuple[str, ...], n: int = 10, by: By = "cosine"
+    ) -> Neighbors | list[Neighbors]:
+        """The n words most similar to a word, itself excluded, or to a vector  [A3]; for a list of words, a list for each of them.
+
+        >>> import numpy as np
+        >>> Vectors(["a", "b", "c"], np.array([[1.0, 0], [0, 2], [1, 1]])).nearest(["a", "b"], n=1, by="dot")
+        [[Neighbor(word='c', score=1.0)], [Neighbor(word='c', score=2.0)]]
+        """
+        if isinstance(query, np.ndarray):
+            rows, scores = self.neighbours(query[None], n, None, by)
+            return self._with_words(rows[0], scores[0])
+        words = [query] if isinstance(query, str) else list(query)
+        if not words:
+            return []
+        self._require_words(2, "a word has no neighbour")
+        vectors = np.stack([self[word] for word in words])
+        rows, scores = self.neighbours(vectors, n, [self._rows([word]) for word in words], by)
+        found = [self._with_words(*one) for one in zip(rows, scores, strict=True)]
+        return found[0] if isinstance(query, str) else found
 
     def neighbours(
         self,
         queries: np.ndarray,
         count: int = 10,
         excluded: Sequence[Sequence[int]] | None = None,
-        by: Literal["cosine", "dot"] = "cosine",
+        by: By = "cosine",
     ) -> tuple[np.ndarray, np.ndarray]:
         """Rows and scores, each (Q, count), of the words most similar to the vectors (Q, D), best first.
 
@@ -131,7 +199,7 @@ class Vectors:
         """
         queries = np.asarray(queries, dtype=np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.dim:
-            raise ValueError(
+            raise DataError(
                 f"queries must be an array (Q, {self.dim}) of vectors of size {self.dim}, not of shape {queries.shape}"
             )
         if len(queries) > MAX_QUERIES:
@@ -153,21 +221,20 @@ class Vectors:
             top.add(scores, start)
         return top.rows, top.scores
 
-    def analogy(
-        self, a: str, b: str, c: str, count: int = 10, method: Literal["add", "mul"] = "add"
-    ) -> Neighbors:
-        """a is to b as c is to what? The three words themselves are never the answer.
+    def analogy(self, a: str, b: str, c: str, n: int = 5, method: Literal["add", "mul"] = "add") -> Neighbors:
+        """a is to b as c is to what? The n best answers; the three words themselves are never one.
 
         3CosAdd (Mikolov et al. 2013):      argmax cos(x, b/|b| − a/|a| + c/|c|)
         3CosMul (Levy and Goldberg 2014):   argmax cos⁺(x, b) cos⁺(x, c) / (cos⁺(x, a) + ε),
                                             cos⁺ = (1 + cos) / 2
         """
         units = self.units([a, b, c])
+        self._require_words(4, "an analogy has no answer")
         excluded = self._rows([a, b, c])
         if method == "add":
-            rows, scores = self.neighbours((units[1] - units[0] + units[2])[None], count, [excluded])
+            rows, scores = self.neighbours((units[1] - units[0] + units[2])[None], n, [excluded])
             return self._with_words(rows[0], scores[0])
-        top = _TopK(1, count)
+        top = _TopK(1, n)
         for start, block in self.blocks():
             cosines = (1 + units @ block.T / self.norms[start : start + len(block)]) / 2  # (3, rows)
             products = cosines[1] * cosines[2] / (cosines[0] + EPSILON)
@@ -177,15 +244,17 @@ class Vectors:
 
     def odd_one_out(self, words: Sequence[str]) -> str:
         """The word least similar to the mean of all of them."""
+        if isinstance(words, str):
+            raise DataError(f'the odd one out of one word, {words!r}; give a list of words: ["{words}", …]')
         if len(words) < 3:
-            raise ValueError(f"the odd one out needs three words or more, not {len(words)}")
+            raise DataError(f"the odd one out needs three words or more, not {len(words)}")
         units = self.units(words)
         return words[int((units @ units.mean(0)).argmin())]
 
     def all_but_the_top(self, components: int = 0) -> Vectors:
         """v − μ − Σ uₖ (uₖ·(v − μ)) over the leading `components` directions uₖ (Mu and Viswanath 2018)."""
         if not 0 <= components < self.dim:
-            raise ValueError(
+            raise DataError(
                 f"vectors of size {self.dim} have 0 to {self.dim - 1} components to remove, not {components}"
             )
         matrix = np.array(self.matrix, dtype=np.float32)
@@ -205,11 +274,26 @@ class Vectors:
         origin = {key: value for key, value in self.meta.items() if isinstance(value, str | int | float)}
         return {"words": len(self), "dim": self.dim, **origin}
 
+    def save(self, path: str | PathLike[str], format: Format | None = None, overwrite: bool = False) -> None:
+        """Writes the vectors in a format: by default the one of the path's ending, without one a folder (see `formats`)."""
+        from seqloom.vectors.formats import save
+
+        save(self, path, format, overwrite)
+
+    def _require_words(self, count: int, consequence: str) -> None:
+        if len(self) < count:
+            words = "one word" if len(self) == 1 else f"{len(self)} words"
+            raise DataError(f"there are vectors of only {words}, so {consequence}; use vectors of more words")
+
     def _rows(self, words: Iterable[str]) -> list[int]:
         return [self.index[word] for word in words if word in self.index]
 
     def _with_words(self, rows: np.ndarray, scores: np.ndarray) -> Neighbors:
-        return [(self.words[row], float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0]
+        return [
+            Neighbor(self.words[row], float(score))
+            for row, score in zip(rows, scores, strict=True)
+            if row >= 0
+        ]
 
 
 class _TopK:
@@ -217,7 +301,7 @@ class _TopK:
 
     def __init__(self, queries: int, count: int) -> None:
         if count < 1:
-            raise ValueError(f"ask for one neighbour or more, not {count}")
+            raise DataError(f"ask for one neighbour or more, not {count}")
         self.count = count
         self.rows = np.full((queries, 0), -1)
         self.scores = np.full((queries, 0), -np.inf, dtype=np.float32)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 import numpy as np
-from platformdirs import user_cache_path
 
-from seqloom.files import disk_error
+from seqloom.errors import DataError
+from seqloom.files import cache_folder, disk_error
 from seqloom.text.corpus import Reader
 from seqloom.text.lines import blocks
 
@@ -52,21 +52,21 @@ class Vocabulary:
     def build(cls, source: Source, min_count: int = 5, max_size: int | None = None) -> "Vocabulary":
         """The words that occur at least `min_count` times; of those the `max_size` most frequent ones."""
         if min_count < 1 or (max_size is not None and max_size < 1):
-            raise ValueError(
+            raise DataError(
                 f"a minimum count of {min_count} and a limit of {max_size} words leave no vocabulary; give at least 1"
             )
         counter: Counter[str] = Counter()
         for words in sentences(source):
             counter.update(words)
         if not counter:
-            raise ValueError("the corpus has no words; give text with words separated by spaces")
+            raise DataError("the corpus has no words; give text with words separated by spaces")
         ranked = counter.most_common(max_size)
         frequent = [(word, count) for word, count in ranked if count >= min_count]
         if not frequent:
             word, count = ranked[0]
-            raise ValueError(
+            raise DataError(
                 f"no word occurs {min_count} times (the most frequent, {word!r}, has {count}); "
-                "lower --minimum or give more text"
+                "lower --min-count or give more text"
             )
         counts = np.array([count for _, count in frequent], np.int64)
         return cls([word for word, _ in frequent], counts, counter.total())
@@ -162,7 +162,7 @@ class _SpooledArray:
 
     def __init__(self, dtype: type, folder: str | Path | None) -> None:
         self.dtype: np.dtype = np.dtype(dtype)
-        self.folder = Path(folder) if folder else user_cache_path("seqloom")
+        self.folder = Path(folder) if folder else cache_folder()
         self.parts: list[np.ndarray] = []
         self.size = 0
         self.file: IO[bytes] | None = None

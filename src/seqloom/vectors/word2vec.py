@@ -7,8 +7,8 @@ With the hidden vector h
     CBOW        h = the mean of the context's vectors, and the word is the target [A9]
 
 a target y costs −log σ(u_y·h) − Σ log σ(−u_n·h) over k negatives n drawn from count^¾, never y itself, or
-−log softmax(U h)_y [A11, D-22]. The loss of an epoch is the mean cost of a target, computed just before the
-step that the target causes; every target counts exactly once. If h is a mean of several vectors (CBOW,
+−log softmax(U h)_y [A11, D-22]. The loss of an epoch is the mean cost of a target over a fixed sample of
+windows and negatives, under the weights at the epoch's end (`loss_sample.py`). If h is a mean of several vectors (CBOW,
 subwords), each of them takes the full step, as in the original program; `mean_context` computes the exact
 gradient of the window's mean cost instead, which divides by the number of targets and of vectors. The targets
 of a window are processed one after the other with the same h. Without `reproducible`, threads update shared
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -31,8 +31,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqloom.errors import DataError
 from seqloom.kernels.word2vec_args import BLOCK, WIDTH, Matrices, TrainingData, Word2VecMode
-from seqloom.vectors.backend import useful_threads
+from seqloom.progress import ProgressOption, Reporter
+from seqloom.vectors.backend import default_threads, useful_threads
+from seqloom.vectors.loss_sample import LossSample, draw_loss_sample
 from seqloom.vectors.subwords import Subwords
 from seqloom.vectors.vocabulary import Corpus, Source, VocabOptions, Vocabulary, encode
 from seqloom.vectors.word2vec_trainers import LINE, DeterministicTrainer, EpochTrainer, Hogwild, aligned_zeros
@@ -56,15 +59,6 @@ class Word2VecOptions(NamedTuple):
     subwords: Subwords | None = None
 
 
-class TrainingProgress(NamedTuple):
-    """Where training is; reported at most ten times a second, and after each epoch."""
-
-    epoch: int  # from 1
-    done: float  # fraction of all epochs
-    loss: float  # mean of this epoch so far
-    speed: float  # words per second
-
-
 @dataclass(frozen=True)
 class Word2Vec:
     """Trained vectors; with subwords, `vectors` are means over the word and its n-grams."""
@@ -72,7 +66,10 @@ class Word2Vec:
     vocabulary: Vocabulary
     vectors: np.ndarray  # (V, dim) float32
     outputs: np.ndarray  # (V, dim) float32
-    losses: list[float]  # mean cost of a target, for each epoch
+    losses: list[float]  # mean cost of a target of the fixed sample, after each epoch
+    running_losses: list[
+        float
+    ]  # mean cost of a target just before its own step, over each epoch: see loss_sample.py
     targets: list[int]  # number of targets, for each epoch
     speed: float  # words of the corpus per second, including those that sub-sampling drops
     subwords: Subwords | None = None
@@ -84,7 +81,7 @@ class Word2Vec:
         if row is not None:
             return self.vectors[row]
         if self.subwords is None or self.buckets is None:
-            raise ValueError(
+            raise DataError(
                 f"{word!r} is not in the vocabulary; train with subwords to have vectors for unseen words"
             )
         return self.subwords.vector(word, self.buckets)
@@ -94,19 +91,20 @@ def train(
     source: Source | Corpus,
     options: Word2VecOptions | None = None,
     vocab: VocabOptions | None = None,
-    threads: int = 2,
+    threads: int | None = None,
     seed: int = 0,
     reproducible: bool = False,
-    progress: Callable[[TrainingProgress], None] | None = None,
+    progress: ProgressOption = False,
     vocabulary: Vocabulary | None = None,
     folder: str | Path | None = None,
 ) -> Word2Vec:
     """Trains on files or sentences, or on an encoded corpus with its `vocabulary`.
 
-    `reproducible` gives the same bits for a seed with any number of threads. It uses at most two threads,
-    runs at less than half the speed and needs three times the memory for the weights.
+    `threads` None means all cores. `reproducible` gives the same bits for a seed with any number of threads. It
+    uses at most two threads, runs at less than half the speed and needs three times the memory for the weights.
     """
     options = options or Word2VecOptions()
+    threads = threads or default_threads()
     _check(options, threads, seed)
     corpus, vocabulary = _encode(source, vocab or VocabOptions(), vocabulary, folder)
     subwords = options.subwords
@@ -126,7 +124,8 @@ def train(
     mode = Word2VecMode(options.method == "cbow", options.mean_context, options.window, options.negative)
     threads = useful_threads("word2vec", threads)
     trainer: EpochTrainer = (DeterministicTrainer if reproducible else Hogwild)(data, weights, mode, threads)
-    losses, targets, speed = _run_epochs(trainer, weights, options, int(corpus.starts[-1]), seed, progress)
+    sample = draw_loss_sample(corpus, data, mode, vocabulary.counts)
+    epochs = _run_epochs(trainer, weights, sample, options, len(vocabulary), seed, progress)
     inputs, outputs = (
         flat.reshape(-1, weights.stride)[:, : options.dim] for flat in (weights.inputs, weights.outputs)
     )
@@ -138,9 +137,10 @@ def train(
         vocabulary,
         vectors,
         outputs[: len(vocabulary)].copy(),
-        losses,
-        targets,
-        speed,
+        epochs.losses,
+        epochs.running_losses,
+        epochs.targets,
+        epochs.speed,
         subwords,
         inputs[len(vocabulary) :].copy() if subwords else None,
     )
@@ -148,12 +148,12 @@ def train(
 
 def _check(options: Word2VecOptions, threads: int, seed: int) -> None:
     if options.method not in ("skipgram", "cbow"):
-        raise ValueError(f"method {options.method!r} is neither skipgram nor cbow; choose one of them")
+        raise DataError(f"method {options.method!r} is neither skipgram nor cbow; choose one of them")
     _, dim, window, negative, epochs, lr, _, subsample, *_ = options
     at_least_one = min(dim, window, epochs, threads) >= 1
     not_negative = min(negative, subsample, seed) >= 0
     if not (at_least_one and not_negative and 0 < lr < math.inf):
-        raise ValueError(
+        raise DataError(
             f"dim {dim}, window {window}, epochs {epochs} and threads {threads} must be at least 1, "
             f"negative {negative}, subsample {subsample} and seed {seed} at least 0, "
             f"lr {lr} above 0; correct the one that is not"
@@ -169,63 +169,79 @@ def _encode(
     """The ids of the source and their vocabulary, checked to have something to predict."""
     if isinstance(source, Corpus):
         if vocabulary is None:
-            raise ValueError("an encoded corpus holds ids only; give its vocabulary too")
+            raise DataError("an encoded corpus holds ids only; give its vocabulary too")
         corpus = source
     else:
         if isinstance(source, Iterable) and iter(source) is source:
-            raise ValueError(
+            raise DataError(
                 "a generator can be read only once, and the corpus is read twice; give a list or a path"
             )
         vocabulary = vocabulary or Vocabulary.build(source, vocab.min_count, vocab.max_vocab)
         corpus = encode(source, vocabulary, folder)
     if not (np.diff(corpus.starts) > 1).any():
-        raise ValueError(
+        raise DataError(
             "no sentence has two words of the vocabulary, so no word has a context; "
-            "put whole sentences on a line or lower --minimum"
+            "put whole sentences on a line or lower --min-count"
         )
     if len(vocabulary) < 2:
-        raise ValueError(
-            f"the vocabulary has only one word, {vocabulary.words[0]!r}: lower --minimum or give more text"
+        raise DataError(
+            f"the vocabulary has only one word, {vocabulary.words[0]!r}: lower --min-count or give more text"
         )
     return corpus, vocabulary
+
+
+class _Epochs(NamedTuple):
+    """What the epochs of one training report; the fields are those of `Word2Vec`."""
+
+    losses: list[float]
+    running_losses: list[float]
+    targets: list[int]
+    speed: float
 
 
 def _run_epochs(
     trainer: EpochTrainer,
     weights: Matrices,
+    sample: LossSample,
     options: Word2VecOptions,
-    corpus_words: int,
+    num_words: int,
     seed: int,
-    progress: Callable[[TrainingProgress], None] | None,
-) -> tuple[list[float], list[int], float]:
-    """The mean loss and the number of targets of each epoch, and the words per second."""
+    progress: ProgressOption,
+) -> _Epochs:
+    """Trains all epochs. `num_words` is the size of the vocabulary."""
     epochs, lr = options.epochs, options.lr
-    losses: list[float] = []
-    targets: list[int] = []
-    start_time = last_report = time.perf_counter()
+    corpus_words = trainer.corpus_words
+    result = _Epochs([], [], [], 0.0)
+    seconds = 0.0  # without the time that the sample takes
+    last_report = time.perf_counter()
 
     def learning_rate(epoch: int, words: int) -> float:
         return lr + (options.final_lr - lr) * (epoch + words / corpus_words) / epochs
 
-    for epoch in range(epochs):
-        loss = 0.0
-        num_targets = 0
-        for chunk in trainer.epoch(epoch, partial(learning_rate, epoch), seed):
-            loss += chunk.loss
-            num_targets += chunk.targets
-            now = time.perf_counter()
-            if progress and (now - last_report > 0.1 or chunk.end == corpus_words):
-                last_report = now
-                done = (epoch + chunk.end / corpus_words) / epochs
-                speed = done * epochs * corpus_words / (now - start_time)
-                progress(TrainingProgress(epoch + 1, done, loss / max(1, num_targets), speed))
-        if not np.isfinite(weights.inputs).all():
-            raise ValueError(
-                f"the weights are not finite after epoch {epoch + 1}: the steps are too large; lower --rate from {lr}"
-            )
-        losses.append(loss / max(1, num_targets))
-        targets.append(num_targets)
-    return losses, targets, epochs * corpus_words / (time.perf_counter() - start_time)
+    with Reporter(options.method, epochs * corpus_words, progress) as report:
+        for epoch in range(epochs):
+            loss = 0.0
+            num_targets = 0
+            start_time = time.perf_counter()
+            for chunk in trainer.epoch(epoch, partial(learning_rate, epoch), seed):
+                loss += chunk.loss
+                num_targets += chunk.targets
+                now = time.perf_counter()
+                if now - last_report > 0.1 and chunk.end < corpus_words:
+                    last_report = now
+                    done = epoch * corpus_words + chunk.end
+                    report.update(done, {"words/s": done / (seconds + now - start_time)})
+            seconds += time.perf_counter() - start_time
+            if not np.isfinite(weights.inputs).all():
+                raise DataError(
+                    f"the weights are not finite after epoch {epoch + 1}: the steps are too large; lower --lr from {lr}"
+                )
+            result.losses.append(sample.loss(weights, num_words))
+            result.running_losses.append(loss / max(1, num_targets))
+            result.targets.append(num_targets)
+            done = (epoch + 1) * corpus_words
+            report.update(done, {"loss": result.losses[-1], "words/s": done / seconds})
+    return result._replace(speed=epochs * corpus_words / seconds)
 
 
 def subsample_thresholds(counts: np.ndarray, subsample: float) -> np.ndarray:

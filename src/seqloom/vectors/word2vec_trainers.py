@@ -53,6 +53,8 @@ def split_long_sentences(starts: np.ndarray, max_words: int) -> np.ndarray:
 class EpochTrainer(Protocol):
     """Runs epochs over the corpus."""
 
+    corpus_words: int
+
     def epoch(self, index: int, lr: LearningRate, seed: int) -> Iterator[ChunkResult]:
         """Trains one epoch; yields the result of each chunk in the order of the corpus."""
         ...
@@ -66,6 +68,7 @@ class Hogwild:
         self.weights = weights
         self.mode = mode
         self.threads = threads
+        self.corpus_words = int(data.starts[-1])
         self.chunks = chunk_sentences(data.starts, HOGWILD_WORDS)
 
     def epoch(self, index: int, lr: LearningRate, seed: int) -> Iterator[ChunkResult]:
@@ -94,6 +97,7 @@ class DeterministicTrainer:
         self.weights = weights
         self.mode = mode
         self.threads = threads
+        self.corpus_words = int(data.starts[-1])
         self.chunks = chunk_sentences(self.data.starts, CHUNK_WORDS)
         self.inputs, self.outputs = (self._copies(flat) for flat in (weights.inputs, weights.outputs))
         self.input_updates, self.output_updates = (

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqloom.errors import DataError
+
 
 class Terminal(NamedTuple):
     """An English word with its universal part-of-speech tag."""
@@ -79,7 +81,7 @@ class Grammar:
             self.rules.setdefault(rule.lhs, []).append(rule)
         missing = {symbol for rule in self for symbol in rule.nonterminals} - set(self.rules)
         if missing:
-            raise ValueError(f"grammar: {sorted(missing)} are used but have no rules; add rules for them")
+            raise DataError(f"grammar: {sorted(missing)} are used but have no rules; add rules for them")
         self.tables: dict[
             str, list[Rule]
         ] = {}  # a rule of weight w occurs w times, so that one index draws it
@@ -102,7 +104,7 @@ class Grammar:
             for symbol in rule.nonterminals:
                 mean[index[rule.lhs], index[symbol]] += rule.probability
         if max(abs(np.linalg.eigvals(mean))) >= 1:
-            raise ValueError(
+            raise DataError(
                 "grammar: its recursion is not sub-critical; lower the weights of the recursive rules"
             )
         start = np.zeros(len(index))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Any, NamedTuple
 
+from seqloom.errors import DataError
 from seqloom.world.french import compose, spell
 from seqloom.world.grammar import GRAMMAR
 from seqloom.world.parse import Derivation, fix_articles, join, parse
@@ -162,7 +163,7 @@ def unique_parse(english: str) -> Derivation:
     """Returns the derivation of a sentence of the language; raises if there is none."""
     derivations = parse(english)
     if not derivations:
-        raise ValueError(
+        raise DataError(
             f"world: {english!r} is not a sentence of the built-in world; see docs/world.md for its words and grammar"
         )
     return derivations[0]

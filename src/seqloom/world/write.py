@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from seqloom.errors import DataError
 from seqloom.world.scene import Scene, scene
 
 
@@ -22,11 +23,11 @@ def write(folder: Path, train: int, valid: int, test: int, seed: int = 0) -> Non
     into a new folder; .tags is the English in CoNLL-U."""
     folder = Path(folder)
     if min(train, valid, test) < 0:
-        raise ValueError(
+        raise DataError(
             f"world: sizes must not be negative, got train={train}, valid={valid}, test={test}; give 0 or more for each"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder}: exists and is not an empty folder; give a new folder")
+        raise DataError(f"{folder}: exists and is not an empty folder; give a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:

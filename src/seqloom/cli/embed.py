@@ -1,0 +1,178 @@
+"""Verbs: vectors of texts, and how probable texts are."""
+
+from __future__ import annotations
+
+import logging
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqloom.cli.app import USE, app, print_result
+from seqloom.cli.generate import token_lines
+from seqloom.cli.inputs import open_run, read_texts
+from seqloom.cli.options import (
+    Common,
+    CommonOptions,
+    Count,
+    Files,
+    Kind,
+    Machine,
+    MachineOptions,
+    OutPath,
+)
+from seqloom.errors import DataError, UserError
+
+if TYPE_CHECKING:
+    from seqloom.inference.scoring import TextScore
+    from seqloom.run import Run
+
+SAMPLE = 256  # texts that are also embedded in float32, to report the error of int8
+logger = logging.getLogger("seqloom.cli")
+
+
+@app.command(group=USE)
+def embed(
+    run: Path,
+    /,
+    *texts: str,
+    file: Files = None,
+    max_input_tokens: Count = 256,
+    quantize: Kind | None = None,
+    out: OutPath = None,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """Embed texts as vectors of length 1.
+
+    A vector is the mean of a model's features over the tokens of a text. Without --out the vectors are printed, one on each line.
+
+    Examples:
+      seqloom embed runs/minilm "a cat sits on the mat"
+      seqloom embed runs/minilm --file sentences.txt --out vectors.npy
+      seqloom embed runs/minilm --file sentences.txt --max-input-tokens 128 --json
+
+    Parameters
+    ----------
+    run
+        The run folder, such as an imported MiniLM.
+    texts
+        Texts to embed.
+    file
+        Files with a text on each line; - or nothing is stdin.
+    max_input_tokens
+        A longer text is cut there.
+    quantize
+        int8: one byte for each weight. Logs how close the vectors are to full precision.
+    out
+        A .npy file to write the vectors to.
+    """
+    import numpy as np
+
+    from seqloom.files import open_atomic
+    from seqloom.inference.embeddings import Embedder
+    from seqloom.inference.embeddings import embed as embed_texts
+    from seqloom.inference.one_or_many import in_blocks
+
+    if out is not None and out.suffix != ".npy":
+        raise UserError(f"{out}: vectors are written as .npy; choose a name with that ending")
+    given = read_texts(texts, file, 'seqloom embed RUN "a cat sits on the mat"')
+    loaded = open_run(run, machine.threads)
+    if quantize:
+        sample = list(islice(given, SAMPLE))
+        given = chain(sample, given)
+        loaded = quantized(loaded, quantize, sample, max_input_tokens)
+    if out is not None:
+        lines = list(given)
+        vectors = embed_texts(loaded, lines, max_input_tokens=max_input_tokens)
+        with open_atomic(out) as target:
+            np.save(target, vectors)
+        report = {"vectors": str(out), "count": len(vectors), "dim": vectors.shape[1]}
+        logger.info("%s vectors of %d numbers", f"{len(vectors):,}", vectors.shape[1])
+        print_result(report, [f"vectors: {out}"], common.json)
+        return
+    embedder = Embedder(loaded, True, max_input_tokens)
+    for text, vector in in_blocks(given, lambda block: list(zip(block, embedder(block), strict=True))):
+        numbers = [round(float(value), 6) for value in vector]
+        line = " ".join(f"{value:.6f}" for value in numbers)
+        print_result({"text": text, "vector": numbers}, [line], common.json)
+
+
+def quantized(run: Run, kind: str, sample: list[str], max_input_tokens: int) -> Run:
+    """The run with int8 weights; logs how close its vectors are to those in float32."""
+    from seqloom.inference.derived_runs import quantize
+    from seqloom.inference.embeddings import embed as embed_texts
+
+    result = quantize(run, kind)
+    if sample:
+        exact, rounded = (
+            embed_texts(one, sample, max_input_tokens=max_input_tokens) for one in (run, result)
+        )
+        cosines = (exact * rounded).sum(1)
+        logger.info(
+            "%s: cosine to full precision %.5f, lowest %.5f, over %d texts",
+            kind,
+            cosines.mean(),
+            cosines.min(),
+            len(cosines),
+        )
+    return result
+
+
+@app.command(group=USE)
+def score(
+    run: Path,
+    /,
+    *texts: str,
+    file: Files = None,
+    per_token: bool = False,
+    quantize: Kind | None = None,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """Print how probable a model finds texts.
+
+    Prints ln P, the number of tokens, the perplexity and the text, between tabs. A translator scores pairs: a text, a tab and its
+    translation. Of a masked model it is the pseudo-log-likelihood.
+
+    Examples:
+      seqloom score runs/gpt "To be, or not to be" "To be or to be not"
+      seqloom score runs/gpt "To be, or not to be" --per-token
+      seqloom score runs/translator --file pairs.tsv --json
+
+    Parameters
+    ----------
+    run
+        The run folder.
+    texts
+        Texts to score.
+    file
+        Files with a text on each line; - or nothing is stdin.
+    per_token
+        Also ln p of each token, one on each line.
+    quantize
+        int8: one byte for each weight, faster to read.
+    """
+    from seqloom.inference.one_or_many import in_blocks
+
+    given = read_texts(texts, file, 'seqloom score RUN "To be"')
+    loaded = open_run(run, machine.threads, quantize)
+    scores = in_blocks(given, lambda block: list(zip(block, score_block(loaded, block), strict=True)))
+    for text, found in scores:
+        line = f"{found.logprob:.4f}\t{len(found.tokens)}\t{found.perplexity:.4f}\t{text}"
+        tokens = token_lines(found.token_logprobs, found.tokens) if per_token else ()
+        print_result(found.to_dict(), [line, *tokens], common.json)
+
+
+def score_block(run: Run, block: list[str]) -> list[TextScore]:
+    """The scores of several lines; those of a translator are pairs with a tab between them."""
+    from seqloom.inference.scoring import score as score_texts
+
+    if run.model.task != "translation":
+        return score_texts(run, block)
+    for text in block:
+        if text.count("\t") != 1:
+            raise DataError(
+                f"{text[:60]!r}: a translator scores a text and its translation with one tab between them"
+            )
+    sources, targets = zip(*(text.split("\t") for text in block), strict=True)
+    return score_texts(run, list(sources), list(targets))

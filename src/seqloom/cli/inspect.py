@@ -1,0 +1,261 @@
+"""The verbs `inspect …`: what a trained run does inside, as lines and as a page."""
+
+from __future__ import annotations
+
+import json as jsons
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from seqloom.cli.app import LOOK, add_group
+from seqloom.cli.inputs import check_texts, open_run, read_texts
+from seqloom.cli.options import OUTPUT, Common, CommonOptions, Count, Machine, MachineOptions, OutPath
+from seqloom.errors import UserError
+
+if TYPE_CHECKING:
+    from seqloom.results import Result
+    from seqloom.run import Run
+
+inspect = add_group("inspect", "Look inside a run: attention, gates, every value.", LOOK)
+Open = Annotated[bool, Parameter(name="--open", group=OUTPUT)]
+
+
+@inspect.command
+def attention(
+    run: Path,
+    text: str,
+    /,
+    *,
+    target: str | None = None,
+    edges: Count = 500,
+    max_tokens: Count = 128,
+    out: OutPath = None,
+    show: Open = False,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """Show every head's attention, and what its edges do.
+
+    Beside a weight stands its effect: how the model's scores change when that word is hidden from that head.
+
+    Examples:
+      seqloom inspect attention runs/demo "The animal was tired."
+      seqloom inspect attention runs/gpt-input "To be, or not to be" --edges 2000
+      seqloom inspect attention runs/demo "He sleeps." --target "Il dort." --json
+
+    Parameters
+    ----------
+    run
+        Run folder.
+    text
+        Text to read; a tab separates the texts of a pair.
+    target
+        Translation to look at; default: the run's own.
+    edges
+        How many of the strongest edges to remove one at a time, and as many drawn at random.
+    max_tokens
+        Tokens of a longer text that are read.
+    out
+        Page to write; default: RUN/reports/attention.html.
+    show
+        Open the page in the browser.
+    """
+    from seqloom.inspect.attention_maps import attention as find
+    from seqloom.inspect.pages import attention_page, describe, warning
+
+    loaded = open_text(run, text, machine)
+    found = find(
+        loaded, text, target, edges=edges, seed=machine.seed, max_tokens=max_tokens, progress=common.progress
+    )
+    lines = [describe(found)]
+    for edge in sorted(found.edges, key=lambda edge: -abs(edge.effect))[:5]:
+        one = next(one for one in found.maps if (one.layer, one.head) == (edge.layer, edge.head))
+        queries, keys = found.names(one)
+        lines.append(
+            f"{edge.layer} {edge.head}: {queries[edge.query]} → {keys[edge.key]} {edge.weight:.2f}, "
+            f"removing this edge changes {found.score} by {edge.effect:+.3f}"
+        )
+    lines.append(warning(found))
+    finish(loaded, "attention", found, attention_page(found, text), lines, out, show, common.json)
+
+
+@inspect.command
+def gates(
+    run: Path,
+    text: str,
+    /,
+    *,
+    target: str | None = None,
+    out: OutPath = None,
+    show: Open = False,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """Show what recurrent cells keep, write and read.
+
+    The carry of a word is the share of its memory that is left at the end of the text.
+
+    Examples:
+      seqloom inspect gates runs/lstm-lm-input "To be, or not to be"
+      seqloom inspect gates runs/rnnsearch-world "A man sleeps." --out gates.html
+      seqloom inspect gates runs/tagger-news "John sleeps" --json
+
+    Parameters
+    ----------
+    run
+        Run folder.
+    text
+        Text to read; a tab separates the texts of a pair.
+    target
+        Translation to look at; default: the run's own.
+    out
+        Page to write; default: RUN/reports/gates.html.
+    show
+        Open the page in the browser.
+    """
+    from seqloom.inspect.gate_values import gates as find
+    from seqloom.inspect.pages import gates_page
+
+    loaded = open_text(run, text, machine)
+    found = find(loaded, text, target)
+    lines = []
+    for cell in found.cells:
+        means = ", ".join(f"{one.name} {one.values.mean():.2f}" for one in cell.gates if one.role != "value")
+        kept = (
+            "" if cell.carry is None else f"; {cell.carry[0].mean():.3f} of the first word is left at the end"
+        )
+        lines.append(f"{cell.kind} {cell.cell}: {means or 'no gates'}{kept}")
+    finish(loaded, "gates", found, gates_page(found, text), lines, out, show, common.json)
+
+
+@inspect.command
+def activations(
+    run: Path,
+    text: str | None = None,
+    /,
+    *,
+    target: str | None = None,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """List every named value of a run, with its shape.
+
+    The names are those that capture and change take in Python.
+
+    Examples:
+      seqloom inspect activations runs/gpt-input
+      seqloom inspect activations runs/gpt-input "To be"
+      seqloom inspect activations runs/demo "A man sleeps." --json
+
+    Parameters
+    ----------
+    run
+        Run folder.
+    text
+        Text to read; default: a short one.
+    target
+        Translation to look at; default: the run's own.
+    """
+    from seqloom.cli.app import print_result
+    from seqloom.inspect.named_values import EXAMPLE
+    from seqloom.inspect.named_values import activations as find
+
+    text = EXAMPLE if text is None else text
+    found = find(open_text(run, text, machine), text, target)
+    width = max(len(value.name) for value in found.values)
+    lines = [
+        f"{value.name:{width}}  {' × '.join(map(str, value.shape)):18} {value.axes:5} {value.part}: {value.symbol}"
+        for value in found.values
+    ]
+    print_result(found.to_dict(), lines, common.json)
+
+
+@inspect.command
+def patch(
+    run: Path,
+    clean: str,
+    corrupted: str,
+    /,
+    *,
+    points: str = "",
+    out: OutPath = None,
+    show: Open = False,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """Show which value, moved over, restores an answer.
+
+    Two texts of equal length have different next words. One value after the other of the first is put into the second.
+
+    Examples:
+      seqloom inspect patch runs/gpt-input "the keys to it" "the key to it"
+      seqloom inspect patch runs/gpt "he was" "we were" --points "*.attention"
+      seqloom inspect patch runs/lstm-lm-input "he is" "we is" --json
+
+    Parameters
+    ----------
+    run
+        Run folder of a language model.
+    clean
+        Text whose answer is to be restored.
+    corrupted
+        Text with another answer and the same number of tokens.
+    points
+        Names of the values, * allowed; default: the residual path, or the states of cells.
+    out
+        Page to write; default: RUN/reports/patch.html.
+    show
+        Open the page in the browser.
+    """
+    from seqloom.inspect.pages import patch_page
+    from seqloom.inspect.patching import patch as find
+
+    check_texts([corrupted])
+    loaded = open_text(run, clean, machine)
+    found = find(loaded, clean, corrupted, points)
+    lines = [f"clean: {found.answers[0]!r}, corrupted: {found.answers[1]!r}"]
+    for row, name in enumerate(found.points):
+        best = int(found.restored[row].argmax())
+        lines.append(
+            f"{name}: {found.restored[row, best]:.2f} restored at {found.corrupted[best]!r} (position {best})"
+        )
+    title = f"{clean} / {corrupted}"
+    finish(loaded, "patch", found, patch_page(found, title), lines, out, show, common.json)
+
+
+def open_text(run: Path, text: str, machine: Machine) -> Run:
+    """The run, after the text is checked."""
+    check_texts([text])
+    return open_run(run, machine.threads)
+
+
+def some_texts(texts: tuple[str, ...], files: list[str] | None, example: str, most: int) -> list[str]:
+    """The texts of the command line, or the lines of files or stdin that are not empty, at most so many."""
+    from itertools import islice
+
+    found = list(islice((line for line in read_texts(texts, files, example) if line.strip()), most))
+    if not found:
+        raise UserError("no texts: the input has no line with a word")
+    return found
+
+
+def finish(
+    run: Run, name: str, found: Result, page: str, lines: list[str], out: Path | None, show: bool, json: bool
+) -> None:
+    """Writes the page and prints the finding."""
+    from seqloom.files import write_atomic
+    from seqloom.inspect.pages import report_path
+
+    path = out or report_path(run.folder, name)
+    if out is None:
+        path.parent.mkdir(exist_ok=True)
+    write_atomic(path, page)
+    report: dict[str, Any] = {**found.to_dict(), "page": str(path)}
+    print(
+        jsons.dumps(report, ensure_ascii=False) if json else "\n".join([*lines, f"page: {path}"]), flush=True
+    )
+    if show:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())

@@ -1,0 +1,28 @@
+"""Where the results of verbs on texts go: to stdout as they are ready, or to a file that is written whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from seqloom.progress import Reporter
+
+logger = logging.getLogger("seqloom.cli")
+
+
+def write_pieces(pieces: Iterable[str], out: Path | None, what: str, progress: bool) -> None:
+    """Writes text piece by piece. A file appears when all of it is there; its progress is reported as `what`."""
+    if out is None:
+        for piece in pieces:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        return
+    from seqloom.files import open_atomic
+
+    with open_atomic(out) as target, Reporter(what, progress=progress) as report:
+        for piece in pieces:
+            target.write(piece.encode())
+            report.advance()
+    logger.info("written to %s", out)

@@ -1,0 +1,160 @@
+"""The verbs of runs: list, show and clean run folders."""
+
+from __future__ import annotations
+
+import json as jsons
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqloom.cli.app import TRAIN, add_group, print_result
+from seqloom.cli.options import Common, CommonOptions, RunPath
+from seqloom.cli.tables import short_bytes, short_number, table
+from seqloom.errors import UserError
+
+if TYPE_CHECKING:
+    from seqloom.runs import RunFacts, RunSummary
+
+runs_app = add_group("runs", "List, show and clean what was trained.", TRAIN)
+
+
+@runs_app.command(name="list")
+def list_runs(
+    folder: Path | None = None,
+    /,
+    *,
+    task: str | None = None,
+    sort: str = "name",
+    common: CommonOptions = Common(),
+) -> None:
+    """List the runs of a folder: state, step, scores, size.
+
+    Examples:
+      seqloom runs list
+      seqloom runs list --sort valid_loss
+      seqloom runs list runs/compare-reviews --task classification --json
+
+    Parameters
+    ----------
+    folder
+        Where to look, at any depth; default: runs, or SEQLOOM_RUNS.
+    task
+        List the runs of this task only, such as translation.
+    sort
+        A column, or a score such as bleu; scores are sorted from the best on.
+    """
+    from seqloom import runs
+
+    found = runs.list(folder, task=task, sort=sort)
+    if common.json:
+        print("\n".join(jsons.dumps(run.to_dict()) for run in found))
+        return
+    if not found:
+        print("no runs; make one with: seqloom train PRESET --data FILE")
+        return
+    scores = list(dict.fromkeys(name for run in found for name in run.numbers if name in MAIN_SCORES))
+    header = ("run", "task", "state", "step", "valid_loss", *scores, "parameters", "size", "modified")
+    rows = [run_row(run, scores) for run in found]
+    print("\n".join(table(header, rows, left=3)))
+
+
+MAIN_SCORES = ("bits_per_byte", "perplexity", "bleu", "accuracy", "span_f1", "spearman", "exact_match", "per")
+
+
+def run_row(run: RunSummary, scores: list[str]) -> tuple[str, ...]:
+    """A run as a row of the table."""
+    steps = f"{run.step:,}" if run.steps in (None, run.step) else f"{run.step:,}/{run.steps:,}"
+    return (
+        run.name,
+        run.task,
+        run.state,
+        steps,
+        number_text(run.valid_loss),
+        *(number_text(run.numbers.get(name)) for name in scores),
+        "" if run.parameters is None else short_number(run.parameters),
+        short_bytes(run.size),
+        time.strftime("%Y-%m-%d %H:%M", time.localtime(run.modified)),
+    )
+
+
+def number_text(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+@runs_app.command
+def show(run: RunPath, /, *, common: CommonOptions = Common()) -> None:
+    """Show one run: scores, cost, config, checkpoints.
+
+    Examples:
+      seqloom runs show runs/gpt-input
+      seqloom runs show runs/gpt-input --json
+      seqloom runs show runs/compare-reviews/runs/classifier/seed-0
+
+    Parameters
+    ----------
+    run
+        The run folder; it need not be finished.
+    """
+    from seqloom import runs
+
+    facts = runs.show(run)
+    print_result(facts.to_dict(), fact_lines(facts), common.json)
+
+
+def fact_lines(facts: RunFacts) -> list[str]:
+    """The facts of a run as lines."""
+    from seqloom import config_tree
+
+    run = facts.run
+    steps = "" if run.steps in (None, run.step) else f" of {run.steps:,}"
+    lines = [
+        f"run: {run.path}",
+        f"{run.task}, {run.preset or 'own config'}, {run.state} at step {run.step:,}{steps}, {short_bytes(run.size)}",
+    ]
+    results: dict[str, Any] = facts.results or {}
+    for number in [*results.get("valid", []), *results.get("test", [])]:
+        bounds = "" if number.get("low") is None else f" [{number['low']:.4f}, {number['high']:.4f}]"
+        lines.append(f"{number['name']} {number['value']:.4f}{bounds}  {number['signature']}")
+    if counts := results.get("parameters"):
+        parts = ", ".join(f"{name} {count:,}" for name, count in counts["by_part"].items())
+        lines.append(f"parameters {counts['total']:,}" + (f": {parts}" if parts else ""))
+    if actual := results.get("actual"):
+        lines.append(f"took {actual['seconds']:.0f} s and {short_bytes(actual['memory'])}")
+    if facts.checkpoints:
+        steps_there = ", ".join(f"{step} ({short_bytes(size)})" for step, size in facts.checkpoints.items())
+        lines.append(f"checkpoints: {steps_there}; open one as {run.path}@{list(facts.checkpoints)[-1]}")
+    return [*lines, "", config_tree.write(facts.config).rstrip()]
+
+
+@runs_app.command
+def clean(*runs: Path, dry_run: bool = False, common: CommonOptions = Common()) -> None:
+    """Delete checkpoints but the newest and the best.
+
+    The run stays usable, and training can go on.
+
+    Examples:
+      seqloom runs clean runs/gpt-input
+      seqloom runs clean runs/* --dry-run
+      seqloom runs clean runs/compare-reviews/runs/*/*
+
+    Parameters
+    ----------
+    runs
+        Run folders.
+    dry_run
+        Delete nothing, only say what would be deleted.
+    """
+    from seqloom.runs import clean as clean_runs
+
+    if not runs:
+        raise UserError("no run: name the run folders to clean, as in: seqloom runs clean runs/gpt-input")
+    cleaned = clean_runs(*runs, dry_run=dry_run)
+    verb = "would delete" if dry_run else "deleted"
+    for one in cleaned:
+        removed = ", ".join(map(str, one.removed))
+        line = f"{one.run}: {verb} {len(one.removed)} checkpoints ({removed}), {short_bytes(one.freed)}"
+        if not one.removed:
+            line = f"{one.run}: nothing to delete"
+        print(jsons.dumps(one.to_dict()) if common.json else line)
+    if len(cleaned) > 1 and not common.json:
+        print(f"{'would free' if dry_run else 'freed'} {short_bytes(sum(one.freed for one in cleaned))}")

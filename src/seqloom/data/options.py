@@ -1,0 +1,118 @@
+"""The options of a new config that depend on its data: the form of the files, header, columns, blank pairs, how records are held out.
+
+They are written into the config once, when it is made. A config without them, of an older run, keeps the behaviour of its time, so that
+the run goes on as it began.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from seqloom.data.sources import Data, resolve_data
+from seqloom.errors import DataError
+from seqloom.text.adapt import adapt_corpus, as_list, kinds_of
+
+logger = logging.getLogger("seqloom.data")
+Tree = dict[str, Any]
+
+
+def set_files(tree: Tree, data: Data | None, valid: Data | float | None) -> None:
+    """Writes the data files into the section `files`; a number is the share of the training data to hold out."""
+    corpus = corpus_of(tree)
+    kinds = kinds_of(corpus) if corpus else ("text",)
+    files = dict(tree.get("files") or {})
+    only = valid[0] if isinstance(valid, list | tuple) and len(valid) == 1 else valid
+    if isinstance(only, str) and is_share(only):
+        valid = float(only)
+    if data is not None:
+        files["train"] = resolve_data(data, kinds, "train")
+        if valid is None and "valid" not in files and list_of(data) == ["world"]:
+            valid = "world"
+    if isinstance(valid, int | float):
+        if not 0 < valid < 1:
+            raise DataError(
+                f"--valid {valid}: a share to hold out is above 0 and below 1; give for example 0.1"
+            )
+        files["valid_fraction"] = float(valid)
+        files.pop("valid", None)
+    elif valid is not None:
+        files["valid"] = resolve_data(valid, kinds, "valid")
+    if files:
+        tree["files"] = files
+
+
+def is_share(text: str) -> bool:
+    """Whether a value of --valid is a number, not a file."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def list_of(data: Any) -> list[Any]:
+    return list(data) if isinstance(data, list | tuple) else [data]
+
+
+def corpus_of(tree: Tree) -> Tree | None:
+    """The section `corpus` in its long form; None if it names no reader, which is an error elsewhere."""
+    corpus = tree.get("corpus")
+    if isinstance(corpus, str):
+        corpus = {"type": corpus}
+    from seqloom.text.formats import OLD_NAMES
+
+    return dict(corpus) if isinstance(corpus, dict) and corpus.get("type") in OLD_NAMES else None
+
+
+def complete(tree: Tree, fixed: frozenset[str]) -> Tree:
+    """A new config with every option that depends on its data files. `fixed` are the options of `corpus` that the user gave."""
+    corpus = corpus_of(tree)
+    files = dict(tree.get("files") or {})
+    paths = files.get("train")
+    if corpus is None or not paths:
+        return tree
+    adapted = adapt_corpus(corpus, paths, fixed)
+    for note in adapted.notes:
+        logger.info("%s", note)
+    if not files.get("valid"):
+        files.setdefault("split", "end" if adapted.kinds == ("text",) else "content")
+    return {**tree, "corpus": adapted.tree, "files": files}
+
+
+def fixed_options(tree: Tree, changes: Iterable[str], from_preset: bool) -> frozenset[str]:
+    """The options of `corpus` that the user gave: by changes such as corpus.columns=…, or all that are in the user's own file."""
+    corpus = corpus_of(tree) or {}
+    paths = [path for path in changes if path.split(".")[0] == "corpus"]
+    if "corpus" in paths or not from_preset:
+        return frozenset(corpus)
+    return frozenset(path.removeprefix("corpus.") for path in paths)
+
+
+def without_new_options(tree: Tree, old: Tree) -> Tree:
+    """A config without the options that `complete` adds and an older config of the same run does not have."""
+    corpus = corpus_of(tree)
+    old_corpus = corpus_of(old) or {}
+    if corpus is not None:
+        for option in ("header", "header_names", "drop_blank"):
+            if option not in old_corpus:
+                corpus.pop(option, None)
+        tree = {**tree, "corpus": corpus}
+    files = dict(tree.get("files") or {})
+    if "split" not in (old.get("files") or {}):
+        files.pop("split", None)
+    return {**tree, "files": files} if files else tree
+
+
+def with_columns(tree: Tree) -> Tree:
+    """A config in which `corpus.columns` fits its reader: columns of a pair mean a table, those of JSON Lines are its fields."""
+    corpus = corpus_of(tree)
+    if corpus is None or "columns" not in corpus or corpus["type"] not in ("Parallel", "JSONLines"):
+        return tree
+    columns = as_list(corpus.pop("columns"))
+    if corpus["type"] == "Parallel":
+        corpus = {"type": "Table", "columns": columns, "kinds": ["text", "text"]}
+    else:
+        corpus["fields"] = columns
+    return {**tree, "corpus": corpus}

@@ -1,0 +1,69 @@
+"""The built-in world as data files: what `--data world` stands for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from seqloom.errors import DataError
+from seqloom.files import cache_folder, write_atomic
+from seqloom.results import Result
+
+SIZES = {"train": 20_000, "valid": 500, "test": 1_000}
+FILES: dict[tuple[str, ...], tuple[str, ...]] = {  # by the kinds of the fields: the suffixes of the files
+    ("text",): (".en",),
+    ("text", "text"): (".en", ".fr"),
+    ("words", "tags"): (".tags",),
+    ("text", "label"): (".banks.tsv",),
+}
+
+
+@dataclass(frozen=True)
+class WorldFiles(Result):
+    """The folder of the world's text, and its files."""
+
+    folder: Path
+    files: list[str]
+
+
+def write_world(
+    out: str | Path, train: int = 20_000, valid: int = 500, test: int = 1_000, seed: int = 0
+) -> WorldFiles:
+    """Writes text, tags and scenes of the built-in world into a new folder, and the sense of each sentence with "bank"."""
+    from seqloom import world
+
+    folder = Path(out)
+    world.write(folder, train, valid, test, seed)
+    write_senses(folder)
+    return WorldFiles(folder, sorted(path.name for path in folder.iterdir()))
+
+
+def write_senses(folder: Path) -> None:
+    """Writes the sentences with "bank" and its sense, river or money, as tables."""
+    rows: dict[str, list[str]] = {name: [] for name in SIZES}
+    with open(folder / "scenes.jsonl", encoding="utf-8") as scenes:
+        for line in scenes:
+            scene = json.loads(line)
+            if scene["bank"]:
+                rows[scene["split"]].append(f"{scene['english']}\t{scene['bank']}\n")
+    for name, lines in rows.items():
+        write_atomic(folder / f"{name}.banks.tsv", "sentence\tlabel\n" + "".join(lines))
+
+
+def world_paths(kinds: Sequence[str], split: str = "train") -> list[str]:
+    """The files of the world that hold records of these kinds, in the cache; they are written when they are first used."""
+    suffixes = FILES.get(tuple(kinds))
+    if suffixes is None:
+        raise DataError(
+            f"world: the built-in world has no records of {' and '.join(kinds)}; it has text, pairs, tags, and the senses of "
+            '"bank" as labels; give files'
+        )
+    folder = cache_folder() / "world"
+    if not (folder / "test.banks.tsv").exists():
+        if folder.exists():  # left unfinished
+            write_senses(folder)
+        else:
+            write_world(folder, **SIZES)
+    return [str(folder / f"{split}{suffix}") for suffix in suffixes]

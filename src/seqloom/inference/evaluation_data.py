@@ -1,0 +1,64 @@
+"""Data to measure a run on: files in the form of its training data, or records."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
+
+from seqloom.data.sources import record_fields, resolve_path
+from seqloom.errors import DataError
+from seqloom.run import Run
+from seqloom.text.fields import RecordSchema
+from seqloom.text.store import Store, build, in_memory_store
+
+Data = str | os.PathLike[str] | list[Any]  # a file, files, or records
+
+
+class EvaluationData(NamedTuple):
+    """Data to measure on: its ids, its records as text, and its SHA-256."""
+
+    store: Store
+    records: Iterable[tuple[Any, ...]]
+    digest: str
+
+
+def read_data(run: Run, data: Data, limit: int | None = None) -> EvaluationData:
+    """Files, or records, under the run's tokenizer and labels; at most `limit` records."""
+    items: list[Any] = data if isinstance(data, list) else [data]
+    kinds = run.config.kinds()
+    if not items:
+        raise DataError("no data: give the files to measure on, as in: seqloom evaluate RUN FILE")
+    if isinstance(items[0], str | os.PathLike):
+        reader = run.config.reader([path for item in items for path in data_paths(os.fspath(item), kinds)])
+        store = build(reader, run.tokenizer, labels=run.labels)
+        if limit is None or limit >= len(store):
+            return EvaluationData(store, reader, reader.digest())
+        return EvaluationData(store.first(limit), list(islice(reader, limit)), store.first(limit).digest)
+    records = [record_values(run, record, number) for number, record in enumerate(items[:limit], 1)]
+    digest = hashlib.sha256(json.dumps(records, ensure_ascii=False).encode()).hexdigest()
+    schema = RecordSchema(kinds, [run.tokenizer], run.adds_eos, run.labels)
+    store = in_memory_store(records, schema)
+    store.digest = digest
+    return EvaluationData(store, records, digest)
+
+
+def data_paths(name: str, kinds: Sequence[str]) -> list[str]:
+    """The files that a name stands for: itself, those of a pattern, or the test text of the built-in world."""
+    is_special = name == "world" or glob.has_magic(name)
+    return resolve_path(name, kinds, "test") if is_special and not os.path.exists(name) else [name]
+
+
+def record_values(run: Run, record: Any, number: int) -> tuple[Any, ...]:
+    """The fields of a record, which is a tuple or a mapping."""
+    if not isinstance(record, Mapping):
+        return tuple(record)
+    names = run.config.parts["corpus"].keywords.get("fields") or record_fields(run.config.kinds())
+    missing = [name for name in names if name not in record]
+    if missing:
+        raise DataError(f"record {number}: no {missing[0]!r}; give {', '.join(names)}")
+    return tuple(record[name] for name in names)

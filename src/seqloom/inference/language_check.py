@@ -1,0 +1,27 @@
+"""Warns if the texts that a translator is given look like its target language."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Sequence
+
+from seqloom.run import Run
+from seqloom.text.pair_checks import looks_swapped
+
+PROFILE_FILE = "profile.json"  # of a run: character trigrams of the training sources and targets
+logger = logging.getLogger("seqloom.inference")
+
+
+def warn_if_swapped(run: Run, sources: Sequence[str]) -> bool:
+    """Logs a warning if texts look more like what the run was trained to write than like what it was trained to read; returns whether."""
+    try:
+        profiles = json.loads((run.folder / PROFILE_FILE).read_text("utf-8"))
+        swapped = looks_swapped(profiles, sources)
+    except (OSError, ValueError, IndexError, KeyError, TypeError, AttributeError):
+        return False  # a run without profiles
+    if swapped:
+        logger.warning(
+            "%s: the source looks like the target language of this run; are the files swapped?", run.folder
+        )
+    return swapped

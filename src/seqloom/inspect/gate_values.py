@@ -1,0 +1,95 @@
+"""The gates of recurrent cells on one text: what each erases, writes and reads, and how far the memory carries   [D18]
+
+The carry from step t to step T is Π f over the steps after t, of the gate that keeps the state: the forget gate of an LSTM, z of a GRU, G of a
+UGRNN. It is the factor with which what a coordinate held at t is still there at T.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from seqloom.errors import RunError
+from seqloom.inspect.reading import read
+from seqloom.nn.capture import capture
+from seqloom.nn.cells import Cell
+from seqloom.results import Result
+from seqloom.run import RunLike, as_run
+
+KEEPS = ("forget", "keep")  # gates that keep the old state
+ROLES = {"forget": "keeps", "keep": "keeps", "input": "writes", "output": "reads", "reset": "reads"}
+
+
+@dataclass(frozen=True)
+class GateSeries(Result):
+    """One gate of one cell over the positions of the text: (T, D)."""
+
+    name: str
+    symbol: str
+    role: str  # keeps, writes, reads, or value
+    values: np.ndarray = field(repr=False)
+
+
+@dataclass(frozen=True)
+class CellGates(Result):
+    """The gates of one cell."""
+
+    cell: str
+    kind: str
+    positions: str  # text, or source: which tokens the steps read
+    gates: tuple[GateSeries, ...]
+    carry: np.ndarray | None = field(
+        repr=False
+    )  # (T, D): from each step to the last; None if no gate keeps the state
+
+
+@dataclass(frozen=True)
+class Gates(Result):
+    """The gates of every recurrent cell of a run."""
+
+    tokens: tuple[str, ...]
+    source: tuple[str, ...]
+    cells: tuple[CellGates, ...]
+
+
+def gates(run: RunLike, text: str, target: str | None = None) -> Gates:
+    """The gates of every recurrent cell on a text."""
+    run = as_run(run)
+    cells = {
+        path: part
+        for path, part in run.model.named_modules()
+        if isinstance(part, Cell) and not path.rpartition(".")[0].endswith("cell")
+    }
+    if not cells:
+        raise RunError(f"{run.folder}: the model has no recurrent cells, so no gates; inspect its attention")
+    reading = read(run, text, target)
+    with torch.no_grad(), capture(run.model, "*cell.*") as captured:
+        reading.scores(1)
+    found = []
+    for path, cell in cells.items():
+        series = tuple(
+            GateSeries(
+                name.removeprefix(f"{path}."),
+                captured.point(name).symbol,
+                ROLES.get(name.rpartition(".")[2], "value"),
+                value[0].numpy(),
+            )
+            for name, value in captured.all().items()
+            if name.startswith(f"{path}.") and "#" not in name
+        )
+        if not series:  # not used on this text, as the backward half of ELMo
+            continue
+        keep = next((one.values for one in series if one.name in KEEPS), None)
+        positions = "source" if reading.source and path.startswith("encoder") else "text"
+        found.append(
+            CellGates(path, type(cell).__name__, positions, series, None if keep is None else carry(keep))
+        )
+    return Gates(reading.tokens, reading.source, tuple(found))
+
+
+def carry(keep: np.ndarray) -> np.ndarray:
+    """Πₛ₍>t₎ f_s for each t: (T, D) → (T, D); the last row is 1."""
+    after = np.concatenate([keep[1:], np.ones_like(keep[:1])])
+    return np.cumprod(after[::-1], 0)[::-1]

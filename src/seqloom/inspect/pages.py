@@ -1,0 +1,187 @@
+"""The pages of inspections: one file each, offline, with a table beside each picture."""
+
+from __future__ import annotations
+
+import base64
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from seqloom.inspect.attention_maps import Attention
+from seqloom.inspect.gate_values import Gates
+from seqloom.inspect.patching import Patch
+from seqloom.report.page import escape, page, table
+
+STYLE = """
+.maps { display: grid; grid-template-columns: minmax(0, 1fr); gap: .2rem; margin: 1rem 0; }
+.layer { color: var(--soft); font-size: .85rem; margin-top: .5rem; overflow-wrap: anywhere; }
+.heads { display: flex; flex-wrap: wrap; gap: .4rem; }
+.map { background: var(--wash); border: 2px solid transparent; border-radius: 6px; padding: .25rem; cursor: pointer; color: var(--soft);
+       display: flex; flex-direction: column; align-items: center; font: inherit; font-size: .75rem; }
+.map canvas { width: 84px; height: 84px; object-fit: contain; image-rendering: pixelated; }
+.map[aria-pressed=true] { border-color: var(--mark); color: var(--ink); } .map:focus-visible { outline: 2px solid var(--ink); }
+.detail { display: grid; grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); gap: 1.5rem; align-items: start; }
+@media (max-width: 800px) { .detail { grid-template-columns: minmax(0, 1fr); } }
+svg.lines { width: 100%; height: auto; } svg.lines text { fill: var(--ink); font: 15px system-ui, sans-serif; cursor: pointer; }
+svg.lines text.on { font-weight: 700; fill: var(--mark); }
+.note { border-left: 4px solid var(--mark); background: var(--wash); padding: .5rem .9rem; max-width: 60rem; }
+button.plain { font: inherit; font-size: .85rem; border: 1px solid var(--line); background: var(--paper); color: var(--ink);
+               border-radius: 6px; padding: .2rem .7rem; cursor: pointer; }
+td.heat { text-align: center; min-width: 3.2rem; } .heatmap td, .heatmap th { padding: .25rem .45rem; }
+"""
+
+
+def attention_page(found: Attention, title: str) -> str:
+    """Small maps of all heads; one of them large, with lines between words and the effects of its edges."""
+    maps = [
+        {
+            "layer": one.layer,
+            "head": one.head,
+            "reads": one.reads,
+            "weights": base64.b64encode(
+                np.round(255 * one.weights.clip(0, 1)).astype(np.uint8).tobytes()
+            ).decode(),
+        }
+        for one in found.maps
+    ]
+    strongest = max(found.edges, key=lambda edge: abs(edge.effect), default=None)
+    start = next(
+        (
+            index
+            for index, one in enumerate(found.maps)
+            if strongest and (one.layer, one.head) == (strongest.layer, strongest.head)
+        ),
+        0,
+    )
+    content = {
+        "tokens": found.tokens,
+        "source": found.source,
+        "maps": maps,
+        "edges": [edge.to_dict() for edge in found.edges],
+        "start": start,
+    }
+    embedded = json.dumps(content, ensure_ascii=False).replace("</", "<\\/")
+    body = f"""
+<h1>Attention</h1>
+<p class=soft>{escape(title)}</p>
+<p>{escape(describe(found))}</p>
+<p class=note>{escape(warning(found))}</p>
+<h2>Every head</h2>
+<p class=soft>A row is a word that reads, a column a word that is read; the darker, the larger the weight.
+Choose a map, or move with the arrow keys.</p>
+<div class=maps id=maps></div>
+<h2 id=which></h2>
+<div class=detail>
+<div><p class=soft>Words that read on the left, words that are read on the right; weights below .05 are left out.
+Choose a word to see its lines alone.
+<button class=plain id=save>Save the map as PNG</button></p>
+<svg class=lines id=lines role=img aria-label="lines between words"></svg></div>
+<div class=wide><table><caption>Edges of this head whose removal was measured:
+the change of all scores ({escape(found.score)}), and of the score at the word itself.</caption>
+<thead><tr><th>edge</th><th>weight</th><th>effect</th><th>at the word</th></tr></thead><tbody id=edges></tbody></table>
+<p class=soft id=none>No edge of this head was measured; --edges N measures more.</p></div>
+</div>
+<script type="application/json" id=data>{embedded}</script>"""
+    script = files("seqloom.report").joinpath("attention.js").read_text("utf-8")
+    return page("Attention", body, script, STYLE)
+
+
+def describe(found: Attention) -> str:
+    """What was looked at, in one line."""
+    layers = len({one.layer for one in found.maps})
+    source = (
+        f"{len(found.source)} source and {len(found.tokens)} target tokens"
+        if found.source
+        else f"{len(found.tokens)} tokens"
+    )
+    return (
+        f"{len(found.maps)} maps in {layers} layers; {source}; {len(found.edges)} edges removed one at a time"
+    )
+
+
+def warning(found: Attention) -> str:
+    """How far the weights may be read as explanations."""
+    if found.correlation is None:
+        return "Too few edges were drawn to say whether weights and effects agree."
+    return (
+        f"Over {sum(edge.drawn for edge in found.edges)} edges drawn at random, weight and effect agree with rank correlation "
+        f"{found.correlation:.2f}: {'read weights with care' if found.correlation < 0.6 else 'here large weights tend to matter'}."
+    )
+
+
+def heat_table(
+    rows: tuple[str, ...] | list[str],
+    columns: tuple[str, ...] | list[str],
+    values: np.ndarray,
+    caption: str,
+    largest: float,
+) -> str:
+    """A matrix as a table whose cells are coloured by the size of their values, in full at `largest`; the numbers, with their signs, stay
+    readable without colour."""
+
+    def cell(value: float) -> str:
+        share = min(1.0, abs(value) / largest)
+        return (
+            f'<td class=heat style="background: color-mix(in srgb, var(--mark) {100 * share:.0f}%, var(--paper)); '
+            f'color: {"var(--paper)" if share > 0.55 else "var(--ink)"}">{value:.2f}</td>'
+        )
+
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("", *columns))
+    lines = "".join(
+        f"<tr><th>{escape(name)}</th>{''.join(cell(float(value)) for value in line)}</tr>"
+        for name, line in zip(rows, values, strict=True)
+    )
+    return (
+        f"<div class=wide><table class=heatmap><caption>{escape(caption)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
+def gates_page(found: Gates, title: str, coordinates: int = 16) -> str:
+    """For each cell a table of its gates over the words, as means and for the first coordinates, and the carry."""
+    parts = [f"<h1>Gates</h1><p class=soft>{escape(title)}</p>"]
+    parts.append(
+        "<p>A gate near 1 is open. One that keeps holds on to the old state, one that writes lets the new value in, one that reads shows the state. "
+        "The carry is the product of the keeping gate over all later words: what is left of a memory at the end.</p>"
+    )
+    for cell in found.cells:
+        tokens = found.source if cell.positions == "source" else found.tokens
+        open_gates = [one for one in cell.gates if one.role != "value"]
+        rows = [f"{one.name} ({one.symbol}) {one.role}" for one in open_gates]
+        values = [one.values.mean(1) for one in open_gates]
+        if cell.carry is not None:
+            rows.append("carry to the last word")
+            values.append(cell.carry.mean(1))
+        parts.append(f"<h2>{escape(cell.kind)}: {escape(cell.cell)}</h2>")
+        if not values:
+            parts.append("<p>This cell has no gates.</p>")
+            continue
+        length = len(values[0])
+        columns = tokens if len(tokens) == length else tuple(str(index) for index in range(length))
+        parts.append(heat_table(rows, columns, np.array(values), "mean over all coordinates", 1))
+        for one in open_gates:
+            names = [f"{one.name} {index}" for index in range(min(coordinates, one.values.shape[1]))]
+            block = heat_table(
+                names, columns, one.values.T[:coordinates], f"{one.name}: the first coordinates", 1
+            )
+            parts.append(f"<details><summary>{escape(one.name)} by coordinate</summary>{block}</details>")
+    return page("Gates", "\n".join(parts), style=STYLE)
+
+
+def patch_page(found: Patch, title: str) -> str:
+    """The restored share of each value and position."""
+    texts = [["clean", *found.clean], ["corrupted", *found.corrupted]]
+    body = f"""<h1>Patching</h1><p class=soft>{escape(title)}</p>
+<p>The clean text goes on with {escape(repr(found.answers[0]))}, the corrupted one with {escape(repr(found.answers[1]))}.
+Each cell: the corrupted text runs
+with this one value, at this one position, taken from the clean text; 1 restores the clean answer, 0 changes nothing.</p>
+{table([""] * (1 + len(found.clean)), texts)}
+{heat_table(list(found.points), list(found.corrupted), found.restored, "restored share", 1)}"""
+    return page("Patching", body, style=STYLE)
+
+
+def report_path(folder: Path, name: str) -> Path:
+    """Where a page of a run goes."""
+    return folder / "reports" / f"{name}.html"

@@ -1,0 +1,253 @@
+"""A text as a run's model reads it: its tokens, and ln P of what the model is asked for, for any task.
+
+A language model is asked for the next token at each position, a translator for the translation (its own, or a given one), a masked model
+for the tokens themselves (its own choice at a mask), a model of labels for the label that it finds most probable. An encoder has no output: its
+score is the cosine of its sentence vector with the unchanged one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.decoding import Decoding
+from seqloom.errors import DataError, RunError
+from seqloom.inference.completion import complete
+from seqloom.inference.mask_filling import encode as encode_masked
+from seqloom.run import Run
+from seqloom.text.fields import RecordSchema
+from seqloom.text.store import in_memory_store
+
+Score = Callable[[int], Tensor]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One text, ready to be run through its model. `scores(batch)` runs `batch` copies of it and returns the score of each target,
+    (batch, targets); inside `capture` and `change` its values can be seen and changed, one copy at a time."""
+
+    tokens: tuple[str, ...]  # of the positions that the model, or its decoder, reads
+    source: tuple[str, ...]  # of the encoder's positions, empty without an encoder
+    targets: tuple[str, ...]  # what is predicted
+    score: str  # what the scores are
+    scores: Score
+
+
+def read(run: Run, text: str, target: str | None = None, max_tokens: int | None = None) -> Reading:
+    """The reading of a text, or of a source and its translation. Longer texts than `max_tokens` or the model's context are cut."""
+    if not text.strip():
+        raise DataError("the text is empty; give one with at least one word")
+    task = run.model.task
+    with torch.no_grad():
+        if task == "translation":
+            return read_pair(run, text, target)
+        if target is not None:
+            raise RunError(f"{run.folder}: only a translator takes a target; leave it out")
+        if task == "masked language modelling":
+            return read_masked(run, text, max_tokens)
+        if run.model.continues:
+            return read_language_model(run, text, max_tokens)
+        if run.model.predicts_labels:
+            return read_labelled(run, text)
+        return read_encoder(run, text, max_tokens)
+
+
+def read_given(run: Run, text: str, max_tokens: int | None = None, seed: int = 0) -> Reading:
+    """As `read`, but only what the text itself says is scored, so that the mean score is minus the loss: no token after the end; of a
+    masked model 15 % of the tokens, drawn with the seed and hidden; of a translator the translation after a tab, if there is one.
+    """
+    with torch.no_grad():
+        if run.model.task == "translation" and "\t" in text:
+            source, _, target = text.partition("\t")
+            return read(run, source, target)
+        if run.model.task == "masked language modelling":
+            return read_hidden(run, text, max_tokens, seed)
+        if run.model.continues and text.strip():
+            return read_next(run, text, max_tokens)
+        return read(run, text, None, max_tokens)
+
+
+def read_next(run: Run, text: str, max_tokens: int | None) -> Reading:
+    """Each token of a text after the first, predicted from those before it."""
+    ids = cut(run, run.encode([text], as_prompt=True)[0], None if max_tokens is None else max_tokens + 1)
+    if ids.shape[1] < 2:
+        raise DataError(f"{text!r}: one token has no next one; give a longer text")
+    targets = ids[:, 1:]
+
+    def scores(batch: int) -> Tensor:
+        return picked(run.model(ids[:, :-1].expand(batch, -1))[0], targets)
+
+    tokens = pieces(run, ids[0].tolist())
+    return Reading(tokens[:-1], (), tokens[1:], "ln P of the next token", scores)
+
+
+def read_hidden(run: Run, text: str, max_tokens: int | None, seed: int) -> Reading:
+    """15 % of the tokens, at least one, hidden and predicted from the others."""
+    ids = cut(run, torch.tensor([encode_masked(run, text)]), max_tokens)
+    if ids.shape[1] < 3 or run.specials.mask is None:
+        raise DataError(f"{text!r}: no word that could be hidden; give a longer text")
+    inner = torch.arange(1, ids.shape[1] - 1)
+    order = torch.randperm(len(inner), generator=torch.Generator().manual_seed(seed))
+    hidden = inner[order[: max(1, round(0.15 * len(inner)))]].sort().values
+    targets = ids[:, hidden]
+    masked = ids.clone()
+    masked[:, hidden] = run.specials.mask
+
+    def scores(batch: int) -> Tensor:
+        return picked(run.model(masked.expand(batch, -1))[0][:, hidden], targets)
+
+    names = pieces(run, targets[0].tolist())
+    return Reading(pieces(run, masked[0].tolist()), (), names, "ln P of the hidden token", scores)
+
+
+def pieces(run: Run, ids: Sequence[int]) -> tuple[str, ...]:
+    """Each token as text; a special token by its name."""
+    return tuple(run.decode([token]).strip("\n") or str(run.tokenizer.id_to_token(token)) for token in ids)
+
+
+def cut(run: Run, ids: Tensor, max_tokens: int | None) -> Tensor:
+    """At most `max_tokens` ids (1, T), and no more than the model takes."""
+    limits = [limit for limit in (max_tokens, run.model.context) if limit is not None]
+    return ids[:, : min(limits)] if limits else ids
+
+
+def picked(logits: Tensor, targets: Tensor) -> Tensor:
+    """ln P of the targets (1, T) under the logits (B, T, V): (B, T)."""
+    return logits.log_softmax(-1).gather(-1, targets.expand(len(logits), -1)[..., None])[..., 0]
+
+
+def read_language_model(run: Run, text: str, max_tokens: int | None) -> Reading:
+    ids = cut(run, run.encode([text], as_prompt=True)[0], max_tokens)
+    logits, _ = run.model(ids)
+    targets = torch.cat(
+        [ids[:, 1:], logits[:, -1:].argmax(-1)], 1
+    )  # after the last token: the model's own choice
+
+    def scores(batch: int) -> Tensor:
+        return picked(run.model(ids.expand(batch, -1))[0], targets)
+
+    tokens = pieces(run, ids[0].tolist())
+    return Reading(tokens, (), pieces(run, targets[0].tolist()), "ln P of the next token", scores)
+
+
+def read_pair(run: Run, text: str, target: str | None) -> Reading:
+    source, mask = run.encode([text])
+    if run.model.source_context is not None:
+        source, mask = source[:, : run.model.source_context], mask[:, : run.model.source_context]
+    if target is None:
+        [[best]] = complete(run, [text], Decoding().plan(run.decoding))
+        written = list(best.ids)
+    else:
+        written = run.tokenizer.encode(target, add_special_tokens=False).ids
+    targets = torch.tensor([[*written, run.specials.eos]])
+    bos = run.specials.bos
+    first = run.specials.first_id if bos is None else bos
+
+    def scores(batch: int) -> Tensor:
+        start, state, _ = run.model.prepare_prompt(source.expand(batch, -1), mask.expand(batch, -1), first)
+        ids = torch.cat([start, targets[:, :-1].expand(batch, -1)], 1)
+        return picked(run.model(ids, state)[0], targets)
+
+    tokens = pieces(run, [first, *written])
+    names = pieces(run, targets[0].tolist())
+    return Reading(tokens, pieces(run, source[0].tolist()), names, "ln P of the next token", scores)
+
+
+def read_masked(run: Run, text: str, max_tokens: int | None) -> Reading:
+    ids = cut(run, torch.tensor([encode_masked(run, text)]), max_tokens)
+    best = run.model(ids)[0].argmax(-1)
+    is_mask = ids.eq(-1 if run.specials.mask is None else run.specials.mask)
+    targets = torch.where(is_mask, best, ids)
+
+    def scores(batch: int) -> Tensor:
+        return picked(run.model(ids.expand(batch, -1))[0], targets)
+
+    names = pieces(run, targets[0].tolist())
+    return Reading(pieces(run, ids[0].tolist()), (), names, "ln P of the token", scores)
+
+
+def read_encoder(run: Run, text: str, max_tokens: int | None) -> Reading:
+    ids = cut(run, run.encode([text])[0], max_tokens)
+
+    def vectors(batch: int) -> Tensor:
+        h, _ = run.model.features(ids.expand(batch, -1))
+        return torch.nn.functional.normalize(h.mean(1), dim=-1)
+
+    unchanged = vectors(1)
+
+    def scores(batch: int) -> Tensor:
+        return vectors(batch) @ unchanged.T
+
+    return Reading(
+        pieces(run, ids[0].tolist()), (), ("sentence",), "cosine with the unchanged vector", scores
+    )
+
+
+def read_labelled(run: Run, text: str) -> Reading:
+    """A text of a model of labels; a tab separates the two texts of a pair, or a question and its passage."""
+    kinds = [kind for kind in run.config.kinds() if kind in ("text", "words", "passage")]
+    parts = text.split("\t")
+    if len(parts) != len(kinds):
+        raise DataError(f"the model reads {len(kinds)} texts, not {len(parts)}; separate them by a tab")
+    record = [part.split() if kind == "words" else part for part, kind in zip(parts, kinds, strict=True)]
+    schema = RecordSchema(run.config.kinds(), [run.tokenizer], run.adds_eos, run.labels, with_targets=False)
+    data = run.config.data(in_memory_store([record], schema))
+    inputs = label_inputs(run, data)
+
+    def run_model(batch: int) -> Tensor:
+        """The scores of `batch` copies: (B, targets, choices), or (B, 1) for a number."""
+        found = cast(Callable[..., Any], run.model.scores)(*repeat(inputs, batch))
+        found = found[0] if isinstance(found, tuple) else found
+        return found.view(batch, -1, found.shape[-1]) if found.dim() > 1 else found[:, None]
+
+    tokens = pieces(run, token_ids(inputs))
+    scores = run_model(1)
+    if scores.dim() == 2:
+        return Reading(tokens, (), ("value",), "the predicted number", run_model)
+    best = scores.argmax(-1)  # (1, targets)
+    chosen = best[0].tolist()
+    if run.model.task == "question answering":
+        names = [f"{end} at {position}" for end, position in zip(("first", "last"), chosen, strict=True)]
+    else:
+        names = [run.labels[label] for label in chosen]
+    return Reading(
+        tokens, (), tuple(names), "ln P of the label", lambda batch: picked(run_model(batch), best)
+    )
+
+
+def label_inputs(run: Run, data: Any) -> tuple[Any, ...]:
+    """The arguments of the model's `scores` for the only record of the data."""
+    batch = data.collate(np.array([0]), **({} if run.model.task == "question answering" else {"full": True}))
+    if run.model.task == "tagging":
+        return batch.ids, batch.input_mask, batch.word_starts, Shared(batch.char_ids), batch.word_ids
+    return batch.inputs
+
+
+class Shared(NamedTuple):
+    """A tensor that all records of a batch share."""
+
+    tensor: Tensor
+
+
+def token_ids(inputs: Any) -> list[int]:
+    """The ids of the first tensor of the inputs."""
+    while not isinstance(inputs, Tensor):
+        inputs = inputs[0]
+    return inputs[0].tolist()
+
+
+def repeat(inputs: Any, batch: int) -> Any:
+    """The inputs of one record, `batch` times."""
+    if isinstance(inputs, Shared):
+        return inputs.tensor
+    if isinstance(inputs, Tensor):
+        return inputs.expand(batch, *inputs.shape[1:])
+    if isinstance(inputs, tuple):
+        copies = [repeat(value, batch) for value in inputs]
+        return type(inputs)(*copies) if type(inputs) is not tuple else tuple(copies)
+    return inputs

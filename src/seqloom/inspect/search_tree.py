@@ -1,0 +1,125 @@
+"""The beam search of one text as a tree: every step's best continuations, kept and pruned, and where a given target fell off   [N8]"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from seqloom.decoding import Decoding
+from seqloom.decoding.beam import beam_search
+from seqloom.decoding.search_report import SearchTree
+from seqloom.errors import DataError, RunError
+from seqloom.inference.completion import banned_ids, prepare_prompt
+from seqloom.inference.search_report import explain_translation
+from seqloom.results import Result
+from seqloom.run import Run, RunLike, as_run
+
+
+@dataclass(frozen=True)
+class SearchBranch(Result):
+    """One continuation: its last token, its text so far, ln P, its rank among all continuations of its step, and what became of it."""
+
+    token: str
+    text: str
+    logprob: float
+    rank: int
+    status: str  # lives, outcome: it ended here, or pruned
+    parent: int | None  # which branch of the step before it continues; None in the first step
+    asked: bool  # whether the target begins with it
+
+
+@dataclass(frozen=True)
+class Beam(Result):
+    """A beam search: its result, its steps, and why the target was not chosen, if one was given."""
+
+    text: str
+    beam: int
+    length_penalty: float
+    answer: str
+    score: float
+    logprob: float
+    steps: tuple[tuple[SearchBranch, ...], ...] = field(repr=False)
+    why: dict[str, object] | None = None
+    why_lines: tuple[str, ...] = field(default=(), repr=False, metadata={"json": False})
+
+
+def beam(
+    run: RunLike,
+    text: str,
+    target: str | None = None,
+    *,
+    beam: int | None = None,
+    length_penalty: float | None = None,
+    max_tokens: int | None = None,
+    branches: int = 10,
+) -> Beam:
+    """The search for the translation, or the continuation, of a text; `branches` continuations of each step are kept, and with a
+    `target` why the search did not choose it."""
+    run = as_run(run)
+    if not run.model.generates:
+        raise RunError(
+            f"{run.folder}: a {type(run.model).__name__} does not generate text, so there is no search"
+        )
+    if not text.strip():
+        raise DataError("the text is empty; give one with at least one word")
+    settings = Decoding(beam=beam or (None if not run.model.continues else 5), length_penalty=length_penalty)
+    plan = settings.plan(run.decoding)
+    ids, mask = run.encode([text], as_prompt=run.model.continues)
+    prompt, state, prompt_mask = prepare_prompt(run, ids, mask)
+    tree = SearchTree(branches)
+    [[best]] = beam_search(
+        run.model,
+        prompt,
+        state,
+        prompt_mask,
+        width=plan.beam,
+        max_tokens=max_tokens or (40 if run.model.continues else plan.max_tokens),
+        stop_ids=run.specials.stop_ids,
+        banned=banned_ids(run),
+        length_penalty=plan.length_penalty,
+        on_step=tree.on_step,
+    )
+    asked = (
+        []
+        if target is None
+        else [*run.tokenizer.encode(target, add_special_tokens=False).ids, run.specials.eos]
+    )
+    report, lines = (
+        (None, [])
+        if target is None
+        else explain_translation(run, text, target, plan.beam, plan.length_penalty)
+    )
+    return Beam(
+        text,
+        plan.beam,
+        plan.length_penalty,
+        run.decode(best.ids),
+        best.score,
+        best.log_probability,
+        tree_steps(run, tree, asked),
+        report,
+        tuple(lines),
+    )
+
+
+def tree_steps(run: Run, tree: SearchTree, asked: list[int]) -> tuple[tuple[SearchBranch, ...], ...]:
+    """The branches of each step with the numbers of their parents."""
+    steps = []
+    numbers: dict[tuple[int, ...], int] = {}
+    for step in tree.steps:
+        rows = []
+        for branch in step:
+            ids = branch.ids
+            rows.append(
+                SearchBranch(
+                    run.decode([ids[-1]]).strip("\n") or str(run.tokenizer.id_to_token(ids[-1])),
+                    run.decode(ids),
+                    branch.log_probability,
+                    branch.rank,
+                    branch.status,
+                    numbers.get(tuple(ids[:-1])),
+                    bool(asked) and ids == asked[: len(ids)],
+                )
+            )
+        numbers = {tuple(branch.ids): index for index, branch in enumerate(step)}
+        steps.append(tuple(rows))
+    return tuple(steps)

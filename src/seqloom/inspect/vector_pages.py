@@ -1,0 +1,130 @@
+"""The pages of vectors: geometry, similarity, contexts of a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from seqloom.inspect.layer_vectors import Geometry
+from seqloom.inspect.pages import STYLE, heat_table
+from seqloom.inspect.representation_similarity import Similarity
+from seqloom.inspect.vector_geometry import LayerGeometry
+from seqloom.inspect.word_contexts import Context, Contexts
+from seqloom.report.page import escape, page, table
+from seqloom.report.plots import PLOT_STYLE, Series, plot
+
+MEASURES = {
+    "anisotropy": "the mean cosine of vectors of different words; 0 if directions are spread evenly",
+    "self_similarity": "the mean cosine of one word's vectors in different texts, minus the anisotropy",
+    "intra_sentence_similarity": "the mean cosine of a text's vectors with their mean, minus the anisotropy",
+    "variance_explained": "the share of the first principal component, about the mean",
+    "origin_variance_explained": "σ₁² / Σσ², about the origin: it counts the mean itself",
+}
+
+
+def measure(layer: LayerGeometry, name: str) -> float | None:
+    """One of the numbers of a layer."""
+    value = layer.to_dict()[name]
+    return None if value is None else float(value)
+
+
+def rounded(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def short_names(paths: Sequence[str]) -> list[str]:
+    """The names of runs: the last part of their folders, or the whole path where two would be alike."""
+    names = [Path(path).name or path for path in paths]
+    return [name if names.count(name) == 1 else path for name, path in zip(names, paths, strict=True)]
+
+
+def geometry_page(found: Sequence[Geometry]) -> str:
+    """One plot for each measure, a line for each run, and a table of all numbers."""
+    runs = short_names([one.run for one in found])
+    longest = max(len(one.layers) for one in found)
+    parts = [
+        "<h1>Geometry of the vectors</h1>",
+        f"<p class=soft>{escape(', '.join(runs))}: {found[0].texts:,} texts, {found[0].tokens:,} tokens</p>",
+        "<p>Layer 0 is the embedding. The tables name the layers.</p>",
+    ]
+    for name, meaning in MEASURES.items():
+        lines = [
+            Series(
+                run,
+                range(len(one.layers)),
+                [measure(layer, name) for layer in one.layers],
+                [layer.layer for layer in one.layers],
+            )
+            for run, one in zip(runs, found, strict=True)
+        ]
+        title = name.replace("_", " ")
+        parts.append(f"<h2>{escape(title.capitalize())}</h2><p class=soft>{escape(meaning)}</p>")
+        parts.append(plot(lines, "layer", title, names=[str(index) for index in range(longest)]))
+    heads = ["layer", *(name.replace("_", " ") for name in MEASURES)]
+    for run, one in zip(runs, found, strict=True):
+        rows = [
+            [f"{index} {layer.layer}", *(rounded(measure(layer, name)) for name in MEASURES)]
+            for index, layer in enumerate(one.layers)
+        ]
+        parts.append(f"<h2>{escape(run)}</h2>{table(heads, rows)}")
+    return page("Geometry", "\n".join(parts), style=STYLE + PLOT_STYLE)
+
+
+def similarity_page(found: Similarity, first: str, second: str) -> str:
+    """CKA of each pair of layers."""
+    body = f"""<h1>Similarity of layers</h1>
+<p class=soft>rows: {escape(first)}, columns: {escape(second)}</p>
+<p>CKA with the {escape(found.kernel)} kernel, {escape(found.estimate)} estimate, over the mean vectors of {
+        found.examples:,} texts.
+1 means that one layer is a rotation and scaling of the other. {
+        "The biased estimate is near 1 for anything if there are few texts."
+        if found.estimate == "biased"
+        else "The debiased estimate may be a little below 0."
+    }</p>
+{heat_table(list(found.rows), list(found.columns), found.cka, "CKA", 1)}"""
+    return page("Similarity", body, style=STYLE)
+
+
+def contexts_page(found: Contexts) -> str:
+    """The occurrences on a map, marked by a word that they share, and a table of them with the nearest other occurrence."""
+    groups: dict[str, list[int]] = {}
+    for number, one in enumerate(found.contexts):
+        groups.setdefault(one.neighbour, []).append(number)
+    order = sorted(groups, key=lambda name: (name == "other", -len(groups[name])))
+    points = [
+        Series(
+            name if name == "other" else f"with “{name}”",
+            [found.contexts[number].x for number in groups[name]],
+            [found.contexts[number].y for number in groups[name]],
+            [f"{number + 1}: {found.contexts[number].text}" for number in groups[name]],
+        )
+        for name in order
+    ]
+    first, second = found.variance_explained
+    rows = [
+        [
+            number + 1,
+            excerpt(one),
+            one.neighbour,
+            one.nearest + 1,
+            f"{one.nearest_cosine:.3f}",
+            excerpt(found.contexts[one.nearest]),
+        ]
+        for number, one in enumerate(found.contexts)
+    ]
+    body = f"""<h1>“{escape(found.word)}” in {len(found.contexts):,} contexts</h1>
+<p class=soft>{escape(found.run)}, layer {escape(found.layer)}</p>
+<p>Mean cosine of two occurrences: {found.static_mean_cosine:.3f} at {escape(found.static_layer)}, where the vector is static;
+{found.mean_cosine:.3f} at {escape(found.layer)}, where the context is in it.</p>
+{plot(points, f"first component, {100 * first:.0f} % of the variance", f"second, {100 * second:.0f} %", lines=False)}
+<p class=soft>Markers: a word near it that other contexts have too. The static vector would be one point.</p>
+{table(["", "text", "group", "nearest", "cosine", "its text"], rows, "every context, and the one whose vector is nearest", (1, 5))}"""
+    return page(f"Contexts of {found.word}", body, style=STYLE + PLOT_STYLE)
+
+
+def excerpt(one: Context, around: int = 60) -> str:
+    """The text around the word."""
+    before, after = one.text[: one.start], one.text[one.end :]
+    left = before if len(before) <= around else "…" + before[-around:]
+    right = after if len(after) <= around else after[:around] + "…"
+    return f"{left}{one.text[one.start : one.end]}{right}"

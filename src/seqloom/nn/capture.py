@@ -1,0 +1,323 @@
+"""Values inside a model, by name: seen with `capture`, replaced with `change`   [K6]
+
+    with capture(model, "stack.blocks.*.attention.weights") as captured:
+        logits, _ = model(ids)
+    captured["stack.blocks.0.attention.weights"]   # (B, H, T, S)
+
+    with change(model, {"stack.blocks.3.attention.head.5": torch.zeros_like}):
+        logits, _ = model(ids)                     # without head 5 of block 3
+
+A part names its values where it computes them: `y = record(self, "head", y)`. The name of a value is the path of the part in the model
+and the name in the part; the value of a part that has only one is called by its path alone. Inside `capture` and `change` every part
+runs in its plain form, so the values are those that make the output. A name may contain `*`; a last number selects a head. A name that
+no value had, and a change that was never applied, raise `ConfigError` at the end.
+
+A value that is computed once for each step of a loop over time is one value with a time axis. A part that is called several times has
+several values, the later ones called `embedding#2`, `embedding#3`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from functools import partial
+from types import MappingProxyType
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from seqloom.errors import ConfigError
+from seqloom.fused.dispatch import plain
+
+Change = Callable[[Tensor], Tensor]
+
+
+class StepChange:
+    """A change that differs from step to step of a loop over time: `at(value, step)` gets the value of one step, or with step 0 that of
+    all positions at once."""
+
+    def at(self, value: Tensor, step: int) -> Tensor:
+        raise NotImplementedError
+
+
+class KeepSteps(StepChange):
+    """Changes nothing, and keeps the value of each step as it stands in the graph of gradients; a captured value of a loop is a copy
+    of all steps, to which no gradient flows."""
+
+    def __init__(self) -> None:
+        self.steps: list[Tensor] = []
+
+    def at(self, value: Tensor, step: int) -> Tensor:
+        if not value.requires_grad:  # the weights are frozen, or nothing before it is a parameter
+            value = value.detach().requires_grad_()
+        self.steps.append(value)
+        return value
+
+
+class Point(NamedTuple):
+    """A named value: its letter in the part's equation, and its axes, such as BHTS, one letter for each."""
+
+    symbol: str = ""
+    axes: str = ""
+
+
+Points = Mapping[str, Point]
+
+
+class HasPoints(nn.Module):
+    """A part that names its values. `points` lists them; "" is the value that is called by the part's path alone."""
+
+    points: ClassVar[Points] = {}
+    reads_memory: ClassVar[bool] = False  # whether its `weights` are attention to an encoder's outputs
+
+
+class Recorder:
+    """What one `capture` or `change` wants, and the values so far; `outer` is the one around it."""
+
+    def __init__(self, root: nn.Module, wanted: Iterable[str], changes: Mapping[str, Change | StepChange]):
+        self.names = {id(part): name for name, part in root.named_modules()}
+        self.wanted = list(wanted)
+        self.changes = dict(changes)
+        self.outer: Recorder | None = None
+        self.values: dict[str, list[Tensor]] = {}
+        self.points: dict[str, Point] = {}
+        self.seen: set[str] = set()
+        self.matched: set[str] = set()
+
+    def chain(self) -> Iterator[Recorder]:
+        """This recorder and those around it."""
+        recorder: Recorder | None = self
+        while recorder is not None:
+            yield recorder
+            recorder = recorder.outer
+
+    def __call__(self, part: nn.Module, name: str, value: Tensor, point: Point) -> Tensor:
+        """Applies all changes, then keeps the value: what is captured made the output."""
+        named = []
+        for recorder in self.chain():
+            path = recorder.names.get(id(part))
+            if path is not None:
+                full = ".".join(text for text in (path, name) if text) or type(part).__name__
+                named.append((recorder, full))
+                recorder.seen.add(full)
+        for recorder, full in named:
+            for pattern, function in recorder.changes.items():
+                value = recorder.apply(pattern, full, function, value, point)
+        for recorder, full in named:
+            recorder.keep(full, value, point)
+        return value
+
+    def apply(
+        self, pattern: str, full: str, function: Change | StepChange, value: Tensor, point: Point
+    ) -> Tensor:
+        """The value after a change, if the change is meant for it."""
+        head = None
+        if not fnmatchcase(full, pattern):
+            head = self.head_of(pattern, full, point)
+            if head is None:
+                return value
+        if isinstance(function, StepChange):
+            loop = _loops.get().get(id(self))
+            step = 0 if loop is None else loop.next_step(f"{pattern} {full}")
+            function = partial(function.at, step=step)
+        if head is None:
+            changed = function(value)
+        else:
+            changed = value.clone()
+            select_head(changed, point, head, pattern).copy_(
+                function(select_head(value, point, head, pattern))
+            )
+        self.matched.add(pattern)
+        if changed.shape != value.shape:
+            raise ConfigError(
+                f"{pattern}: the change makes {tuple(changed.shape)} of a value of shape {tuple(value.shape)}; keep the shape"
+            )
+        return changed
+
+    def keep(self, full: str, value: Tensor, point: Point) -> None:
+        """Keeps the value, or heads of it, if a pattern wants them; once, even if several do."""
+        chosen: dict[str, tuple[Tensor, Point]] = {}
+        for pattern in self.wanted:
+            if fnmatchcase(full, pattern):
+                chosen[full] = value, point
+            elif (head := self.head_of(pattern, full, point)) is not None:
+                chosen[f"{full}.{head}"] = (
+                    select_head(value, point, head, pattern),
+                    Point(point.symbol, point.axes.replace("H", "")),
+                )
+            else:
+                continue
+            self.matched.add(pattern)
+        target = self.target()
+        for name, (kept, kept_point) in chosen.items():
+            target.setdefault(name, []).append(kept)
+            self.points[name] = kept_point
+
+    def target(self) -> dict[str, list[Tensor]]:
+        """Where values go: into the innermost loop over time of this thread, if there is one."""
+        loop = _loops.get().get(id(self))
+        return self.values if loop is None else loop.steps
+
+    @staticmethod
+    def head_of(pattern: str, full: str, point: Point) -> int | None:
+        """The head that a pattern such as `….head.5` selects of this value."""
+        found = re.fullmatch(r"(.+)\.(\d+)", pattern)
+        if found and "H" in point.axes and fnmatchcase(full, found[1]):
+            return int(found[2])
+        return None
+
+    def check(self) -> None:
+        """Raises if a name had no value."""
+        for pattern in [*self.changes, *self.wanted]:
+            if pattern not in self.matched:
+                near = get_close_matches(pattern, sorted(self.seen), 3, 0.0)
+                raise ConfigError(
+                    f"{pattern}: no value has this name; the nearest are {', '.join(near) or 'none'}"
+                )
+
+
+def select_head(value: Tensor, point: Point, head: int, name: str) -> Tensor:
+    """One head of a value."""
+    axis = point.axes.index("H")
+    if head >= value.shape[axis]:
+        raise ConfigError(f"{name}: there are {value.shape[axis]} heads, counted from 0; name one of them")
+    return value.select(axis, head)
+
+
+class Loop:
+    """The values of a loop over time, collected step by step. `order` (B, T) says which position each step has read."""
+
+    def __init__(self, order: Tensor | None):
+        self.order = order
+        self.steps: dict[str, list[Tensor]] = {}
+        self.counts: Counter[str] = Counter()
+
+    def next_step(self, name: str) -> int:
+        """The number of the present step, by the values that a change of this name has met."""
+        self.counts[name] += 1
+        return self.counts[name] - 1
+
+    def join(self, values: list[Tensor], point: Point) -> Tensor:
+        """The steps as one value with a time axis, in the order of the positions."""
+        if "T" in point.axes and values[0].dim() == len(point.axes):
+            axis = point.axes.index("T")
+            joined = torch.cat(values, axis)
+        else:
+            axis = 1
+            joined = torch.stack(values, 1)
+        if self.order is None:
+            return joined
+        shape = [1] * joined.dim()
+        shape[0], shape[axis] = joined.shape[0], joined.shape[axis]
+        return joined.gather(axis, self.order.argsort(1).view(shape).expand_as(joined))
+
+
+class Captured(Mapping[str, Tensor]):
+    """Values by name, in the order in which they were computed."""
+
+    def __init__(self, recorder: Recorder):
+        self.recorder = recorder
+
+    def all(self) -> dict[str, Tensor]:
+        """Every value; those after the first of a name are called `name#2`, `name#3`."""
+        return {
+            name if index == 0 else f"{name}#{index + 1}": value
+            for name, values in self.recorder.values.items()
+            for index, value in enumerate(values)
+        }
+
+    def point(self, name: str) -> Point:
+        """The letter and the axes of a value."""
+        return self.recorder.points[name.split("#")[0]]
+
+    def clear(self) -> None:
+        """Forgets the values so far, so that a long text can be read window by window."""
+        self.recorder.values.clear()
+
+    def __getitem__(self, name: str) -> Tensor:
+        values = self.all()
+        if name not in values:
+            near = get_close_matches(name, list(values), 3, 0.0)
+            raise ConfigError(f"{name}: not captured; captured are {', '.join(near) or 'no values'}")
+        if f"{name}#2" in values:
+            raise ConfigError(
+                f"{name}: computed {len(self.recorder.values[name])} times; use .all() or name one, as in {name}#2"
+            )
+        return values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.all())
+
+    def __len__(self) -> int:
+        return len(self.all())
+
+
+_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
+_loops: ContextVar[Mapping[int, Loop]] = ContextVar("loops", default=MappingProxyType({}))  # by recorder
+
+
+def recording() -> bool:
+    """Whether somebody wants values; parts then compute those that they would skip."""
+    return _recorder.get() is not None
+
+
+def record(part: HasPoints, name: str, value: Tensor) -> Tensor:
+    """Names a value that a part has computed, and returns it, or what a change makes of it."""
+    recorder = _recorder.get()
+    if recorder is None:
+        return value
+    return recorder(part, name, value, part.points.get(name, Point()))
+
+
+@contextmanager
+def time_loop(order: Tensor | None = None) -> Iterator[None]:
+    """Around a loop over time: each value that is named in it is one value of all steps. `order` (B, T) are the positions that the steps
+    read, None if they are in order."""
+    recorder = _recorder.get()
+    if recorder is None:
+        yield
+        return
+    loops = {id(each): Loop(order) for each in recorder.chain()}
+    token = _loops.set(loops)
+    try:
+        yield
+    finally:
+        _loops.reset(token)
+    for each in recorder.chain():
+        loop, target = loops[id(each)], each.target()
+        for name, values in loop.steps.items():
+            target.setdefault(name, []).append(loop.join(values, each.points[name]))
+
+
+@contextmanager
+def observe(recorder: Recorder) -> Iterator[Recorder]:
+    """Inside, parts run in their plain form and give their values to the recorder."""
+    recorder.outer = _recorder.get()
+    token = _recorder.set(recorder)
+    try:
+        with plain():
+            yield recorder
+        recorder.check()
+    finally:
+        _recorder.reset(token)
+
+
+@contextmanager
+def capture(model: nn.Module, *names: str) -> Iterator[Captured]:
+    """Keeps the values of these names inside; without names, all values."""
+    with observe(Recorder(model, names or ("*",), {})) as recorder:
+        yield Captured(recorder)
+
+
+@contextmanager
+def change(model: nn.Module, changes: Mapping[str, Change | StepChange]) -> Iterator[None]:
+    """Replaces values inside: each change is a function from the value to the new value, of the same shape. In a loop over time it gets
+    one step at a time."""
+    with observe(Recorder(model, (), changes)):
+        yield

@@ -1,0 +1,190 @@
+"""Makes the corpus of a config fit the files it is given: their form, their header, their columns or fields.
+
+A preset names the kinds of its fields, such as a text and a label; whether they come as a table, as JSON Lines or as columns is seen in
+the file. The result is explicit: a config that went through here needs no second look at the file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from seqloom.errors import DataError
+from seqloom.text import tables
+from seqloom.text.corpus import table_rows, table_separator
+from seqloom.text.formats import FORMATS, OLD_NAMES, detect_format
+from seqloom.text.lines import first_lines
+
+PAIRS = ("text", "text")
+SENTENCES = ("words", "tags")
+QUESTIONS = ("text", "passage", "span")
+TABLE_KINDS = {"text", "label", "number", "words", "tags"}
+
+
+class AdaptedCorpus(NamedTuple):
+    """The section `corpus` of a config, the kinds of its fields, and what was found, in sentences for the log."""
+
+    tree: dict[str, Any]
+    kinds: tuple[str, ...]
+    notes: list[str]
+
+
+def kinds_of(tree: dict[str, Any]) -> tuple[str, ...]:
+    """The kinds of the fields of a corpus."""
+    if tree.get("kinds"):
+        return tuple(tree["kinds"])
+    if tree["type"] == "Table":
+        return ("text",) * len(as_list(tree.get("columns", [0, 1])))
+    if tree["type"] == "JSONLines":
+        return ("text",) * len(as_list(tree.get("fields", ["text"])))
+    return FORMATS[OLD_NAMES[tree["type"]]].reader.kinds
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list, also of one value, or of a text with commas: `review,label`, `0,1`."""
+    if isinstance(value, str):
+        return [
+            int(item) if item.strip().lstrip("-").isdigit() else item.strip() for item in value.split(",")
+        ]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def adapt_corpus(
+    tree: dict[str, Any], paths: Sequence[str | Path], fixed: frozenset[str] = frozenset()
+) -> AdaptedCorpus:
+    """The corpus for these files. `fixed` are the options that the user gave, which stay: type, columns, header, fields."""
+    kinds = kinds_of(tree)
+    tree = dict(tree)
+    if "type" not in fixed:
+        columns = tree.get("columns")
+        tree = change_form(tree, kinds, paths)
+        if "columns" in fixed and tree["type"] == "JSONLines":
+            tree["fields"] = [str(column) for column in as_list(columns)]
+            fixed |= {"fields"}
+    notes: list[str] = []
+    if tree["type"] == "Table":
+        tree["columns"] = as_list(tree.get("columns", [0, 1]))
+        notes = [set_header(tree, kinds, paths[0], fixed)]
+    elif tree["type"] == "JSONLines" and "fields" not in fixed:
+        fields = field_names(paths[0], kinds)
+        if fields != tree.get("fields", ["text"]):
+            named = ", ".join(f"{name} ({kind})" for name, kind in zip(fields, kinds, strict=True))
+            notes = [f"{Path(paths[0]).name}: JSON Lines, {named}"]
+        tree["fields"] = fields
+    if kinds == PAIRS and tree["type"] in ("Parallel", "Table", "JSONLines"):
+        tree.setdefault("drop_blank", True)
+    return AdaptedCorpus(tree, kinds, notes)
+
+
+def change_form(tree: dict[str, Any], kinds: tuple[str, ...], paths: Sequence[str | Path]) -> dict[str, Any]:
+    """The corpus with the reader of the files' form, if it can give the same fields; raises if it surely cannot."""
+    found = detect_format(paths)
+    present = OLD_NAMES[tree["type"]]
+    if found == present or found in ("text", "lines") or (kinds == ("text",) and found != "jsonl"):
+        return tree  # text is read as it is, whatever it looks like
+    possible = {
+        "pairs": kinds == PAIRS,
+        "table": set(kinds) <= TABLE_KINDS and present != "dictionary",
+        "jsonl": present != "dictionary",
+        "conllu": kinds == SENTENCES,
+        "conll": kinds == SENTENCES,
+        "squad": kinds == QUESTIONS,
+        "dictionary": False,
+    }
+    if not possible[found]:
+        if present == "dictionary" and found == "table":
+            return tree  # a dictionary may separate words and phonemes with tabs
+        raise DataError(
+            f"{paths[0]}: {FORMATS[found].holds}, but records of {' and '.join(kinds)} are needed; "
+            "give other files, or a preset that reads them"
+        )
+    changed: dict[str, Any] = {"type": FORMATS[found].reader.__name__}
+    if found == "table":
+        changed["columns"] = list(range(len(kinds)))
+    if found in ("table", "jsonl"):
+        changed["kinds"] = list(kinds)
+    return changed
+
+
+def set_header(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, fixed: frozenset[str]) -> str:
+    """Decides header and columns of a table, writes them into the corpus, and says what was decided."""
+    separator = tree.get("separator") or table_separator(path)
+    numbered = list(islice(table_rows(path, separator), tables.SAMPLE_ROWS))
+    if not numbered:
+        raise DataError(f"{path}: no records; give a file with text")
+    rows = [cells for _, cells in numbered]
+    first = rows[0]
+    for number, cells in numbered:
+        if len(cells) != len(first):
+            raise DataError(
+                f"{path}:{number}: {len(cells)} cells, but the first row has {len(first)}; repair the row"
+            )
+    columns = tree["columns"]
+    numbers = [column if isinstance(column, int) else 0 for column in columns]
+    if any(isinstance(column, str) for column in columns):
+        header = True
+    elif isinstance(tree.get("header"), bool):
+        header = tree["header"]
+    else:
+        header = tables.has_header(rows, numbers, kinds)
+    tree["header"] = header
+    tree.pop("header_names", None)
+    body = rows[1:] if header else rows
+    if not body:
+        raise DataError(f"{path}: only a header ({', '.join(first)}); give a file with records")
+    if "columns" not in fixed:
+        if header and (named := tables.columns_by_name(first, kinds)) is not None:
+            tree["columns"] = list(named)
+        elif tuple(kinds) == ("text", "label") and tables.label_comes_first(body):
+            tree["columns"] = [1, 0]
+    if header:
+        tree["header_names"] = list(first)
+        tables.column_numbers(tree["columns"], first, f"{path}:1")  # raises for a wrong name
+    return table_note(tree, kinds, path, first)
+
+
+def table_note(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, first: Sequence[str]) -> str:
+    """What was decided about a table, in one line."""
+
+    def name(column: int | str) -> str:
+        if isinstance(column, str):
+            return column
+        inside = tree["header"] and -len(first) <= column < len(first)
+        return first[column].strip() if inside else f"column {column}"
+
+    named = ", ".join(
+        f"{name(column)} ({kind})" for column, kind in zip(tree["columns"], kinds, strict=False)
+    )
+    return f"{Path(path).name}: {'header found' if tree['header'] else 'no header'}: {named}"
+
+
+def field_names(path: str | Path, kinds: Sequence[str]) -> list[str]:
+    """The names of the JSON fields of these kinds, by the first object of a file."""
+    first = next((line for line in first_lines(path, 100) if line.strip()), "")
+    try:
+        record = json.loads(first)
+    except (ValueError, RecursionError):
+        record = None
+    if not isinstance(record, dict):
+        raise DataError(f"{path}:1: not JSON Lines; write one object per line")
+    names = list(record)
+    columns = tables.columns_by_name(names, kinds)
+    if columns is not None:
+        return [names[column] for column in columns]
+    texts = [name for name in names if isinstance(record[name], str)]
+    if set(kinds) == {"text"} and len(texts) == len(kinds):
+        return texts
+    targets = [kind for kind in kinds if kind != "text"]
+    named = [name for name in names if any(tables.is_name(name, kind) for kind in targets)]
+    others = [name for name in texts if name not in named]
+    if len(targets) == 1 == len(named) and len(others) == len(kinds) - 1:
+        left = iter(others)
+        return [next(left) if kind == "text" else named[0] for kind in kinds]
+    there = ", ".join(map(repr, names)) or "none"
+    raise DataError(
+        f"{path}:1: which fields are {' and '.join(kinds)}? The fields are {there}; name them, "
+        f"as in corpus.columns={','.join(names[: len(kinds)]) or 'text'}"
+    )

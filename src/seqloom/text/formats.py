@@ -1,0 +1,136 @@
+"""The forms of data files by name, and how the form of a file is recognised.
+
+    text         running text
+    lines        one text a line
+    pairs        two parallel files, source and target
+    table        TSV or CSV
+    jsonl        one JSON object a line
+    conllu       CoNLL-U sentences
+    conll        a word and its tag a line, a blank line after each sentence
+    squad        questions on passages, as in SQuAD
+    dictionary   a word and its phonemes a line
+
+The suffix of a file decides its form; `.gz` and `.zst` are looked through. Other files are recognised by their first lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from seqloom.errors import DataError
+from seqloom.text import annotated, corpus, dictionary
+from seqloom.text.lines import first_lines, lines, strip_compression
+
+SAMPLE_LINES = 50  # lines that are looked at
+PHONEMES = re.compile(r"\S+ +(\d+ +)?[A-Z]{1,2}[0-2]?( [A-Z]{1,2}[0-2]?)*( *#.*)?")
+STRESS = re.compile(r" [A-Z]{2}[0-2]\b")  # of a vowel
+SQUAD_START = re.compile(r'\s*\{\s*("version"\s*:\s*("[^"]*"|[\d.]+)\s*,\s*)?"data"\s*:\s*\[')
+
+
+class Format(NamedTuple):
+    """A form of data files: its reader, the suffixes that mean it, and what it holds in a few words."""
+
+    reader: type[corpus.Reader]
+    suffixes: tuple[str, ...]
+    holds: str
+
+
+FORMATS: dict[str, Format] = {
+    "text": Format(corpus.Text, (), "running text"),
+    "lines": Format(corpus.Lines, (), "one text a line"),
+    "pairs": Format(corpus.Parallel, (), "two parallel files"),
+    "table": Format(corpus.Table, (".tsv", ".csv"), "a table of texts"),
+    "jsonl": Format(corpus.JSONLines, (".jsonl", ".ndjson"), "JSON Lines"),
+    "conllu": Format(annotated.CoNLLU, (".conllu",), "CoNLL-U sentences"),
+    "conll": Format(annotated.Columns, (".conll", ".bio", ".iob", ".iob2"), "a word and its tag a line"),
+    "squad": Format(annotated.SQuAD, (), "questions on passages"),
+    "dictionary": Format(dictionary.Dictionary, (".dict",), "a word and its phonemes a line"),
+}
+OLD_NAMES = {form.reader.__name__: name for name, form in FORMATS.items()}  # as configs name the readers
+
+
+def format_of(reader: type[corpus.Reader]) -> str:
+    """The name of the form that a reader reads."""
+    return next(name for name, form in FORMATS.items() if form.reader is reader)
+
+
+def check_format(name: str) -> str:
+    """The name of a form, `auto` included; the name of its reader is accepted too."""
+    name = OLD_NAMES.get(name, name)
+    if name != "auto" and name not in FORMATS:
+        raise DataError(f"{name!r} is no form of a file; choose from auto, {', '.join(FORMATS)}")
+    return name
+
+
+def detect_format(paths: Sequence[str | Path]) -> str:
+    """The name of the form of the files."""
+    if len(paths) == 2 and detect_file_format(paths[0]) == "text" == detect_file_format(paths[1]):
+        names = [strip_compression(path) for path in paths]
+        if names[0].suffix != names[1].suffix or count_lines(paths[0]) == count_lines(paths[1]):
+            return "pairs"
+    return detect_file_format(paths[0])
+
+
+def detect_file_format(path: str | Path) -> str:
+    """The name of the form of one file; `text` if it is none of the others."""
+    suffix = strip_compression(path).suffix.lower()
+    for name, form in FORMATS.items():
+        if suffix in form.suffixes:
+            return name
+    return detect_lines(first_lines(path, SAMPLE_LINES))
+
+
+def detect_lines(head: Sequence[str]) -> str:
+    """The name of the form of a file that begins with these lines."""
+    rows = [line for line in head if line.strip()]
+    if not rows:
+        return "text"
+    if SQUAD_START.match("\n".join(rows)):
+        return "squad"
+    if rows[0].lstrip().startswith("{") and is_object(rows[0]):
+        return "jsonl"
+    words = [row for row in rows if not row.startswith("#")]
+    if words and all(is_conllu(row) for row in words):
+        return "conllu"
+    entries = [row for row in rows if not row.startswith(";;;")]
+    if STRESS.search("\n".join(entries)) and all(PHONEMES.fullmatch(row.rstrip()) for row in entries):
+        return "dictionary"
+    if is_columns(head):
+        return "conll"
+    if len({row.count("\t") for row in rows}) == 1 and "\t" in rows[0]:
+        return "table"
+    return "text"
+
+
+def is_object(line: str) -> bool:
+    """Whether a line is a JSON object."""
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def is_conllu(row: str) -> bool:
+    """Whether a line is a row of CoNLL-U."""
+    cells = row.split("\t")
+    return len(cells) == len(annotated.FIELDS) and annotated.id_type(cells[0]) is not None
+
+
+def is_columns(head: Sequence[str]) -> bool:
+    """Whether lines are words with tags: rows of equally many short cells, several sentences between blank lines."""
+    groups = list(annotated.sentences(head))
+    rows = [annotated.split(row) for _, group in groups for row in group if not row.startswith("-DOCSTART-")]
+    widths = {len(cells) for cells in rows}
+    if len(groups) < 2 or len(rows) < 4 or len(widths) != 1 or widths == {1}:
+        return False
+    tags = {cells[-1] for cells in rows}
+    return len(tags) <= (len(rows) + 1) // 2 and not any(" " in cell for cells in rows for cell in cells)
+
+
+def count_lines(path: str | Path) -> int:
+    """The number of lines of a file."""
+    return sum(1 for _ in lines(path))

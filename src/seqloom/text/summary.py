@@ -1,0 +1,193 @@
+"""What data holds, as training reads it: fields, records, words, labels with their counts, doubles, and what looks wrong.
+
+Of a long corpus only the first records are looked at, and the summary says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from seqloom.results import Result
+from seqloom.text.corpus import Reader, Table
+from seqloom.text.formats import format_of
+from seqloom.text.pair_checks import find_shift, same_language
+from seqloom.text.split import key_fields, record_key
+
+SHOWN_LABELS = 20
+PAIRS_CHECKED = 20_000  # pairs whose alignment is looked at
+TRAINING_RECORDS = 200_000  # records that are looked at before training
+
+
+@dataclass(frozen=True)
+class DataSummary(Result):
+    """What data files hold. `complete` is False if only the first records were looked at."""
+
+    files: list[str]
+    form: str
+    header: bool
+    fields: list[dict[str, str]]  # name and kind of each
+    records: int
+    words: int
+    labels: dict[str, int]  # the most frequent first
+    sorted_by_label: bool
+    doubles: int  # inputs that occur more than once
+    most_copies: int  # of one input
+    longest: int  # words of the longest text
+    blank: int  # pairs with a blank side, which are left out
+    warnings: list[str]
+    first: list[list[Any]]
+    complete: bool = True
+    first_blank: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """The summary as text, without the first records."""
+        names = ", ".join(Path(file).name for file in self.files)
+        header = " with header" if self.header else ""
+        fields = "".join(f", {one['name']} ({one['kind']})" for one in self.fields if one["name"])
+        of = "" if self.complete else "the first "
+        lines = [f"{names}: {self.form}{header}{fields}; {of}{self.records:,} records, {self.words:,} words"]
+        if self.labels:
+            lines.append(self.label_line())
+        if self.blank:
+            where = ", ".join(self.first_blank[:3]) + (" …" if self.blank > 3 else "")
+            pairs = (
+                "1 pair with a blank side is"
+                if self.blank == 1
+                else f"{self.blank:,} pairs with a blank side are"
+            )
+            lines.append(f"{pairs} left out: {where}")
+        copies = "twice" if self.most_copies == 2 else "more than once"
+        texts = "1 text occurs" if self.doubles == 1 else f"{self.doubles:,} texts occur"
+        doubles = f"{texts} {copies}; " if self.doubles else ""
+        lines.append(f"{doubles}longest {self.longest:,} words")
+        return lines
+
+    def label_line(self) -> str:
+        """The labels with their counts."""
+        shown = list(self.labels.items())[:SHOWN_LABELS]
+        more = f" and {len(self.labels) - SHOWN_LABELS:,} more" if len(self.labels) > SHOWN_LABELS else ""
+        counts = ", ".join(f"{label} {count:,}" for label, count in shown) + more
+        order = "; sorted by label: a held-out share is drawn by content" if self.sorted_by_label else ""
+        return f"labels: {counts}{order}"
+
+
+def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSummary:
+    """What the first `limit` records of a reader hold; all of them if it is None. The first `show` are part of the summary."""
+    kinds = reader.kinds
+    keys = key_fields(kinds)
+    label_fields = [index for index, kind in enumerate(kinds) if kind in ("label", "tags")]
+    labels: Counter[str] = Counter()
+    copies: Counter[bytes] = Counter()
+    pairs: list[Sequence[str]] = []
+    places: list[str] = []
+    first: list[list[Any]] = []
+    records = words = longest = changes = 0
+    previous = None
+    complete = True
+    for record in reader:
+        if limit is not None and records >= limit:
+            complete = False
+            break
+        records += 1
+        if len(first) < show:
+            first.append(list(record))
+        sizes = [word_count(value) for value, kind in zip(record, kinds, strict=True) if kind in TEXT_KINDS]
+        words += sum(sizes)
+        longest = max([longest, *sizes])
+        if kinds != ("text",):
+            copies[record_key([record[index] for index in keys])] += 1
+        for index in label_fields:
+            value = record[index]
+            labels.update(
+                [value] if kinds[index] == "label" else value.split() if isinstance(value, str) else value
+            )
+            changes += value != previous
+            previous = value
+        if kinds == ("text", "text") and len(pairs) < PAIRS_CHECKED:
+            pairs.append(record)
+            places.append(reader.location)
+    repeated = [count for count in copies.values() if count > 1]
+    is_sorted = (
+        "label" in kinds and len(labels) > 1 and changes <= 2 * len(labels) and records > 10 * len(labels)
+    )
+    return DataSummary(
+        files=[str(path) for path in reader.paths],
+        form=format_of(type(reader)),
+        header=isinstance(reader, Table) and reader.header,
+        fields=[{"name": name, "kind": kind} for name, kind in zip(field_names(reader), kinds, strict=True)],
+        records=records,
+        words=words,
+        labels=dict(labels.most_common()),
+        sorted_by_label=is_sorted,
+        doubles=len(repeated),
+        most_copies=max(repeated, default=1),
+        longest=longest,
+        blank=reader.blanks.count,
+        warnings=[*label_warnings(labels, kinds, records), *pair_warnings(reader, pairs, places)],
+        first=first,
+        complete=complete,
+        first_blank=list(reader.blanks.first),
+    )
+
+
+TEXT_KINDS = ("text", "words", "passage")
+
+
+def word_count(value: Any) -> int:
+    return len(value.split()) if isinstance(value, str) else len(value)
+
+
+def field_names(reader: Reader) -> list[str]:
+    """The names of the fields of a reader's records; empty where they have none."""
+    from seqloom.text.corpus import JSONLines
+
+    if isinstance(reader, JSONLines):
+        return list(reader.fields)
+    if isinstance(reader, Table):
+        names = reader.header_names
+        known = [
+            column if isinstance(column, str) else names[column] if -len(names) <= column < len(names) else ""
+            for column in reader.columns
+        ]
+        return [name or f"column {column}" for name, column in zip(known, reader.columns, strict=True)]
+    names_by_kinds: dict[tuple[str, ...], list[str]] = {
+        ("text", "text"): ["source", "target"],
+        ("words", "tags"): ["words", "tags"],
+    }
+    return names_by_kinds.get(reader.kinds, [""] * len(reader.kinds))
+
+
+def label_warnings(labels: Counter[str], kinds: Sequence[str], records: int) -> list[str]:
+    """What is wrong with labels."""
+    if "label" not in kinds:
+        return []
+    if len(labels) == 1:
+        return [f"every record has the label {next(iter(labels))!r}: there is nothing to learn"]
+    if records >= 20 and len(labels) > records // 2:
+        return [f"{len(labels):,} different labels in {records:,} records: is it the right column?"]
+    return []
+
+
+def pair_warnings(reader: Reader, pairs: Sequence[Sequence[str]], places: Sequence[str]) -> list[str]:
+    """What is wrong with pairs: a shift between the sides, one language on both sides."""
+    if not pairs or reader.measure == "pronunciation":
+        return []
+    sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+    warnings = []
+    shift = find_shift(sources, targets)
+    if shift is not None:
+        lines = "1 line" if abs(shift.lines) == 1 else f"{abs(shift.lines)} lines"
+        later = "later" if shift.lines > 0 else "earlier"
+        warnings.append(
+            f"{places[shift.start]}: from about here on, the sides do not line up: the target seems to be {lines} {later}; "
+            "look for a missing or an additional line"
+        )
+    elif same_language(sources, targets):
+        warnings.append(
+            f"{places[0]}: source and target look like the same language; are these the right files?"
+        )
+    return warnings

@@ -1,0 +1,124 @@
+"""From a config to what a training needs: options, tokenizer, stores and the initial model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer
+
+from seqloom import config_tree, layouts
+from seqloom.models import Model
+from seqloom.nn.embedding import Embedding
+from seqloom.progress import ProgressOption, Reporter
+from seqloom.run_config import Config
+from seqloom.text import labels, tokenizer, tokenizer_file
+from seqloom.text.store import Store
+from seqloom.train import finetune, initialize
+from seqloom.train.data_report import log_data
+from seqloom.train.options import (
+    SGD,
+    AdamW,
+    ByValue,
+    Constant,
+    Cosine,
+    GlobalNorm,
+    InverseSquareRoot,
+    LinearDecay,
+    NoClip,
+    PerTensor,
+    TrainOptions,
+)
+from seqloom.train.solvers import SOLVERS, Solver
+
+OPTIMIZERS = (AdamW, SGD)
+CLIPS = (GlobalNorm, PerTensor, ByValue, NoClip)
+SCHEDULES = (Constant, LinearDecay, Cosine, InverseSquareRoot)
+logger = logging.getLogger("seqloom.train")
+TRAIN_PARTS: config_tree.Names = {part.__name__: part for part in (*OPTIMIZERS, *CLIPS, *SCHEDULES)}
+
+
+def build_options(config: Config) -> TrainOptions | Solver:
+    """The options in the `train` section of a config: of gradient steps, or of the solver that its `type` names."""
+    return read_options(config.tree, config.lines)
+
+
+def read_options(tree: config_tree.Tree, lines: config_tree.Locations) -> TrainOptions | Solver:
+    """The options in the `train` section of a tree."""
+    section = tree.get("train", {})
+    if isinstance(section, dict) and "type" in section:
+        return config_tree.build(section, SOLVERS, "train", lines)()
+    return config_tree.options(TrainOptions, section, TRAIN_PARTS, "train", lines)()
+
+
+class PreparedRun(NamedTuple):
+    """A config with its tokenizer, data and initial model."""
+
+    config: Config
+    tokenizer: Tokenizer
+    train: Store
+    valid: Store
+    model: Model
+    init_report: finetune.InitReport | None
+    labels: Sequence[str] = ()
+
+
+def prepare(
+    config: Config,
+    saved: Path | None = None,
+    progress: ProgressOption = False,
+    is_main: bool = True,
+    describes_data: bool = True,
+) -> PreparedRun:
+    """Builds the tokenizer, the stores and the model; reads the tokenizer and the labels of a run folder if it has them.
+
+    `saved` is the path of the run's tokenizer.json. Only the main process logs what it does, and what the data is if `describes_data`.
+    Sizes that do not fit each other raise before any data is read,
+    and sizes that do not fit the data raise before anything is written.
+    """
+    meta_model = config.meta_model()
+    if saved and saved.exists():
+        trained_tokenizer = tokenizer_file.load(saved)
+    else:
+        source_tokenizer = finetune.source_tokenizer(config) if config.finetunes else None
+        trained_tokenizer = source_tokenizer or layouts.with_family_template(meta_model, config.tokenizer())
+    if saved and saved.with_name("labels.json").exists():
+        label_names: Sequence[str] = labels.load(saved.with_name("labels.json"))
+    else:
+        label_names = config.labels()
+    with Reporter("tokenizing, MB", progress=progress if is_main else False) as report:
+        train, valid = config.stores(trained_tokenizer, lambda size: report.advance(size / 1e6), label_names)
+    if is_main and describes_data and not (saved and saved.exists()):
+        log_data(config, valid, label_names)
+    model = config.model(trained_tokenizer.get_vocab_size(), label_names)
+    if model.predicts_labels:
+        model.set_unk_id(train.specials.unk)
+    # A checkpoint holds these weights as they were after training, so a resumed run does not set them again.
+    if not saved or not any((saved.parent / "checkpoints").glob("step-*")):
+        if any(isinstance(part, Embedding) and part.vectors is not None for part in model.modules()):
+            initialize.load_word_vectors(model, trained_tokenizer)
+        if model.predicts_labels:
+            initialize.initialize_from_data(model, train, label_names)
+    init_report = finetune.initialize(model, config, saved and saved.parent) if config.finetunes else None
+    if init_report and is_main:
+        for line in init_report.lines(model):
+            logger.info("%s", line)
+    batch, _ = next(config.data(train).batches())
+    with torch.no_grad():
+        config.objective(model, batch, None)
+    return PreparedRun(config, trained_tokenizer, train, valid, model, init_report, label_names)
+
+
+def data_digests(prepared: PreparedRun) -> dict[str, str]:
+    """Digests of the data that a run is trained on."""
+    digests = {
+        "training data": prepared.train.digest,
+        "held-out data": prepared.valid.digest,
+        "tokenizer": tokenizer.signature(prepared.tokenizer),
+    }
+    if prepared.labels:
+        digests["labels"] = labels.signature(prepared.labels)
+    return digests

@@ -1,0 +1,142 @@
+"""The plan of one training as it runs: how many steps, how often to evaluate, and what that costs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from seqloom.train import process
+from seqloom.train.budget import MIN_TIMED_STEPS, Costs, Estimate, measure_costs, plan_steps, time_checkpoint
+from seqloom.train.options import TrainJob, TrainOptions
+from seqloom.train.plan import Pace, Phase, read_plan, steps_in_time, write_plan
+
+TIMED_SHARE = 0.08  # of the steps that a budget in minutes allows; timed to fix their number
+logger = logging.getLogger("seqloom.train")
+
+
+class StepTimer:
+    """Times the first steps of a training, up to the step `stop`; those at the very beginning are slower and left out."""
+
+    def __init__(self, stop: int):
+        self.stop = stop
+        self.first = 1 + stop // 5
+        self.start_time: float | None = None
+
+    @classmethod
+    def for_budget(cls, options: TrainOptions, steps: int) -> StepTimer | None:
+        """A timer for a budget that allows about so many steps; None if too few steps can be timed.
+
+        No step may be timed that depends on the number of steps: by its learning rate, or because it is evaluated.
+        """
+        longest = min(options.schedule.fixed_steps, options.eval_every, steps // 3)
+        stop = min(longest, max(MIN_TIMED_STEPS, round(TIMED_SHARE * steps)))
+        return cls(stop) if stop >= MIN_TIMED_STEPS else None
+
+    def note(self, step: int) -> bool:
+        """Called after each step; whether it was the last to be timed."""
+        if step == self.first:
+            self.start_time = time.perf_counter()
+        return step >= self.stop
+
+    def seconds(self, step: int) -> float | None:
+        """The mean time of a step so far; None if too few were timed."""
+        if self.start_time is None or step < self.first + MIN_TIMED_STEPS - 2:
+            return None
+        return (time.perf_counter() - self.start_time) / (step - self.first)
+
+
+class RunPlan:
+    """The number of steps of a run and the steps between evaluations, from plan.json, or from the budget.
+
+    The steps of a budget in minutes are open until some steps are timed; what happens before does not depend on them.
+    """
+
+    def __init__(self, options: TrainOptions, job: TrainJob):
+        self.options = options
+        self.job = job
+        self.phases = read_plan(job.folder)
+        self.steps = int(options.budget.get("steps", 1))
+        self.eval_every = options.eval_every
+        self.estimate: Estimate | None = None
+        self.timer: StepTimer | None = None
+        self.costs: Costs
+
+    @property
+    def last_step(self) -> int:
+        """The number of steps of the run, as far as it is known."""
+        return self.phases[-1].steps if self.phases else self.steps
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Takes over the state of a checkpoint."""
+        if not self.phases:  # an older version began the run
+            self.phases = [Phase(0, {}, state["steps"], state.get("eval_every", self.options.eval_every))]
+        if state["estimate"]:
+            self.estimate = Estimate.from_json(state["estimate"])._replace(steps=self.last_step)
+
+    def begin(self, elapsed: float) -> None:
+        """Measures what the run costs, logs it, and sets the number of steps, unless it is fixed already."""
+        (elapsed,) = process.all_mean(self.job.group, elapsed)
+        self.costs = measure_costs(self.options, self.job)
+        elapsed += self.costs.rehearsal_seconds
+        if "minutes" in self.options.budget:
+            save_seconds = 0.0
+            if self.job.group.is_main:
+                save_seconds = time_checkpoint(self.job.folder / "checkpoints", self.job.model)
+            (save_seconds,) = process.all_sum(self.job.group, save_seconds)
+            self.costs = self.costs._replace(eval_seconds=self.costs.eval_seconds + save_seconds)
+            elapsed += save_seconds
+        if self.phases:
+            self.enter(0)
+        else:
+            epoch_steps = 0.0
+            if "epochs" in self.options.budget:
+                epoch_steps = self.job.train.epoch_batches() / self.options.accumulate
+            self.steps, self.eval_every = plan_steps(self.options, self.costs, epoch_steps, elapsed)
+            if "minutes" in self.options.budget:
+                self.timer = StepTimer.for_budget(self.options, self.steps)
+            if not self.timer:
+                self.keep()
+        self.estimate = self.costs.estimate(elapsed, self.last_step, self.eval_every)
+        if self.timer:
+            self.eval_every = self.options.eval_every  # no evaluation before the steps are fixed
+        if self.job.group.is_main:
+            logger.info("%s", self.estimate.text("about " if self.timer else ""))
+
+    def enter(self, step: int) -> bool:
+        """Enters the phase that holds at a step; whether the run is lengthened there."""
+        lengthened = False
+        for phase in self.phases:
+            if phase.start <= step:
+                self.steps = phase.steps
+                self.eval_every = phase.eval_every
+                lengthened = step == phase.start > 0
+        return lengthened
+
+    def is_timed(self, step: int) -> bool:
+        """Called after each step; whether enough steps are timed to fix their number."""
+        return self.timer is not None and self.timer.note(step)
+
+    def fix(self, step: int, elapsed: float) -> bool:
+        """Fixes the steps of a budget in minutes by the time that the steps so far have taken; whether they were open."""
+        if self.timer is None:
+            return False
+        measured = self.timer.seconds(step) or self.costs.seconds
+        elapsed, seconds = process.all_mean(self.job.group, elapsed, measured)
+        self.timer = None
+        self.costs = self.costs._replace(seconds=seconds)
+        pace = Pace(step, elapsed, seconds, self.costs.eval_seconds)
+        budget_seconds = 60 * self.options.budget["minutes"]
+        self.steps, self.eval_every = steps_in_time(budget_seconds, pace, self.options.eval_every)
+        self.keep()
+        self.estimate = self.costs.estimate(elapsed - seconds * step, self.steps, self.eval_every)
+        if self.job.group.is_main:
+            logger.info("step %d: the budget allows %s steps", step, f"{self.steps:,}")
+        return True
+
+    def keep(self) -> None:
+        """Stores the number of steps, which the run keeps from now on."""
+        self.phases = [Phase(0, self.options.budget, self.steps, self.eval_every)]
+        if self.job.group.is_main:
+            write_plan(self.job.folder, self.phases)

@@ -1,0 +1,172 @@
+"""A run that a solver trains: features of all texts in memory, the solver's weights, held-out numbers, results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from tokenizers import Tokenizer
+
+from seqloom import __version__, evaluation, files
+from seqloom.errors import ConfigError
+from seqloom.models.linear import LinearClassifier
+from seqloom.models.text_features import MeanVectors, TextFeatures
+from seqloom.progress import ProgressOption, Reporter
+from seqloom.run import Run
+from seqloom.text.store import Store
+from seqloom.train import budget
+from seqloom.train.initialize import match_tokens
+from seqloom.train.metrics import Metrics
+from seqloom.train.options import TrainResult
+from seqloom.train.solvers import LabelledFeatures, Solver, held_out_loss
+
+if TYPE_CHECKING:
+    from seqloom.measure.number import Number
+    from seqloom.train.preparation import PreparedRun
+    from seqloom.vectors.vectors import Vectors
+
+logger = logging.getLogger("seqloom.train")
+EPOCHS = 15  # of word vectors that are trained on the few words of labelled texts
+
+
+def solve(
+    folder: Path, prepared: PreparedRun, solver: Solver, progress: ProgressOption = True
+) -> tuple[TrainResult, list[Number]]:
+    """Fits the model of a run; what the training took, and the numbers on the held-out texts."""
+    start_time = time.perf_counter()
+    solver.check(prepared.model)
+    model, train, valid = prepared.model, prepared.train, prepared.valid
+    if not isinstance(model, LinearClassifier):
+        raise TypeError(f"{type(model).__name__} has no features to fit")
+    refit = solver.refit and not prepared.config.files.valid
+    with torch.no_grad(), Reporter("fitting", 4, progress) as report:
+        set_word_vectors(model.text_features, prepared, [train, valid] if refit else [train])
+        report.advance()
+        texts, held_out = fit_features(model.text_features, [train], [valid])
+        report.advance()
+        passes = solver.choose(model, texts, held_out)
+        report.advance()
+        loss = held_out_loss(model, held_out)
+        run = Run(folder, prepared.config, prepared.tokenizer, model.eval(), prepared.labels)
+        numbers = evaluation.held_out(run, valid, len(valid))
+        if refit:
+            (texts,) = fit_features(model.text_features, [train, valid])
+            passes += solver.fit_again(model, texts)
+        report.advance()
+    tokens = passes * len(texts.y)
+    seconds = time.perf_counter() - start_time
+    metrics = Metrics(folder, True, False)
+    metrics.truncate(0, 0)
+    metrics.add({"step": passes, "tokens": tokens, "valid_loss": loss})
+    metrics.add_time(passes, seconds)
+    metrics.close()
+    parameters = budget.parameters(model) | {"output": own_parameters(model)}
+    # A product with the weights forward, one backward; a multiplication and an addition are two FLOPs.
+    flops = 4 * texts.numbers_per_text * model.labels
+    estimate = budget.Estimate(parameters, flops, budget.peak_memory(), seconds, passes)
+    return TrainResult(passes, loss, passes, seconds, tokens, estimate, None), numbers
+
+
+def own_parameters(model: LinearClassifier) -> int:
+    return sum(parameter.numel() for parameter in model.parameters(recurse=False))
+
+
+def fit_features(
+    features: TextFeatures, train: list[Store], valid: list[Store] | None = None
+) -> tuple[LabelledFeatures, ...]:
+    """Fits the features to the training texts; the features and labels of the training texts, and of the held-out ones if they are given."""
+    if not isinstance(features, MeanVectors):
+        features.weight.fill_(1)
+        specials = train[0].specials
+        ids = {specials.pad, specials.unk, specials.bos, specials.mask, specials.eos, *specials.stop_ids} - {
+            None
+        }
+        features.weight[[index for index in ids if index is not None and index < features.vocabulary]] = 0
+    counts = count_texts(features, train)
+    features.fit(counts)
+    fitted = LabelledFeatures(features.matrix(counts), labels_of(train))
+    if valid is None:
+        return (fitted,)
+    return fitted, LabelledFeatures(features.matrix(count_texts(features, valid)), labels_of(valid))
+
+
+def count_texts(features: TextFeatures, stores: list[Store]) -> csr_array:
+    """The word counts of all texts of the stores."""
+    from scipy.sparse import vstack
+
+    fields = [store.columns("text")[0].gathered() for store in stores]
+    return csr_array(vstack([features.count_matrix(field.tokens, field.offsets) for field in fields]))
+
+
+def labels_of(stores: list[Store]) -> np.ndarray:
+    return np.concatenate([store.columns("label")[0].gathered().tokens for store in stores]).astype(np.int64)
+
+
+def set_word_vectors(features: TextFeatures, prepared: PreparedRun, stores: list[Store]) -> None:
+    """Gives the words their vectors, from a file or trained on the words of the stores, whose labels are not read."""
+    if not isinstance(features, MeanVectors):
+        return
+    from seqloom.vectors import formats
+
+    if features.vectors is None:
+        vectors = cached_vectors(features, prepared.tokenizer, stores, prepared.config.seed)
+    else:
+        vectors = formats.load(features.vectors)
+    if vectors.dim != features.dim:
+        raise ConfigError(
+            f"{features.vectors or 'model.features'}: vectors of {vectors.dim} numbers; set model.features.dim={vectors.dim}"
+        )
+    matches = match_tokens(vectors, prepared.tokenizer)
+    if not matches:
+        raise ConfigError(
+            f"{features.vectors}: no word of the training texts has a vector there; use other vectors"
+        )
+    ids, rows = np.array(matches).T
+    features.set_vectors(ids, np.asarray(vectors.matrix)[rows])
+    logger.info("%d of %d words have a vector", len(ids), prepared.tokenizer.get_vocab_size())
+
+
+def cached_vectors(features: MeanVectors, tokenizer: Tokenizer, stores: list[Store], seed: int) -> Vectors:
+    """`train_vectors`, which are kept in the cache: several classifiers average the same vectors."""
+    from seqloom.vectors import formats
+
+    options = [features.method, features.dim, features.epochs, features.min_count, seed, __version__]
+    name = json.dumps([*options, *(store.digest for store in stores)])
+    folder = files.cache_folder() / f"vectors-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        formats.save(train_vectors(features, tokenizer, stores, seed), folder)
+    return formats.load(folder)
+
+
+def train_vectors(features: MeanVectors, tokenizer: Tokenizer, stores: list[Store], seed: int) -> Vectors:
+    """Word vectors trained on the words of the stores. One thread, so that the seed decides the bits."""
+    from seqloom.vectors.training import train
+
+    words = [tokenizer.id_to_token(index) for index in range(tokenizer.get_vocab_size())]
+    eos = stores[0].specials.eos
+    fields = [store.columns("text")[0] for store in stores]
+    sentences = [
+        [words[index] for index in field.row(record).tolist() if index != eos]
+        for field in fields
+        for record in range(field.num_records)
+    ]
+    epochs = features.epochs or (EPOCHS if features.method in ("skip-gram", "cbow") else None)
+    return train(
+        sentences,
+        features.method,
+        features.dim,
+        epochs=epochs,
+        min_count=features.min_count,
+        subsample=0.0,
+        threads=1,
+        seed=seed,
+        progress=False,
+    )

@@ -1,0 +1,160 @@
+"""Inspection of small trained runs of every family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from seqloom.errors import UserError
+from seqloom.fused.dispatch import plain
+from seqloom.inspect.attention_maps import attention
+from seqloom.inspect.gate_values import carry, gates
+from seqloom.inspect.named_values import activations
+from seqloom.inspect.patching import patch
+from seqloom.inspect.reading import read
+from seqloom.nn.capture import capture
+from seqloom.run import Run
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
+TEXT = "the old cat sees a river"
+RUNS = sorted(path.parent.name for path in GOLDEN.glob("*/model.safetensors"))
+ATTENDING = [
+    "gpt",
+    "llama",
+    "alibi",
+    "bert",
+    "encoder",
+    "tagger-transformer",
+    "transformer",
+    "marian",
+    "convs2s",
+    "moe-lm",
+]
+RECURRENT = ["gru", "lstm", "cells", "lstm-words", "elmo", "rnnsearch", "classifier", "tagger", "seq2seq"]
+
+
+def text_for(run: Run) -> str:
+    count = sum(kind in ("text", "words", "passage") for kind in run.config.kinds())
+    return "\t".join([TEXT] * (count if run.model.predicts_labels else 1))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_every_run_is_read_and_its_values_are_named(runs, name: str):
+    run = runs(name)
+    target = "un chat" if run.model.task == "translation" else None
+    reading = read(run, text_for(run), target)
+    with torch.no_grad():
+        with plain():
+            expected = reading.scores(2)
+        with capture(run.model) as captured:
+            assert torch.equal(reading.scores(2), expected)
+    assert expected.shape == (2, len(reading.targets)) and len(captured) > 2
+    found = activations(run, text_for(run), target)
+    assert [value.name for value in found.values] == list(captured)
+    assert all(np.isfinite(value.mean) for value in found.values)
+
+
+@pytest.mark.parametrize("name", ATTENDING)
+def test_the_effect_of_an_edge_is_that_of_hiding_it(runs, name: str):
+    """Against a loop that hides one key at a time in a model run by itself."""
+    run = runs(name)
+    target = "un vieux chat" if run.model.task == "translation" else None
+    found = attention(run, text_for(run), target, edges=6)
+    assert all(np.allclose(one.weights.sum(1), 1, atol=1e-5) for one in found.maps)
+    reading = read(run, text_for(run), target)
+    parts = dict(run.model.named_modules())
+    with torch.no_grad(), plain():
+        before = reading.scores(1).double()
+        for edge in found.edges[:8]:
+            score = parts[f"{edge.layer}.score"]
+            forward = score.forward
+
+            def hide(q, k, forward=forward, edge=edge):
+                scores = forward(q, k)
+                scores[0, edge.head, edge.query, edge.key] = float("-inf")
+                return scores
+
+            score.forward = hide
+            try:
+                effect = float((reading.scores(1).double() - before).sum())
+            finally:
+                del score.forward
+            assert edge.effect == pytest.approx(effect, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["rnnsearch", "luong", "gnmt"])
+def test_edges_of_recurrent_decoders_are_hidden_at_their_step(runs, name: str):
+    run = runs(name)
+    found = attention(run, TEXT, "un vieux chat voit", edges=200)
+    effects = {}
+    for edge in found.edges:
+        effects.setdefault(edge.query, []).append(abs(edge.effect))
+    assert len(effects) == len(found.tokens) and max(map(max, effects.values())) > 0
+    last = [edge for edge in found.edges if edge.query == len(found.tokens) - 1]
+    assert all(
+        edge.effect == pytest.approx(edge.target_effect, abs=1e-5) for edge in last
+    )  # nothing comes after it
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_gates_are_within_their_range_and_carry_is_their_product(runs, name: str):
+    run = runs(name)
+    found = gates(run, text_for(run), "un chat" if run.model.task == "translation" else None)
+    for cell in found.cells:
+        tokens = found.source if cell.positions == "source" else found.tokens
+        for series in cell.gates:
+            assert len(series.values) == len(tokens) or run.model.predicts_labels
+            if series.role != "value":
+                assert (series.values >= 0).all() and (series.values <= 1).all()
+        if cell.carry is not None:
+            keep = next(one.values for one in cell.gates if one.role == "keeps")
+            expected = np.array([keep[t + 1 :].prod(0) for t in range(len(keep))])
+            assert np.allclose(cell.carry, expected, atol=1e-6)
+
+
+def test_carry_of_open_gates_is_one():
+    assert (carry(np.ones((5, 3))) == 1).all() and (carry(np.zeros((3, 2))) == [[0, 0], [0, 0], [1, 1]]).all()
+
+
+@pytest.mark.parametrize("name", ["gpt", "lstm", "gru", "llama"])
+def test_patching_everything_at_the_last_layer_restores_the_answer(runs, name: str):
+    run = runs(name)
+    pairs = [(TEXT, TEXT.replace("cat", word)) for word in ("dog", "sun", "man", "boy")] + [
+        (TEXT, TEXT.replace("a river", word)) for word in ("e river", "o rives", "a river"[::-1])
+    ]
+    for clean, corrupted in pairs:
+        try:
+            found = patch(run, clean, corrupted)
+        except UserError:
+            continue  # the same answer, or another number of tokens
+        last = max(index for index, name in enumerate(found.points))
+        assert found.restored[last, -1] == pytest.approx(1, abs=1e-3)
+        assert found.restored.shape == (len(found.points), len(found.clean))
+        same = [
+            index for index, (a, b) in enumerate(zip(found.clean, found.corrupted, strict=True)) if a == b
+        ]
+        first = [index for index in same if index < min(set(range(len(found.clean))) - set(same))]
+        assert np.allclose(found.restored[:, first], 0, atol=1e-3)  # before the difference nothing differs
+        return
+    pytest.skip("this run gives all pairs one answer")
+
+
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_text_is_refused(runs, text: str):
+    with pytest.raises(UserError, match="the text is empty"):
+        attention(runs("gpt"), text)
+
+
+def test_models_without_attention_or_gates_say_so(runs):
+    with pytest.raises(UserError, match="no attention"):
+        attention(runs("gru"), TEXT)
+    with pytest.raises(UserError, match="no recurrent cells"):
+        gates(runs("gpt"), TEXT)
+
+
+def test_a_long_text_is_cut(runs):
+    found = attention(runs("gpt"), "word " * 20_000, edges=5)
+    assert len(found.tokens) <= 128

@@ -1,0 +1,160 @@
+"""Headers of tables are found where they are, and only there; columns go by name or number."""
+
+import csv
+import io
+
+import pytest
+
+from seqloom.text.adapt import adapt_corpus
+from seqloom.text.corpus import Table
+from seqloom.text.tables import has_header, is_header_row, label_comes_first
+
+TEXTS = [
+    "a gripping , funny film", "dull", "the plot never moves", "what a performance !", "it bores", "lovely to look at",
+    "a mess from start to end", "fine", "the jokes land", "nothing works here", "one of the best", "tired and flat",
+]  # fmt: skip
+ROWS = [[text, "neg" if index % 2 else "pos"] for index, text in enumerate(TEXTS)]
+LABELLED = ("text", "label")
+CLASSIFIER = {"type": "Table", "columns": [0, 1], "kinds": list(LABELLED)}
+
+
+def write(path, rows):
+    path.write_text("".join("\t".join(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        ["text", "label"],
+        ["Review", "Sentiment"],
+        ["sentence", "class"],
+        ["anything", "label"],
+        ["opinion", "judged as"],  # a label that never occurs again, while all others do
+    ],
+)
+def test_a_header_is_found(first):
+    assert has_header([first, *ROWS], (0, 1), LABELLED)
+    assert not has_header(ROWS, (0, 1), LABELLED)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [["good", "pos"], ["bad", "neg"]],  # too few to tell
+        [["the text", "pos"], *ROWS],
+        [["text", "pos"], *ROWS],  # the label occurs again
+        [["a film that is long and dull .", "other"], *ROWS],  # a sentence is no name
+        [["x", "other"], *ROWS, ["y", "third"]],  # the first label is not the only one that is rare
+        [["label", "label"], *ROWS],  # names differ
+        [["", "label"], *ROWS],
+        [["pos"], ["neg"]],
+        [["film", "1"], ["dull", "0"]],
+    ],
+)
+def test_no_header_is_invented(rows):
+    assert not has_header(rows, (0, 1), LABELLED)
+
+
+def test_a_column_of_numbers_that_begins_with_a_word_has_a_header():
+    numbers = [[text, str(index % 2)] for index, text in enumerate(TEXTS)]
+    assert has_header([["opinion", "judged"], *numbers], (0, 1), LABELLED)
+    assert has_header([["opinion", "judged"], numbers[0]], (0, 1), LABELLED)
+    assert has_header(
+        [["nr", "one", "other", "near"], ["1", "a", "b", "4.5"]], (1, 2, 3), ("text", "text", "number")
+    )
+    assert not has_header([["opinion", "judged"]], (0, 1), LABELLED)
+
+
+def test_headers_of_pairs_need_names_on_both_sides():
+    pairs = [["one cat", "un chat"], ["a dog", "un chien"]]
+    assert has_header([["source", "target"], *pairs], (0, 1), ("text", "text"))
+    assert has_header([["en", "fr"], *pairs], (0, 1), ("text", "text"))
+    assert not has_header([["class", "Klasse"], *pairs], (0, 1), ("text", "text"))
+    assert not has_header([["text", "texte"], *pairs], (0, 1), ("text", "text"))
+
+
+def test_the_corpus_of_a_table_is_explicit(tmp_path):
+    path = write(tmp_path / "reviews.tsv", [["review", "label"], *ROWS])
+    adapted = adapt_corpus(CLASSIFIER, [path])
+    assert adapted.tree == {**CLASSIFIER, "header": True, "header_names": ["review", "label"]}
+    assert adapted.notes == ["reviews.tsv: header found: review (text), label (label)"]
+    options = {key: value for key, value in adapted.tree.items() if key != "type"}
+    assert list(Table([path], **options)) == [tuple(row) for row in ROWS]
+    plain = write(tmp_path / "plain.tsv", ROWS)
+    adapted = adapt_corpus(CLASSIFIER, [plain])
+    assert adapted.tree == {**CLASSIFIER, "header": False}
+    assert adapted.notes == ["plain.tsv: no header: column 0 (text), column 1 (label)"]
+
+
+def test_columns_follow_the_names_of_the_header(tmp_path):
+    rows = [["id", "label", "sentence"], *([str(i), label, text] for i, (text, label) in enumerate(ROWS))]
+    adapted = adapt_corpus(CLASSIFIER, [write(tmp_path / "t.tsv", rows)])
+    assert adapted.tree["columns"] == [2, 1]
+    assert adapted.notes == ["t.tsv: header found: sentence (text), label (label)"]
+    fixed = adapt_corpus(
+        {**CLASSIFIER, "columns": "sentence,label"}, [tmp_path / "t.tsv"], frozenset({"columns"})
+    )
+    assert fixed.tree["columns"] == ["sentence", "label"] and fixed.tree["header"]
+    with pytest.raises(
+        ValueError, match=r"t.tsv:1: no column 'text'; the header has 'id', 'label', 'sentence'"
+    ):
+        adapt_corpus({**CLASSIFIER, "columns": "text,label"}, [tmp_path / "t.tsv"], frozenset({"columns"}))
+
+
+def test_a_label_before_its_text_is_seen(tmp_path):
+    swapped = [row[::-1] for row in ROWS]
+    adapted = adapt_corpus(CLASSIFIER, [write(tmp_path / "t.tsv", swapped)])
+    assert adapted.tree["columns"] == [1, 0]
+    assert adapted.notes == ["t.tsv: no header: column 1 (text), column 0 (label)"]
+    assert label_comes_first(swapped) and not label_comes_first(ROWS) and not label_comes_first(swapped[:5])
+    kept = adapt_corpus(CLASSIFIER, [tmp_path / "t.tsv"], frozenset({"columns"}))
+    assert kept.tree["columns"] == [0, 1]
+
+
+def test_csv_with_quoted_header_and_cells(tmp_path):
+    output = io.StringIO()
+    csv.writer(output, quoting=csv.QUOTE_ALL).writerows([["Review", "Label"], *ROWS])
+    path = tmp_path / "t.csv"
+    path.write_text(output.getvalue(), "utf-8")
+    adapted = adapt_corpus(CLASSIFIER, [path])
+    assert adapted.tree["header_names"] == ["Review", "Label"]
+    options = {key: value for key, value in adapted.tree.items() if key != "type"}
+    assert list(Table([path], **options)) == [tuple(row) for row in ROWS]
+
+
+def test_a_file_without_the_stored_header_is_read_whole(tmp_path):
+    """Otherwise the first sentence of a test file, or of stdin, is lost."""
+    options = {"kinds": LABELLED, "header": True, "header_names": ("review", "label")}
+    plain, named = write(tmp_path / "a.tsv", ROWS), write(tmp_path / "b.tsv", [["Text", "Label"], *ROWS])
+    assert list(Table([plain], **options)) == list(Table([named], **options)) == [tuple(row) for row in ROWS]
+    assert list(Table([plain], header=True)) == [tuple(row) for row in ROWS[1:]]  # as before
+    named_columns = {**options, "columns": ("label", "review"), "kinds": ("label", "text")}
+    assert list(Table([plain], **named_columns)) == [tuple(row[::-1]) for row in ROWS]
+    assert not is_header_row(["review is good"], True, ["review", "label"])
+
+
+def test_auto_detects(tmp_path):
+    path = write(tmp_path / "a.tsv", [["review", "label"], *ROWS])
+    assert list(Table([path], header="auto", kinds=LABELLED)) == [tuple(row) for row in ROWS]
+
+
+def test_digests_of_older_configs_stay(tmp_path):
+    path = write(tmp_path / "a.tsv", ROWS)
+    assert Table([path]).options() == ((0, 1), ["\t"], False)
+    assert Table([path], kinds=LABELLED).options() == ((0, 1), ["\t"], False, LABELLED)
+
+
+def test_only_a_header_is_an_error(tmp_path):
+    path = write(tmp_path / "a.tsv", [["review", "label"]])
+    with pytest.raises(ValueError, match=r"a.tsv: only a header \(review, label\); give a file with records"):
+        adapt_corpus(CLASSIFIER, [path])
+
+
+def test_blank_texts_are_left_out_and_counted(tmp_path):
+    path = write(tmp_path / "a.tsv", [["a", "b"], ["", "c"], ["d", " "], ["e", "f"]])
+    reader = Table([path], drop_blank=True)
+    for _ in range(2):
+        assert list(reader) == [("a", "b"), ("e", "f")]
+        assert reader.blanks.count == 2 and reader.blanks.first == [f"{path}:2", f"{path}:3"]
+    assert len(list(Table([path]))) == 4
