@@ -167,12 +167,15 @@ try seqloom train ""
 try seqloom runs sh
 try seqloom check --mem
 try seqloom runs show runs/
+try seqloom generate ru
+try seqloom tr
 """
-    known, verbs, presets, show, memory, runs = run(str(BASH), "-c", script).splitlines()
-    assert known == "complete -F _seqloom seqloom"
+    known, verbs, presets, show, memory, *runs, trainers = run(str(BASH), "-c", script).splitlines()
+    assert known == "complete -o bashdefault -o default -F _seqloom seqloom"
     assert {"train", "check", "runs", "explain"} <= set(verbs.split())
     assert set(preset_names()) | {"runs/mine"} <= set(presets.split())
-    assert (show, memory, runs) == ("show", "--memory", "runs/mine")
+    assert (show, memory, runs) == ("show", "--memory", ["runs/mine", "runs/mine"])
+    assert sorted(trainers.split()) == ["train", "translate"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

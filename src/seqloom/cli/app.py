@@ -38,10 +38,23 @@ def shown_default(value: Any) -> str | None:
 
 OPTIONS = Group("Options", sort_key=5)
 PLAIN = Parameter(negative=(), show_default=shown_default)
-app = App(
+
+
+class Program(App):
+    """The program. Its completion in bash offers file names wherever nothing else fits, with a slash after a folder."""
+
+    def generate_completion(self, *, prog_name: str | None = None, shell: Any = None) -> str:
+        script = super().generate_completion(prog_name=prog_name, shell=shell)
+        script = script.replace("complete -F ", "complete -o bashdefault -o default -F ")
+        return re.sub(r"COMPREPLY=\( \$\(compgen -[fd] ", r"compopt -o filenames 2>/dev/null; \g<0>", script)
+
+
+app = Program(
     name="seqloom",
     help="Train, compare, generate with and explain every sequence model, on your own text.\n\n"
     "A verb's options and examples: seqloom VERB --help",
+    help_epilogue="Examples:\n  seqloom demo\n  seqloom train classifier --data reviews.tsv\n"
+    "  seqloom compare gpt lstm-lm --data input.txt --minutes 2",
     help_format="plaintext",  # shows the examples of a docstring as they are written
     group_parameters=OPTIONS,
     default_parameter=PLAIN,
@@ -89,7 +102,8 @@ def add_group(name: str, help: str, group: Group) -> App:
 def arrange_help(parent: App = app) -> None:
     """Puts the verbs in the order of `VERBS`, and the examples of their docstrings at the end of their help, as they are written.
 
-    The parser of docstrings takes `Examples:` for a section of another style, and would lose the parameters.
+    The parser of docstrings takes `Examples:` for a section of another style, and would lose the parameters. A group shows the first
+    example of each of its first three verbs.
     """
     order = [verb for verbs in VERBS.values() for verb in verbs]
     for name, command in parent.resolved_commands().items():
@@ -98,11 +112,32 @@ def arrange_help(parent: App = app) -> None:
         if command.default_command is None:
             if not name.startswith("-"):
                 arrange_help(command)
+                command.help_epilogue = group_examples(command)
             continue
         text = inspect.getdoc(command.default_command) or ""
         if examples := EXAMPLES.search(text):
-            command.default_command.__doc__ = text.replace(examples[0], "").rstrip() + "\n"
+            command.default_command.__doc__ = unwrap(text.replace(examples[0], "").rstrip()) + "\n"
             command.help_epilogue = examples[0].rstrip()
+
+
+def group_examples(group: App) -> str:
+    """The first example of each of the first three verbs of a group."""
+    verbs = [verb for name, verb in group.resolved_commands().items() if not name.startswith("-")]
+    examples = [lines[1] for verb in verbs if len(lines := (verb.help_epilogue or "").splitlines()) > 1]
+    return "\n".join(["Examples:", *examples[:3]])
+
+
+def unwrap(docstring: str) -> str:
+    """A docstring in numpy's form with each paragraph on one line, so that help breaks lines where the terminal ends."""
+    text, heading, parameters = docstring.partition("\nParameters\n----------\n")
+    text = re.sub(r"(?<=\S)\n(?=\S)", " ", text)
+    rows: list[str] = []
+    for row in parameters.splitlines():
+        if rows and row.startswith("    ") and rows[-1].startswith("    "):
+            rows[-1] += " " + row.strip()
+        else:
+            rows.append(row)
+    return text + heading + "\n".join(rows)
 
 
 class StderrHandler(logging.StreamHandler):

@@ -19,7 +19,7 @@ def check(
     threads: Threads = None,
     common: CommonOptions = Common(),
 ) -> None:
-    """Check a config and its data; tell the cost of training.
+    """Check a config and its data; estimate the cost.
 
     Examples:
       seqloom check gpt --data input.txt

@@ -42,7 +42,7 @@ def compare(
     """Compare systems of one task on the same data.
 
     Systems are trained under one budget; finished runs are only measured. A change such as model.dim=64 belongs to the system before it, or to
-    all if it stands first. The same command goes on where it stopped, and adding a system trains only that one.
+    all if it comes first. The same command goes on where it stopped, and adding a system trains only that one.
 
     Examples:
       seqloom compare gpt lstm-lm --data input.txt --minutes 2

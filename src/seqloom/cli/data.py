@@ -27,7 +27,7 @@ def show(
     limit: int = 3,
     common: CommonOptions = Common(),
 ) -> None:
-    """Show what files hold: form, fields, labels, doubles.
+    """Show what files hold: form, fields, labels, duplicates.
 
     The files are read as training reads them.
 
@@ -132,7 +132,7 @@ def leaks(
     Parameters
     ----------
     train
-        The file that was learnt.
+        The training file.
     test
         The file to measure on.
     format

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from itertools import chain, islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqloom.cli.app import USE, app, print_result
@@ -19,6 +18,7 @@ from seqloom.cli.options import (
     Machine,
     MachineOptions,
     OutPath,
+    RunPath,
 )
 from seqloom.errors import DataError, UserError
 
@@ -32,7 +32,7 @@ logger = logging.getLogger("seqloom.cli")
 
 @app.command(group=USE)
 def embed(
-    run: Path,
+    run: RunPath,
     /,
     *texts: str,
     file: Files = None,
@@ -120,7 +120,7 @@ def quantized(run: Run, kind: str, sample: list[str], max_input_tokens: int) -> 
 
 @app.command(group=USE)
 def score(
-    run: Path,
+    run: RunPath,
     /,
     *texts: str,
     file: Files = None,

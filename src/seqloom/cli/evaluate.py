@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.app import COMPARE, app, print_result
 from seqloom.cli.decoding_options import Search, SearchOptions
 from seqloom.cli.inputs import open_run
-from seqloom.cli.options import Common, CommonOptions, Count, Kind, Machine, MachineOptions
+from seqloom.cli.options import Common, CommonOptions, Count, Kind, Machine, MachineOptions, RunPath
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @app.command(group=COMPARE)
 def evaluate(
-    run: Path,
+    run: RunPath,
     /,
     *files: str,
     decoding: SearchOptions = Search(),

@@ -6,7 +6,6 @@ import json as jsons
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -14,7 +13,17 @@ from cyclopts import Parameter
 from seqloom.cli.app import USE, app, print_result
 from seqloom.cli.decoding_options import Sampling, SamplingOptions
 from seqloom.cli.inputs import open_run, read_texts
-from seqloom.cli.options import DECODING, Common, CommonOptions, Count, Files, Kind, Machine, MachineOptions
+from seqloom.cli.options import (
+    DECODING,
+    Common,
+    CommonOptions,
+    Count,
+    Files,
+    Kind,
+    Machine,
+    MachineOptions,
+    RunPath,
+)
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -28,7 +37,7 @@ Flag = Annotated[bool, Parameter(group=DECODING)]
 
 @app.command(group=USE)
 def generate(
-    run: Path,
+    run: RunPath,
     /,
     *prompts: str,
     file: Files = None,
@@ -148,7 +157,7 @@ def token_lines(
 
 @app.command(group=USE)
 def fill_mask(
-    run: Path,
+    run: RunPath,
     /,
     *texts: str,
     file: Files = None,

@@ -10,7 +10,16 @@ from cyclopts import Parameter
 
 from seqloom.cli.app import LOOK, add_group
 from seqloom.cli.inputs import check_texts, open_run, read_texts
-from seqloom.cli.options import OUTPUT, Common, CommonOptions, Count, Machine, MachineOptions, OutPath
+from seqloom.cli.options import (
+    OUTPUT,
+    Common,
+    CommonOptions,
+    Count,
+    Machine,
+    MachineOptions,
+    OutPath,
+    RunPath,
+)
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,7 +32,7 @@ Open = Annotated[bool, Parameter(name="--open", group=OUTPUT)]
 
 @inspect.command
 def attention(
-    run: Path,
+    run: RunPath,
     text: str,
     /,
     *,
@@ -37,7 +46,7 @@ def attention(
 ) -> None:
     """Show every head's attention, and what its edges do.
 
-    Beside a weight stands its effect: how the model's scores change when that word is hidden from that head.
+    Each weight is shown with its effect: how the model's scores change when that word is hidden from that head.
 
     Examples:
       seqloom inspect attention runs/demo "The animal was tired."
@@ -82,7 +91,7 @@ def attention(
 
 @inspect.command
 def gates(
-    run: Path,
+    run: RunPath,
     text: str,
     /,
     *,
@@ -131,7 +140,7 @@ def gates(
 
 @inspect.command
 def activations(
-    run: Path,
+    run: RunPath,
     text: str | None = None,
     /,
     *,
@@ -173,7 +182,7 @@ def activations(
 
 @inspect.command
 def patch(
-    run: Path,
+    run: RunPath,
     clean: str,
     corrupted: str,
     /,

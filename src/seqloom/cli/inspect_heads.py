@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from seqloom.cli.inputs import check_texts, open_run
 from seqloom.cli.inspect import Open, finish, inspect, some_texts
-from seqloom.cli.options import Common, CommonOptions, Count, Files, Machine, MachineOptions, OutPath
+from seqloom.cli.options import (
+    Common,
+    CommonOptions,
+    Count,
+    Files,
+    Machine,
+    MachineOptions,
+    OutPath,
+    RunPath,
+)
 from seqloom.cli.tables import table
 
 
 @inspect.command
 def heads(
-    run: Path,
+    run: RunPath,
     /,
     *texts: str,
     file: Files = None,
@@ -82,7 +90,7 @@ def heads(
 
 @inspect.command
 def gradients(
-    run: Path,
+    run: RunPath,
     /,
     *texts: str,
     file: Files = None,
@@ -148,7 +156,7 @@ def gradients(
 
 @inspect.command
 def coreference(
-    run: Path,
+    run: RunPath,
     /,
     *texts: str,
     pairs: Count = 50,

@@ -12,7 +12,16 @@ from cyclopts import Parameter
 
 from seqloom.cli.inputs import check_texts, open_run
 from seqloom.cli.inspect import Open, finish, inspect, open_text
-from seqloom.cli.options import DECODING, Common, CommonOptions, Count, Machine, MachineOptions, OutPath
+from seqloom.cli.options import (
+    DECODING,
+    Common,
+    CommonOptions,
+    Count,
+    Machine,
+    MachineOptions,
+    OutPath,
+    RunPath,
+)
 from seqloom.cli.outputs import write_pieces
 
 Runs = Annotated[list[Path] | None, Parameter(consume_multiple=False, negative=())]
@@ -21,7 +30,7 @@ logger = logging.getLogger("seqloom.cli")
 
 @inspect.command
 def beam(
-    run: Path,
+    run: RunPath,
     text: str,
     /,
     *,
@@ -86,7 +95,7 @@ def beam(
 
 @inspect.command
 def alignment(
-    run: Path,
+    run: RunPath,
     source: Path,
     target: Path,
     /,

@@ -8,13 +8,22 @@ from typing import Literal
 from seqloom.cli.app import print_result
 from seqloom.cli.inputs import open_run
 from seqloom.cli.inspect import Open, finish, inspect, open_text, some_texts
-from seqloom.cli.options import Common, CommonOptions, Count, Files, Machine, MachineOptions, OutPath
+from seqloom.cli.options import (
+    Common,
+    CommonOptions,
+    Count,
+    Files,
+    Machine,
+    MachineOptions,
+    OutPath,
+    RunPath,
+)
 from seqloom.cli.tables import table
 
 
 @inspect.command
 def tokens(
-    run: Path,
+    run: RunPath,
     text: str,
     /,
     *,
@@ -50,7 +59,7 @@ def tokens(
 
 @inspect.command
 def geometry(
-    run: Path,
+    run: RunPath,
     /,
     *runs: Path,
     file: Files = None,
@@ -61,7 +70,7 @@ def geometry(
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
 ) -> None:
-    """Measure how vectors lie in each layer of runs.
+    """Measure the geometry of vectors, layer by layer.
 
     Anisotropy, self-similarity, intra-sentence similarity and the variance that the first component explains, by layer.
 
@@ -170,7 +179,7 @@ def similarity(
 
 @inspect.command
 def contexts(
-    run: Path,
+    run: RunPath,
     word: str,
     /,
     *,

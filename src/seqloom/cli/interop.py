@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from seqloom.cli.app import FILES, app, print_result
-from seqloom.cli.options import Common, CommonOptions, OutPath
+from seqloom.cli.options import Common, CommonOptions, OutPath, RunPath
 from seqloom.errors import UserError
 
 logger = logging.getLogger("seqloom.cli")
@@ -53,7 +53,7 @@ def import_checkpoint(
 
 @app.command(group=FILES)
 def export(
-    run: Path,
+    run: RunPath,
     folder: OldFolder = None,
     /,
     *,

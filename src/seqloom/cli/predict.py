@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as jsons
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqloom.cli.app import USE, app
@@ -17,6 +16,7 @@ from seqloom.cli.options import (
     Machine,
     MachineOptions,
     OutPath,
+    RunPath,
 )
 from seqloom.cli.outputs import write_pieces
 from seqloom.errors import UserError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @app.command(group=USE)
 def predict(
-    run: Path,
+    run: RunPath,
     /,
     *texts: str,
     file: Files = None,

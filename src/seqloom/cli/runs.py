@@ -128,7 +128,7 @@ def fact_lines(facts: RunFacts) -> list[str]:
 
 @runs_app.command
 def clean(*runs: Path, dry_run: bool = False, common: CommonOptions = Common()) -> None:
-    """Delete checkpoints but the newest and the best.
+    """Delete checkpoints except the newest and the best.
 
     The run stays usable, and training can go on.
 
@@ -142,7 +142,7 @@ def clean(*runs: Path, dry_run: bool = False, common: CommonOptions = Common()) 
     runs
         Run folders.
     dry_run
-        Delete nothing, only say what would be deleted.
+        Delete nothing, only print what would be deleted.
     """
     from seqloom.runs import clean as clean_runs
 

@@ -22,6 +22,7 @@ from seqloom.cli.options import (
     Machine,
     MachineOptions,
     OutPath,
+    RunPath,
 )
 from seqloom.cli.outputs import write_pieces
 from seqloom.errors import UserError
@@ -38,7 +39,7 @@ logger = logging.getLogger("seqloom.cli")
 
 @app.command(group=USE)
 def translate(
-    run: Path,
+    run: RunPath,
     /,
     *texts: str,
     file: Files = None,
@@ -58,7 +59,7 @@ def translate(
 ) -> None:
     """Translate texts, lines, PO catalogues or TMX memories.
 
-    Tags and placeholders are kept. Each line is printed as soon as it is translated; a file appears when it is whole.
+    Tags and placeholders are kept. Each line is printed as soon as it is translated; a file is written when all of it is translated.
 
     Examples:
       seqloom translate runs/transformer "A man sleeps."

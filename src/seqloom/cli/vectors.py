@@ -68,7 +68,7 @@ def train(
     Parameters
     ----------
     files
-        Text files, .gz too (- is stdin); world stands for 20,000 sentences of the built-in world.
+        Text files, .gz too (- is stdin); world is 20,000 sentences of the built-in world.
     method
         skip-gram and cbow are word2vec's, glove factorizes counts of pairs, ppmi-svd is the count-based baseline.
     dim

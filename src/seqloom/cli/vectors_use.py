@@ -82,11 +82,11 @@ def analogy(
     path
         A folder or file of vectors.
     a
-        As in man, which is
+        The first word, such as man.
     b
-        to king,
+        What it goes with, such as king.
     c
-        as woman is to what?
+        The word whose counterpart is asked for, such as woman.
     top
         Answers to print.
     method
