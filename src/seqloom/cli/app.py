@@ -40,7 +40,7 @@ OPTIONS = Group("Options", sort_key=5)
 PLAIN = Parameter(negative=(), show_default=shown_default)
 
 
-class Program(App):
+class CommandLine(App):
     """The program. Its completion in bash offers file names wherever nothing else fits, with a slash after a folder."""
 
     def generate_completion(self, *, prog_name: str | None = None, shell: Any = None) -> str:
@@ -49,7 +49,7 @@ class Program(App):
         return re.sub(r"COMPREPLY=\( \$\(compgen -[fd] ", r"compopt -o filenames 2>/dev/null; \g<0>", script)
 
 
-app = Program(
+app = CommandLine(
     name="seqloom",
     help="Train, compare, generate with and explain every sequence model, on your own text.\n\n"
     "A verb's options and examples: seqloom VERB --help",
