@@ -1,7 +1,8 @@
 """How well a budget in minutes is kept: the seconds that were asked for, those that training took, and those of the whole command.
 
 Each system is trained in a process of its own on the built-in world, which fits all of them, or on the text of it. Training counts from the
-moment the data is ready; the whole command also imports torch, reads the data and measures the finished model. Needs a quiet machine.
+moment the data is ready; the whole command also imports torch, reads the data and measures the finished model. Needs a quiet machine:
+the last column is the share of the CPU that other processes took meanwhile (Linux only).
 
     python bench/budget.py [--minutes 1] [--threads N] [SYSTEM …]
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -39,15 +41,39 @@ def measure(system: str, data: list[str], minutes: float, threads: int | None, o
     """Trains one system; its row of the table."""
     command = [sys.executable, "-m", "seqloom", "train", system, "--data", *data, "--minutes", str(minutes)]
     command += ["--out", str(out), "--json", "-q", *(["--threads", str(threads)] if threads else [])]
-    start = time.perf_counter()
+    start, busy, own = time.perf_counter(), busy_seconds(), own_seconds()
     finished = subprocess.run(
-        command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(SOURCE)}
+        command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(SOURCE)}
     )
     whole = time.perf_counter() - start
+    others = busy_seconds() - busy - (own_seconds() - own)
+    share = f"{max(0.0, 100 * others / whole / (os.cpu_count() or 1)):.0f} %" if busy else "?"
     results = json.loads(finished.stdout)
     took = results["actual"]["seconds"]
     asked = 60 * minutes
-    return f"| {system} | {results['steps']:,} | {asked:.0f} | {took:.1f} | {100 * (took / asked - 1):+.1f} % | {whole:.1f} |"
+    row = (
+        system,
+        f"{results['steps']:,}",
+        f"{asked:.0f}",
+        f"{took:.1f}",
+        f"{100 * (took / asked - 1):+.1f} %",
+    )
+    return f"| {' | '.join(row)} | {whole:.1f} | {share} |"
+
+
+def busy_seconds() -> float:
+    """The CPU seconds of all processes since the machine started; 0 where the system does not tell."""
+    try:
+        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    except OSError:
+        return 0.0
+    user, nice, system, _, _, interrupts, soft_interrupts = map(int, fields[:7])
+    return (user + nice + system + interrupts + soft_interrupts) / os.sysconf("SC_CLK_TCK")
+
+
+def own_seconds() -> float:
+    """The CPU seconds of this process and of its finished children."""
+    return sum(os.times()[:4])
 
 
 def main() -> None:
@@ -59,7 +85,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int)
     arguments = parser.parse_args()
     print(
-        "| system | steps | seconds asked | taken | difference | whole command |\n|---|---|---|---|---|---|"
+        "| system | steps | seconds asked | taken | difference | whole command | others |\n|---|---|---|---|---|---|---|"
     )
     with tempfile.TemporaryDirectory() as place:
         data = write_data(Path(place))

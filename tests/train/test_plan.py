@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import seqloom
+from seqloom import evaluation
 from seqloom.cli import main
 from seqloom.errors import ConfigError, RunError
 from seqloom.files import sha256
 from seqloom.run_config import Config, config_of
 from seqloom.run_files import read_metrics
-from seqloom.train import budget
+from seqloom.train import budget, loop
 from seqloom.train.checkpoint import latest
 from seqloom.train.loop import TrainLoop
 from seqloom.train.options import Constant, Cosine, InverseSquareRoot, TrainOptions
@@ -51,7 +52,7 @@ class Clock:
 
         monkeypatch.setattr(TrainLoop, "train_step", timed)
         # The rehearsal believes that steps are twice as slow as they are.
-        monkeypatch.setattr(budget, "seconds_per_step", lambda *_, **options: 0.0 if options else 2 * seconds)
+        monkeypatch.setattr(budget, "seconds_per_step", lambda *_: 2 * seconds)
 
 
 def bits(folder: Path) -> dict[str, str]:
@@ -110,6 +111,28 @@ def test_a_resumed_run_keeps_the_steps_of_its_budget_though_the_machine_is_slowe
     assert bits(tmp_path / "run") == bits(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_a_budget_in_minutes_has_room_for_evaluations_at_the_speed_they_have_in_training(
+    late: bool, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every held-out batch takes 0.02 s; what the rehearsal measured before, ten times too much, does not count."""
+    clock = Clock(monkeypatch, 0.1)
+    evaluate, steps = evaluation.sum_numbers, iter(range(10**6))
+
+    def timed(model, objective, batches, *arguments):
+        batches = list(batches)
+        factor = 10 if late and next(steps) < 3 else 1  # the three calls of the rehearsal
+        clock.now += 0.02 * factor * len(batches)
+        return evaluate(model, objective, batches, *arguments)
+
+    monkeypatch.setattr(evaluation, "sum_numbers", timed)
+    monkeypatch.setattr(loop, "sum_numbers", timed)
+    run = fit(text, tmp_path / "run", "train.eval_every=1000", minutes=0.5)
+    batches = sum(1 for _ in run.config.data(run.config.stores(run.tokenizer)[1]).sequential())
+    assert 0.02 * batches > 0.1
+    assert run.results.actual.seconds == pytest.approx(30, rel=0.02)
+
+
 def test_steps_in_time_leaves_room_for_evaluations() -> None:
     steps, eval_every = steps_in_time(100, Pace(10, 5.0, 0.1, 0.5), 250)
     evaluations = -(-steps // eval_every)
@@ -119,7 +142,7 @@ def test_steps_in_time_leaves_room_for_evaluations() -> None:
 
 @pytest.mark.parametrize(
     "schedule, expected",
-    [(lambda: Cosine(30), 30), (lambda: Constant(30), 80), (lambda: InverseSquareRoot(5), 80)],
+    [(lambda: Cosine(30), 30), (lambda: Constant(30), 200), (lambda: InverseSquareRoot(5), 200)],
 )
 def test_only_steps_that_do_not_depend_on_the_end_are_timed(schedule, expected: int) -> None:
     options = TrainOptions(minutes=1, schedule=schedule)

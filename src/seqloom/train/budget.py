@@ -13,8 +13,8 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Callable, Mapping
-from itertools import chain, count, islice
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from seqloom.train.options import TrainJob, TrainOptions
 
 MIN_TIMED_STEPS = 5
+MIN_TIMED_BATCHES = 4  # of an evaluation
 NUM_REHEARSED = 32  # batches whose tokens are counted
 
 
@@ -190,18 +191,12 @@ def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
     activations = activation_bytes(lambda: rehearsal.forward(first))
     flops_per_token = flops(lambda: rehearsal.forward(first).backward()) / max(first.num_targets, 1)
     seconds = seconds_per_step(rehearsal.step, *timing_limits(options))
-    num_batches = sum(1 for _ in job.held_out(options.eval_batches))
-    held_out = chain.from_iterable(job.held_out(options.eval_batches) for _ in count())
-
-    def evaluate_one_batch(_: int) -> None:
-        total_nll(rehearsal.model, job.objective, islice(held_out, 1))
-
-    eval_seconds = seconds_per_step(evaluate_one_batch, min_seconds=0.5)
+    eval_seconds = time_evaluation(options, job, rehearsal.model, max_seconds=0.5)
     tokens = options.accumulate * sum(batch.num_targets for batch in rehearsal.batches) / NUM_REHEARSED
     memory = current_memory() + rehearsal.state_bytes() + activations
     torch.set_rng_state(random_state)
     means = process.all_mean(
-        job.group, seconds, eval_seconds * num_batches, flops_per_token, time.perf_counter() - start_time
+        job.group, seconds, eval_seconds, flops_per_token, time.perf_counter() - start_time
     )
     (tokens,) = process.all_sum(job.group, tokens)
     return Costs(
@@ -214,6 +209,30 @@ def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
         parameters=parameters(rehearsal.model),
         rehearsal_seconds=means[3],
     )
+
+
+def time_evaluation(options: TrainOptions, job: TrainJob, model: nn.Module, max_seconds: float) -> float:
+    """The seconds of an evaluation, from every n-th of its batches, which take about `max_seconds`."""
+    random_state = torch.get_rng_state()
+    start_time = time.perf_counter()
+    num_batches = sum(1 for _ in job.held_out(options.eval_batches))
+    reading_seconds = time.perf_counter() - start_time
+    first = list(job.held_out(1))
+    time_batches(job, model, first)  # the first call may compile kernels and prepare buffers
+    one_batch = max(time_batches(job, model, first), 1e-6)
+    sample = min(num_batches, max(MIN_TIMED_BATCHES, int(max_seconds / one_batch)))
+    interval = -(-num_batches // max(sample, 1))
+    batches = list(islice(job.held_out(options.eval_batches), 0, None, max(interval, 1)))
+    seconds = time_batches(job, model, batches)
+    torch.set_rng_state(random_state)
+    return reading_seconds + seconds * num_batches / max(len(batches), 1)
+
+
+def time_batches(job: TrainJob, model: nn.Module, batches: Iterable[Batch]) -> float:
+    """The seconds that the held-out loss of these batches takes."""
+    start_time = time.perf_counter()
+    total_nll(model, job.objective, batches)
+    return time.perf_counter() - start_time
 
 
 def time_checkpoint(folder: Path, model: nn.Module) -> float:

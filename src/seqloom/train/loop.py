@@ -135,7 +135,7 @@ class TrainLoop:
 
     def fix_steps(self) -> None:
         """Fixes the number of steps, if that is still open."""
-        if self.plan.fix(self.step, self.elapsed()):
+        if self.plan.fix(self.step, self.elapsed):
             self.report.set_total(self.plan.steps)
 
     def is_time_to_log(self) -> bool:

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from seqloom.train import process
-from seqloom.train.budget import MIN_TIMED_STEPS, Costs, Estimate, measure_costs, plan_steps, time_checkpoint
+from seqloom.train.budget import (
+    MIN_TIMED_STEPS,
+    Costs,
+    Estimate,
+    measure_costs,
+    plan_steps,
+    time_checkpoint,
+    time_evaluation,
+)
 from seqloom.train.options import TrainJob, TrainOptions
 from seqloom.train.plan import Pace, Phase, read_plan, steps_in_time, write_plan
 
-TIMED_SHARE = 0.08  # of the steps that a budget in minutes allows; timed to fix their number
+TIMED_SHARE = 0.2  # of the steps that a budget in minutes allows; timed to fix their number
+EVAL_TIMING_SHARE = 0.02  # of a budget in minutes; spent to time evaluations before the steps are fixed
 logger = logging.getLogger("seqloom.train")
 
 
@@ -61,6 +70,7 @@ class RunPlan:
         self.eval_every = options.eval_every
         self.estimate: Estimate | None = None
         self.timer: StepTimer | None = None
+        self.save_seconds = 0.0  # of a checkpoint
         self.costs: Costs
 
     @property
@@ -84,9 +94,9 @@ class RunPlan:
             save_seconds = 0.0
             if self.job.group.is_main:
                 save_seconds = time_checkpoint(self.job.folder / "checkpoints", self.job.model)
-            (save_seconds,) = process.all_sum(self.job.group, save_seconds)
-            self.costs = self.costs._replace(eval_seconds=self.costs.eval_seconds + save_seconds)
-            elapsed += save_seconds
+            (self.save_seconds,) = process.all_sum(self.job.group, save_seconds)
+            self.costs = self.costs._replace(eval_seconds=self.costs.eval_seconds + self.save_seconds)
+            elapsed += self.save_seconds
         if self.phases:
             self.enter(0)
         else:
@@ -118,19 +128,31 @@ class RunPlan:
         """Called after each step; whether enough steps are timed to fix their number."""
         return self.timer is not None and self.timer.note(step)
 
-    def fix(self, step: int, elapsed: float) -> bool:
-        """Fixes the steps of a budget in minutes by the time that the steps so far have taken; whether they were open."""
+    def fix(self, step: int, elapsed: Callable[[], float]) -> bool:
+        """Fixes the steps of a budget in minutes by the time that the steps so far have taken; whether they were open.
+
+        An evaluation is timed again: the rehearsal's model and caches are not those of the training.
+        """
         if self.timer is None:
             return False
-        measured = self.timer.seconds(step) or self.costs.seconds
-        elapsed, seconds = process.all_mean(self.job.group, elapsed, measured)
-        self.timer = None
-        self.costs = self.costs._replace(seconds=seconds)
-        pace = Pace(step, elapsed, seconds, self.costs.eval_seconds)
         budget_seconds = 60 * self.options.budget["minutes"]
+        step_seconds = self.timer.seconds(step) or self.costs.seconds
+        eval_seconds = time_evaluation(
+            self.options, self.job, self.job.model, EVAL_TIMING_SHARE * budget_seconds
+        )
+        means = process.all_mean(self.job.group, elapsed(), step_seconds, eval_seconds + self.save_seconds)
+        self.timer = None
+        pace = Pace(step, *means)
+        self.costs = self.costs._replace(seconds=pace.seconds, eval_seconds=pace.eval_seconds)
+        logger.debug(
+            "a step takes %.4f s, an evaluation %.2f s and a checkpoint %.2f s",
+            step_seconds,
+            eval_seconds,
+            self.save_seconds,
+        )
         self.steps, self.eval_every = steps_in_time(budget_seconds, pace, self.options.eval_every)
         self.keep()
-        self.estimate = self.costs.estimate(elapsed - seconds * step, self.steps, self.eval_every)
+        self.estimate = self.costs.estimate(pace.elapsed - pace.seconds * step, self.steps, self.eval_every)
         if self.job.group.is_main:
             logger.info("step %d: the budget allows %s steps", step, f"{self.steps:,}")
         return True
