@@ -1,4 +1,4 @@
-"""The verbs `seqloom vectors`: nearest, analogy, evaluate, map and convert."""
+"""The verbs `seqloom vectors`: nearest, analogy, evaluate, map, lexicon and convert."""
 
 from __future__ import annotations
 
@@ -204,6 +204,88 @@ def map(
 
 
 @vectors.command(sort_key=5)
+def lexicon(
+    source: Path,
+    target: Path,
+    /,
+    *,
+    pairs: str | None = None,
+    test: str | None = None,
+    method: Literal["csls", "nearest"] = "csls",
+    refinements: int = 5,
+    limit: Count = 50_000,
+    case: bool = False,
+    out: OutPath = None,
+    overwrite: Overwrite = False,
+    common: CommonOptions = Common(),
+) -> None:
+    """Find translations between the vectors of two languages.
+
+    Prints each source word, a tab and its translation; with --test, how many words of a dictionary are translated right.
+
+    Examples:
+      seqloom vectors lexicon runs/en runs/fr --out words.tsv
+      seqloom vectors lexicon runs/en runs/fr --pairs seed.tsv --test test.tsv
+      seqloom vectors lexicon wiki.en.vec wiki.de.vec --test en-de.txt --method nearest
+
+    Parameters
+    ----------
+    source
+        A folder or file of vectors.
+    target
+        The vectors of the other language, of the same size.
+    pairs
+        Some translations to begin with, a word and its translation on each line; default: words that are spelt alike.
+    test
+        A dictionary of the same form to measure precision at 1, 5 and 10 by; a word may have several translations.
+    method
+        csls corrects the cosine of nearest for words that are near to everything.
+    refinements
+        Times that the rotation is found again, from the pairs of words that are each other's translation; fewer if it does not improve.
+    limit
+        Use only the first words of either language, this many.
+    case
+        Distinguish capitals from small letters.
+    out
+        The file of the lexicon, for translate --lexicon; default: stdout, if there is no --test.
+    overwrite
+        Replace the file that is already there.
+    """
+    from seqloom.vectors import lexicon as find
+    from seqloom.vectors.formats import require_absent
+
+    if out is not None:
+        require_absent(out, overwrite)
+    found = find(
+        source,
+        target,
+        pairs=pairs,
+        test=test,
+        method=method,
+        refinements=refinements,
+        limit=limit,
+        lowercase=not case,
+        progress=common.progress,
+    )
+    words = [f"{one.word}\t{one.translation}" for one in found.translations]
+    steps = "; ".join(f"{one.pairs:,} pairs, mean cosine {one.cosine:.4f}" for one in found.refinements)
+    logger.info("seed: %s; %s", found.seed, steps)
+    lines = [
+        f"{one.title:14}{one.value:.4f}  {one.interval}  {one.n:,} of {found.test_words:,} words"
+        for one in found.precision
+    ] + [one.signature for one in found.precision[:1]]
+    report = {**found.to_dict(), "lexicon": None if out is None else str(out)}
+    if out is not None:
+        from seqloom.files import write_atomic
+
+        write_atomic(out, "\n".join(words) + "\n")
+        lines.append(f"{len(words):,} words: {out}")
+    elif test is None:
+        lines = words
+    print_result(report, lines, common.json)
+
+
+@vectors.command(sort_key=6)
 def convert(
     path: Path,
     target: OldTarget = None,

@@ -11,10 +11,23 @@ from typing import TYPE_CHECKING
 
 from seqloom.lazy import lazy_names
 
-__all__ = ["BenchmarkScore", "Neighbor", "Vectors", "WordMap", "convert", "evaluate", "load", "map", "train"]
+__all__ = [
+    "BenchmarkScore",
+    "BilingualLexicon",
+    "Neighbor",
+    "Vectors",
+    "WordMap",
+    "convert",
+    "evaluate",
+    "lexicon",
+    "load",
+    "map",
+    "train",
+]
 
 if TYPE_CHECKING:
     from seqloom.vectors.benchmarks import BenchmarkScore, evaluate
+    from seqloom.vectors.bilingual import BilingualLexicon, lexicon
     from seqloom.vectors.formats import convert, load
     from seqloom.vectors.projection import WordMap
     from seqloom.vectors.projection import write_map as map
