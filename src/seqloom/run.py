@@ -1,7 +1,8 @@
 """The run folder.
 
 A run is complete: config.yaml, tokenizer.json, labels.json if there are labels, model.safetensors, generation_config.json if it
-generates, checkpoints/, metrics.jsonl and results.json. `load(folder)` needs nothing else. If `transformers` knows a model of the same
+generates, chat_template.jinja if it
+chats, checkpoints/, metrics.jsonl and results.json. `load(folder)` needs nothing else. If `transformers` knows a model of the same
 shape, the folder also has config.json and tokenizer_config.json, and `transformers` can load it.
 """
 
@@ -29,6 +30,7 @@ from seqloom.models.base import Model
 from seqloom.run_config import Config, config_of, is_run
 from seqloom.run_files import METRICS_FILE, RESULTS_FILE, Results, read_metrics, read_results
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
+from seqloom.text.chat_template import read_template
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
 
 
@@ -82,6 +84,11 @@ class Run:
     def results(self) -> Results:
         """The scores and costs of the training, as results.json has them."""
         return read_results(self.folder)
+
+    @property
+    def chat_template(self) -> str | None:
+        """The text of the folder's chat_template.jinja, with which chats become text; None if it has none."""
+        return read_template(self.folder)
 
     def metrics(self) -> list[dict[str, Any]]:
         """The measurements during training, as metrics.jsonl has them."""

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import torch
 from tokenizers import Tokenizer
@@ -19,6 +19,7 @@ from seqloom import __version__, batches, compat, config_tree, files, models, nn
 from seqloom.batches.batch import Batches
 from seqloom.config_changes import Assignment, Change, apply_changes, callables_in, parse_changes
 from seqloom.data import options as data_options
+from seqloom.data.files_section import Files
 from seqloom.data.sources import Data
 from seqloom.errors import ConfigError
 from seqloom.lazy import LazyNames
@@ -27,6 +28,7 @@ from seqloom.own_parts import installed_part, parts_by_name
 from seqloom.preset_list import PRESETS, preset_file, preset_names
 from seqloom.text import fields, store, tokenizer_file
 from seqloom.text import tokenizer as tokenizer_parts
+from seqloom.text.chats import PLAIN, ChatReader
 from seqloom.text.corpus import Reader
 from seqloom.text.split import record_keys
 
@@ -55,11 +57,12 @@ SECTIONS: dict[str, LazyNames] = {
             "corpus": "Text Lines Parallel Table JSONLines",
             "dictionary": "Dictionary",
             "annotated": "CoNLLU Columns SQuAD",
+            "chats": "Chats Preferences Judged",
         }
     ),
     "tokenizer": text_names({"tokenizer": "Characters Words BPE WordPiece Unigram File Pattern"}),
     "batches": batches.NAMES.only(
-        {"Windows", "Blocks", "Pairs", "Masked", "Tagged", "Labelled", "Questions"}
+        {"Windows", "Blocks", "Pairs", "Masked", "Tagged", "Labelled", "Questions", "Turns", "Comparisons"}
     ),
     "model": models.NAMES | nn.PARTS,
     "objective": objectives.NAMES,
@@ -282,6 +285,12 @@ class Config:
     def reader_class(self) -> type[Reader]:
         return cast(type[Reader], self.parts["corpus"].func)
 
+    @property
+    def template(self) -> str | None:
+        """The chat template of the corpus; None if its records are no chats."""
+        is_chat = issubclass(self.reader_class, ChatReader)
+        return self.parts["corpus"].keywords.get("template", PLAIN) if is_chat else None
+
     def labels(self) -> list[str]:
         """The labels in the training files; empty if records have no labels."""
         if not fields.has_labels(self.kinds()):
@@ -366,28 +375,3 @@ def is_own(part: Callable[..., Any]) -> bool:
 def unique(parts: Sequence[type[Module]]) -> list[type[Module]]:
     """Each class once, in order."""
     return list(dict.fromkeys(parts))
-
-
-class Files:
-    """The data files. Without `valid`, the fraction `valid_fraction` of `train` is held out: by the `content` of its records, or
-    its `end`."""
-
-    def __init__(
-        self,
-        train: list[str] | None = None,
-        valid: list[str] | None = None,
-        valid_fraction: float = 0.1,
-        split: Literal["content", "end"] = "end",
-    ):
-        self.train = train or []
-        self.valid = valid or []
-        self.valid_fraction = valid_fraction
-        self.split = split
-
-    def require(self, split: str) -> list[str]:
-        paths = {"train": self.train, "valid": self.valid}[split]
-        if not paths:
-            raise ConfigError(
-                "no data: pass --data FILE (two files for a translator), or set files.train in the config"
-            )
-        return paths

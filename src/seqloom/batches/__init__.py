@@ -1,5 +1,5 @@
 """Turns stored token ids into batches: windows, blocks,
-pairs, masked and labelled records. Imports text/ only."""
+pairs, masked and labelled records, chats. Imports text/ only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from seqloom.lazy import lazy_names
 if TYPE_CHECKING:
     from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, TokenBatch
     from seqloom.batches.buckets import pad
+    from seqloom.batches.chats import Comparisons, PreferenceBatch, Turns
     from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
     from seqloom.batches.masked import Masked, MaskedBatch
     from seqloom.batches.pairs import Pairs
@@ -19,6 +20,7 @@ __all__ = [
     "Batch",
     "Batches",
     "Blocks",
+    "Comparisons",
     "Cursor",
     "Labelled",
     "LabelledBatch",
@@ -26,11 +28,13 @@ __all__ = [
     "MaskedBatch",
     "PairBatch",
     "Pairs",
+    "PreferenceBatch",
     "QABatch",
     "Questions",
     "Tagged",
     "TaggedBatch",
     "TokenBatch",
+    "Turns",
     "Windows",
     "pad",
 ]

@@ -41,7 +41,7 @@ def show(
     files
         One or more files; two parallel files are pairs; - is stdin, world the built-in world.
     format
-        text, lines, pairs, table, jsonl, conllu, conll, squad or dictionary; auto looks at the files.
+        text, lines, pairs, table, jsonl, conllu, conll, squad, dictionary, chats, preferences or judged; auto looks at the files.
     columns
         Columns of a table, or fields of JSON Lines, by name or number: review,label.
     limit
@@ -57,6 +57,8 @@ def show(
 
 def show_value(value: object) -> str:
     """A field of a record on one line."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = [f"{message.get('role')}: {message.get('content')}" for message in value]
     text = (
         value
         if isinstance(value, str)

@@ -11,7 +11,7 @@ from seqloom.data.sources import Data
 from seqloom.data.viewing import open_reader
 from seqloom.results import Result
 from seqloom.text.corpus import Reader
-from seqloom.text.split import key_fields, record_key
+from seqloom.text.split import input_text, key_fields, record_key
 
 NOT_WORDS = re.compile(r"[\W_]+")
 SHOWN = 5
@@ -64,7 +64,7 @@ def iterate_inputs(reader: Reader) -> Any:
     fields = key_fields(reader.kinds)
     for record in reader:
         values = [record[index] for index in fields]
-        yield reader.location, [value if isinstance(value, str) else " ".join(value) for value in values]
+        yield reader.location, [input_text(value) for value in values]
 
 
 def normalize(texts: Sequence[str]) -> list[str]:

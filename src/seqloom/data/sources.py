@@ -17,7 +17,15 @@ from seqloom.files import cache_folder, write_atomic
 PathLike = str | os.PathLike[str]
 Record = tuple[Any, ...] | Mapping[str, Any]
 Data = PathLike | Sequence[PathLike] | Sequence[Record]
-FIELD_NAMES = {"text": "text", "label": "label", "number": "number", "words": "words", "tags": "tags"}
+FIELD_NAMES = {
+    "text": "text",
+    "label": "label",
+    "number": "number",
+    "words": "words",
+    "tags": "tags",
+    "chat": "messages",
+    "answer": "messages",
+}
 
 
 def resolve_data(data: Data, kinds: Sequence[str], split: str = "train") -> list[str]:
@@ -83,6 +91,8 @@ def record_fields(kinds: Sequence[str]) -> list[str]:
         return ["source", "target"]
     if tuple(kinds) == ("text", "passage", "span"):
         return ["question", "context", "answers"]
+    if tuple(kinds) == ("answer", "answer"):
+        return ["chosen", "rejected"]
     texts = [index for index, kind in enumerate(kinds) if kind == "text"]
     return [
         f"text{texts.index(index) + 1}" if kind == "text" and len(texts) > 1 else FIELD_NAMES[kind]

@@ -41,7 +41,7 @@ def read_data(run: Run, data: Data, limit: int | None = None) -> EvaluationData:
         return EvaluationData(store.first(limit), list(islice(reader, limit)), store.first(limit).digest)
     records = [record_values(run, record, number) for number, record in enumerate(items[:limit], 1)]
     digest = hashlib.sha256(json.dumps(records, ensure_ascii=False).encode()).hexdigest()
-    schema = RecordSchema(kinds, [run.tokenizer], run.adds_eos, run.labels)
+    schema = RecordSchema(kinds, [run.tokenizer], run.adds_eos, run.labels, template=run.config.template)
     store = in_memory_store(records, schema)
     store.digest = digest
     return EvaluationData(store, records, digest)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from seqloom import files
 from seqloom.decoding.generation_config import keep_generation_config
@@ -12,6 +13,7 @@ from seqloom.interop.import_run import ForeignCheckpoint, with_vocab_size
 from seqloom.layouts import FAMILIES, export_files, hf_folder, import_weights, names_without_prefix
 from seqloom.layouts.hf_folder import HFConfig, read_json
 from seqloom.run import Run, named_weights
+from seqloom.text.chat_template import TEMPLATE_FILE, read_template, template_source
 from seqloom.text.special_tokens import special_tokens
 
 MIN_TENSORS_PER_LAYER = 9
@@ -45,8 +47,26 @@ def read(folder: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     rows = config.count("vocab_size", 1)
     tree = with_vocab_size(tree, rows, loaded.get_vocab_size(), config_path)
     return ForeignCheckpoint(
-        model_type, tree, loaded, lambda model: import_weights(family, model, tensors, str(folder))
+        model_type,
+        tree,
+        loaded,
+        lambda model: import_weights(family, model, tensors, str(folder)),
+        folder_template(folder),
     )
+
+
+def folder_template(folder: Path) -> str | None:
+    """The chat template of a folder: chat_template.jinja, or `chat_template` of tokenizer_config.json, the default one of several."""
+    template: Any = read_template(folder)
+    path = folder / "tokenizer_config.json"
+    if template is None and path.is_file():
+        template = read_json(path).get("chat_template")
+    if isinstance(template, list):
+        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
+        template = named.get("default")
+    if template is not None and not isinstance(template, str):
+        raise DataError(f"{path}: chat_template is a {type(template).__name__}, where a text is expected")
+    return template_source(template) if template else None
 
 
 def write(run: Run, folder: Path) -> str:
@@ -62,6 +82,8 @@ def write(run: Run, folder: Path) -> str:
     files.write_atomic(folder / "model.safetensors", exported.weights)
     for name, text in exported.texts.items():
         files.write_atomic(folder / name, text)
+    if (template := run.chat_template) is not None:
+        files.write_atomic(folder / TEMPLATE_FILE, template)
     if run.model.generates:
         keep_generation_config(run.folder, folder, not run.model.continues)
     return exported.model_type

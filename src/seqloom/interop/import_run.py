@@ -18,6 +18,7 @@ from seqloom.run import Run, load, save_weights
 from seqloom.run_config import Config
 from seqloom.run_files import ParameterCounts, Results, write_results
 from seqloom.text import tokenizer as tokenizers
+from seqloom.text.chat_template import TEMPLATE_FILE
 from seqloom.text.special_tokens import special_tokens
 
 SECTIONS: dict[str, config_tree.Tree] = {
@@ -47,6 +48,7 @@ class ForeignCheckpoint(NamedTuple):
     model: config_tree.Tree
     tokenizer: Tokenizer
     weights: Callable[[nn.Module], dict[str, Tensor]]  # a model on the meta device → its weights
+    template: str | None = None  # of chats
 
 
 def run_config(checkpoint: ForeignCheckpoint) -> config_tree.Tree:
@@ -101,6 +103,8 @@ def write(checkpoint: ForeignCheckpoint, source: Path, out: Path) -> Run:
     try:
         tokenizers.save(checkpoint.tokenizer, out / "tokenizer.json")
         save_weights(out, model, weights, checkpoint.tokenizer)
+        if checkpoint.template is not None:
+            files.write_atomic(out / TEMPLATE_FILE, checkpoint.template)
         if model.generates:
             keep_generation_config(source, out, not model.continues)
         write_results(out, results(checkpoint, source, out, weights))

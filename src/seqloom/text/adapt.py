@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 from seqloom.errors import DataError
 from seqloom.text import tables
 from seqloom.text.corpus import table_rows, table_separator
-from seqloom.text.formats import FORMATS, OLD_NAMES, detect_format
+from seqloom.text.formats import CHAT_FORMS, FORMATS, OLD_NAMES, detect_format
+from seqloom.text.json_items import starts_with
 from seqloom.text.lines import first_lines
 
 PAIRS = ("text", "text")
@@ -83,6 +84,10 @@ def change_form(tree: dict[str, Any], kinds: tuple[str, ...], paths: Sequence[st
     """The corpus with the reader of the files' form, if it can give the same fields; raises if it surely cannot."""
     found = detect_format(paths)
     present = OLD_NAMES[tree["type"]]
+    if present in CHAT_FORMS:
+        return tree  # its reader reads every form of chats
+    if found in CHAT_FORMS:
+        found = "jsonl" if starts_with(paths[0]) == "{" else "text"
     if found == present or found in ("text", "lines") or (kinds == ("text",) and found != "jsonl"):
         return tree  # text is read as it is, whatever it looks like
     possible = {

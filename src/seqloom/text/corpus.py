@@ -61,6 +61,7 @@ class Reader:
     adds_eos = True  # a record is a complete sequence: the store appends <eos> to it
     kinds: tuple[str, ...] = ("text",)
     location = ""  # file:line of the latest record
+    template: str | None = None  # how chats become text
     measure = "translation"  # how outputs are scored if records are pairs: translation, or pronunciation
 
     def __init__(self, paths: Paths):

@@ -7,6 +7,8 @@
     number    a number               number                     the number
     passage   a string               passage, edges, source     ids; start and end of each in characters; UTF-8
     span      [(start, text), …]     span, answers              start and end of the first answer, both 0 for none; UTF-8 of each answer and a NUL
+    chat      a list of messages     chat, counted              ids of the chat under its template; 1 where they are the assistant's, else 0
+    answer    a list of messages     answer, counted            the same, but only the last turn counts
 
 A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents
 it. Letters are bytes, so that every word has a spelling and no alphabet must be collected.
@@ -16,50 +18,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
-from seqloom.text.corpus import Reader, is_valid_unicode
+from seqloom.text.chat_field import AnswerField, ChatField, chat_texts
+from seqloom.text.chats import ChatReader
+from seqloom.text.corpus import Reader
 from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
+from seqloom.text.field import Field, check_unicode, integers, preview
 from seqloom.text.special_tokens import special_tokens
 
-Name = Literal["text", "words", "tags", "label", "number", "passage", "span"]
+Name = Literal["text", "words", "tags", "label", "number", "passage", "span", "chat", "answer"]
 CACHE_WORDS = 200_000  # words whose pieces are cached
 MAX_LABELS = 10_000  # more labels mean that the wrong column is read
 NONE = "none"  # the label of a question without an answer
-
-
-class Field:
-    """Encodes the values of one field as columns. `names`
-    are the names of the columns, `dtypes` their types."""
-
-    names: tuple[str, ...]
-    dtypes: tuple[np.dtype, ...]
-    is_input: ClassVar[bool] = True  # whether a model reads the field; otherwise a model predicts it
-    names_labels: ClassVar[bool] = False  # whether values name labels
-
-    def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
-        self.tokenizer = tokenizer
-        self.labels = labels
-        specials = special_tokens(tokenizer)
-        self.unk_id = specials.eos if specials.unk is None else specials.unk
-
-    @classmethod
-    def labels_in(cls, value: Any, location: str) -> list[str]:
-        """Returns the labels that a value names."""
-        return []
-
-    def check(self, value: Any, location: str) -> Any:
-        """Returns the value in the form that `encode` takes; raises
-        an error that names the location if it is invalid."""
-        return value
-
-    def encode(self, values: list) -> list[Encoded]:
-        """Encodes the values of this field in many records, column by column."""
-        raise NotImplementedError
 
 
 class TextField(Field):
@@ -276,11 +251,13 @@ KINDS: dict[str, type[Field]] = {  # by the names that configs use
     "number": NumberField,
     "passage": PassageField,
     "span": SpanField,
+    "chat": ChatField,
+    "answer": AnswerField,
 }
 
 
 class RecordSchema:
-    """The fields of a record. Without `with_targets`, only the fields that a model reads are expected."""
+    """The fields of a record. Without `with_targets`, only the fields that a model reads are expected. `template` renders chats."""
 
     def __init__(
         self,
@@ -289,6 +266,7 @@ class RecordSchema:
         adds_eos: bool,
         labels: Sequence[str],
         with_targets: bool = True,
+        template: str | None = None,
     ):
         expected = [kind for kind in kinds if with_targets or KINDS[kind].is_input]
         if len(tokenizers) not in (1, len(expected)):
@@ -301,6 +279,9 @@ class RecordSchema:
             KINDS[kind](tokenizer, adds_eos, label_ids)
             for kind, tokenizer in zip(expected, by_field, strict=True)
         ]
+        for field in self.fields:
+            if isinstance(field, ChatField) and template is not None:
+                field.template = template
         self.names = tuple(name for field in self.fields for name in field.names)
         self.has_targets = not all(KINDS[kind].is_input for kind in kinds)
         self.specials = special_tokens(by_field[-1])
@@ -347,20 +328,16 @@ def collect_labels(reader: Reader) -> list[str]:
 
 def iter_texts(reader: Reader) -> Iterator[str]:
     """Yields the texts that a tokenizer is trained on: every
-    text, and the words of a sentence joined by spaces."""
+    text, the words of a sentence joined by spaces, and chats under their template."""
+    if isinstance(reader, ChatReader):
+        yield from chat_texts(reader)
+        return
     for record in reader:
         for kind, value in zip(reader.kinds, record, strict=True):
             if kind in ("text", "passage"):
                 yield check_unicode(value, reader.location)
             elif kind == "words":
                 yield check_unicode(value if isinstance(value, str) else " ".join(value), reader.location)
-
-
-def check_unicode(text: str, location: str) -> str:
-    """Returns the text; raises if UTF-8 cannot encode it."""
-    if not is_valid_unicode(text):
-        raise DataError(f"{location}: half a surrogate pair in the text; write the complete character")
-    return text
 
 
 def has_labels(kinds: Iterable[str]) -> bool:
@@ -374,14 +351,3 @@ def strip_edges(text: str, edges: list[tuple[int, int]]) -> list[tuple[int, int]
         (end - len(text[start:end].lstrip()), end) if text[start:end].strip() else (start, end)
         for start, end in edges
     ]
-
-
-def integers(values: Iterable[int]) -> np.ndarray:
-    """Returns the values as an int64 array."""
-    return np.array(list(values), np.int64)
-
-
-def preview(labels: Iterable[str]) -> str:
-    """Returns the first few labels, for an error message."""
-    names = list(labels)
-    return ", ".join(names[:8]) + (", …" if len(names) > 8 else "")

@@ -9,6 +9,9 @@
     conll        a word and its tag a line, a blank line after each sentence
     squad        questions on passages, as in SQuAD
     dictionary   a word and its phonemes a line
+    chats        dialogues: OpenAI's messages, ShareGPT, Alpaca's instructions, plain turns
+    preferences  a prompt, a chosen and a rejected answer
+    judged       an answer to a prompt or a chat, and whether it is good
 
 The suffix of a file decides its form; `.gz` and `.zst` are looked through. Other files are recognised by their first lines.
 """
@@ -22,7 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seqloom.errors import DataError
-from seqloom.text import annotated, corpus, dictionary
+from seqloom.text import annotated, chats, corpus, dictionary
+from seqloom.text.chat_records import ANSWER_KEYS, CHAT_KEYS, is_turns
 from seqloom.text.lines import first_lines, lines, strip_compression
 
 SAMPLE_LINES = 50  # lines that are looked at
@@ -49,7 +53,11 @@ FORMATS: dict[str, Format] = {
     "conll": Format(annotated.Columns, (".conll", ".bio", ".iob", ".iob2"), "a word and its tag a line"),
     "squad": Format(annotated.SQuAD, (), "questions on passages"),
     "dictionary": Format(dictionary.Dictionary, (".dict",), "a word and its phonemes a line"),
+    "chats": Format(chats.Chats, (), "dialogues"),
+    "preferences": Format(chats.Preferences, (), "preferences between two answers"),
+    "judged": Format(chats.Judged, (), "judged answers"),
 }
+CHAT_FORMS = ("chats", "preferences", "judged")
 OLD_NAMES = {form.reader.__name__: name for name, form in FORMATS.items()}  # as configs name the readers
 
 
@@ -80,7 +88,8 @@ def detect_file_format(path: str | Path) -> str:
     suffix = strip_compression(path).suffix.lower()
     for name, form in FORMATS.items():
         if suffix in form.suffixes:
-            return name
+            head = first_lines(path, SAMPLE_LINES) if name == "jsonl" else []
+            return detect_chats("\n".join(head)) or name
     return detect_lines(first_lines(path, SAMPLE_LINES))
 
 
@@ -91,6 +100,8 @@ def detect_lines(head: Sequence[str]) -> str:
         return "text"
     if SQUAD_START.match("\n".join(rows)):
         return "squad"
+    if form := detect_chats("\n".join(head)):
+        return form
     if rows[0].lstrip().startswith("{") and is_object(rows[0]):
         return "jsonl"
     words = [row for row in rows if not row.startswith("#")]
@@ -104,6 +115,29 @@ def detect_lines(head: Sequence[str]) -> str:
     if len({row.count("\t") for row in rows}) == 1 and "\t" in rows[0]:
         return "table"
     return "text"
+
+
+def detect_chats(head: str) -> str | None:
+    """The form of chats that a file begins with, by the fields of its first object or by its first turns; None if it has none."""
+    start = head.lstrip()
+    if start.startswith("["):
+        start = start[1:].lstrip()
+    elif not start.startswith("{"):
+        lines = [line for line in head.split("\n") if line.strip()]
+        return "chats" if len(lines) > 1 and all(is_turns(line) for line in lines[:2]) else None
+    try:
+        first, _ = json.JSONDecoder().raw_decode(start)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(first, dict):
+        return None
+    if {"chosen", "rejected"} <= set(first) or {"preferred_output", "non_preferred_output"} <= set(first):
+        return "preferences"
+    talks = any(isinstance(first.get(key), list) for key in CHAT_KEYS)
+    if "completion" in first and "label" in first and (talks or "prompt" in first):
+        return "judged"
+    instructs = "instruction" in first and any(key in first for key in ANSWER_KEYS)
+    return "chats" if talks or instructs or {"prompt", "completion"} <= set(first) else None
 
 
 def is_object(line: str) -> bool:

@@ -20,16 +20,17 @@ import numpy as np
 
 from seqloom.errors import DataError
 from seqloom.files import open_atomic
+from seqloom.text.chat_records import Message, prompt_of
 from seqloom.text.corpus import Reader
 
 logger = logging.getLogger("seqloom.text")
 BLOCK = 1 << 14  # records that are hashed at a time
-INPUTS = ("text", "words", "passage")
+INPUTS = ("text", "words", "passage", "chat", "answer")
 
 
 def key_fields(kinds: Sequence[str]) -> list[int]:
     """The fields whose content decides the side of a record: what the model reads. Of a pair that is the source; of a question
-    with a passage, the passage, since questions on one passage are alike."""
+    with a passage, the passage, since questions on one passage are alike; of a chat, its prompt."""
     if "passage" in kinds:
         return [kinds.index("passage")]
     inputs = [index for index, kind in enumerate(kinds) if kind in INPUTS]
@@ -38,8 +39,17 @@ def key_fields(kinds: Sequence[str]) -> list[int]:
 
 def record_key(values: Sequence[Any]) -> bytes:
     """Eight bytes of the SHA-256 of the values. One text is hashed as it is."""
-    texts = [value if isinstance(value, str) else " ".join(value) for value in values]
+    texts = [input_text(value) for value in values]
     return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).digest()[:8]
+
+
+def input_text(value: Any) -> str:
+    """A field that a model reads as one text: words joined by spaces, the prompt of a chat as its turns."""
+    if isinstance(value, str):
+        return value
+    if value and isinstance(value[0], Message):
+        return "\n".join(f"{message.role}: {message.content}" for message in prompt_of(value))
+    return " ".join(value)
 
 
 def record_keys(reader: Reader, folder: Path | None = None) -> np.ndarray:

@@ -155,7 +155,9 @@ def build(
         temporary.mkdir()
         try:
             with lock_folder(temporary):
-                schema = RecordSchema(reader.kinds, tokenizers, reader.adds_eos, labels)
+                schema = RecordSchema(
+                    reader.kinds, tokenizers, reader.adds_eos, labels, template=reader.template
+                )
                 _write(
                     temporary, reader, schema, _num_workers(workers), progress or (lambda size: None), digest
                 )

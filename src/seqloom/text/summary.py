@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.results import Result
+from seqloom.text.chat_counts import TurnCounts, shown, turns_line
+from seqloom.text.chat_records import Message
 from seqloom.text.corpus import Reader, Table
 from seqloom.text.formats import format_of
 from seqloom.text.pair_checks import find_shift, same_language
@@ -42,6 +44,7 @@ class DataSummary(Result):
     first: list[list[Any]]
     complete: bool = True
     first_blank: list[str] = field(default_factory=list)
+    turns: dict[str, int] = field(default_factory=dict)  # messages by role, if records are chats
 
     def lines(self) -> list[str]:
         """The summary as text, without the first records."""
@@ -63,6 +66,7 @@ class DataSummary(Result):
         copies = "twice" if self.most_copies == 2 else "more than once"
         texts = "1 text occurs" if self.doubles == 1 else f"{self.doubles:,} texts occur"
         doubles = f"{texts} {copies}; " if self.doubles else ""
+        lines += [turns_line(self.turns)] if self.turns else []
         lines.append(f"{doubles}longest {self.longest:,} words")
         return lines
 
@@ -84,6 +88,7 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
     copies: Counter[bytes] = Counter()
     pairs: list[Sequence[str]] = []
     places: list[str] = []
+    turns = TurnCounts()
     first: list[list[Any]] = []
     records = words = longest = changes = 0
     previous = None
@@ -94,7 +99,7 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
             break
         records += 1
         if len(first) < show:
-            first.append(list(record))
+            first.append([shown(value) for value in record])
         sizes = [word_count(value) for value, kind in zip(record, kinds, strict=True) if kind in TEXT_KINDS]
         words += sum(sizes)
         longest = max([longest, *sizes])
@@ -107,6 +112,7 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
             )
             changes += value != previous
             previous = value
+        turns.add(record, reader.location)
         if kinds == ("text", "text") and len(pairs) < PAIRS_CHECKED:
             pairs.append(record)
             places.append(reader.location)
@@ -127,17 +133,24 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
         most_copies=max(repeated, default=1),
         longest=longest,
         blank=reader.blanks.count,
-        warnings=[*label_warnings(labels, kinds, records), *pair_warnings(reader, pairs, places)],
+        warnings=[
+            *label_warnings(labels, kinds, records),
+            *pair_warnings(reader, pairs, places),
+            *turns.warnings(kinds, records),
+        ],
         first=first,
         complete=complete,
         first_blank=list(reader.blanks.first),
+        turns=dict(turns.roles),
     )
 
 
-TEXT_KINDS = ("text", "words", "passage")
+TEXT_KINDS = ("text", "words", "passage", "chat", "answer")
 
 
 def word_count(value: Any) -> int:
+    if value and isinstance(value, list) and isinstance(value[0], Message):
+        return sum(len(message.content.split()) for message in value)
     return len(value.split()) if isinstance(value, str) else len(value)
 
 
@@ -157,6 +170,7 @@ def field_names(reader: Reader) -> list[str]:
     names_by_kinds: dict[tuple[str, ...], list[str]] = {
         ("text", "text"): ["source", "target"],
         ("words", "tags"): ["words", "tags"],
+        ("answer", "answer"): ["chosen", "rejected"],
     }
     return names_by_kinds.get(reader.kinds, [""] * len(reader.kinds))
 

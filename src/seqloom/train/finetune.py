@@ -33,6 +33,7 @@ from seqloom.run import load_weights
 from seqloom.run_config import Config, config_of, is_run
 from seqloom.run_files import read_results
 from seqloom.text import tokenizer_file
+from seqloom.text.chat_template import read_template
 
 HEAD_OPTIONS = ("type", "dropout", "output", "tied", "pooler")  # model options that belong to the task
 INPUT_OPTIONS = ("chars",)  # model options that add inputs which the stack of the source run has never read
@@ -163,12 +164,22 @@ def from_run(
         }
     head = {name: value for name, value in tree["model"].items() if name not in INPUT_OPTIONS}
     tree["model"] = head | body
+    tree["corpus"] = with_source_template(tree["corpus"], Path(base))
     tree["from"] = {"run": str(Path(base).resolve())}
     model_changes = [
         change for change in config_changes.parse_changes(overrides) if change.path.startswith("model.")
     ]
     tree = config_changes.apply_changes(tree, model_changes)
     return pin_source(Config(tree, config.lines, parts or config.own_parts))
+
+
+def with_source_template(corpus: Any, base: Path) -> Any:
+    """The section `corpus`; chats get the template of the source run, unless the section names another."""
+    section = {"type": corpus} if isinstance(corpus, str) else corpus
+    if section.get("type") not in ("Chats", "Preferences", "Judged") or "template" in section:
+        return corpus
+    template = read_template(base)
+    return corpus if template is None else {**section, "template": template}
 
 
 def pin_source(config: Config) -> Config:

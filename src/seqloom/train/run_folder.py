@@ -15,6 +15,7 @@ from seqloom.inference.language_check import PROFILE_FILE
 from seqloom.run_config import Config, config_of, is_run
 from seqloom.run_files import Results, read_results
 from seqloom.text import fields, labels, tokenizer
+from seqloom.text.chat_template import TEMPLATE_FILE, template_source
 from seqloom.train import finetune
 from seqloom.train.data_report import language_profiles
 from seqloom.train.options import TrainOptions
@@ -146,6 +147,8 @@ def create_folder(folder: Path, prepared: PreparedRun) -> None:
             f"{folder}: cannot create the run folder ({reason}); choose another --out"
         ) from None
     tokenizer.save(prepared.tokenizer, folder / "tokenizer.json")
+    if (template := prepared.config.template) is not None:
+        files.write_atomic(folder / TEMPLATE_FILE, template_source(template))
     if fields.has_labels(prepared.config.kinds()):
         labels.save(prepared.labels, folder / "labels.json")
     files.write_atomic(folder / "data.json", json.dumps(data_digests(prepared), indent=1))

@@ -1,0 +1,112 @@
+"""Readers of chats: dialogues, preferences between two answers, and judged answers.
+
+Files are JSON Lines, a JSON array, or plain turns (`User: …`, `Assistant: …`, a blank line between chats); `chat_records.py` has the
+forms of the objects. `template` renders a chat as text: the name of a built-in template, or the text of a Jinja template
+(see `chat_template.py`). `system` is the system message of chats that have none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from seqloom.errors import DataError
+from seqloom.text.annotated import sentences
+from seqloom.text.chat_records import (
+    TURN,
+    Chat,
+    Message,
+    parse_chat,
+    parse_judged,
+    parse_preference,
+    parse_turns,
+    text,
+)
+from seqloom.text.corpus import Paths, Reader
+from seqloom.text.json_items import json_items, starts_with
+from seqloom.text.lines import lines
+
+PLAIN = "plain"  # the template of a model without one
+
+
+class ChatReader(Reader):
+    """The base class of readers of chats."""
+
+    adds_eos = False  # the template ends a chat
+
+    def __init__(self, paths: Paths, template: str = PLAIN, system: str | None = None):
+        super().__init__(paths)
+        self.template: str = template
+        self.system = None if system is None else text("corpus.system", "system", system)
+
+    def options(self) -> tuple:
+        return self.template, self.system
+
+    def with_system(self, chat: Chat) -> Chat:
+        """The chat, with the system message of the reader if it has none."""
+        if self.system is None or (chat and chat[0].role == "system"):
+            return chat
+        return [Message("system", self.system), *chat]
+
+    def items(self, path: str | Path, parse: Callable[[str, Any], Any]) -> Iterator[Any]:
+        """Yields what `parse` makes of the location and the object of each record."""
+        if starts_with(path) not in ("{", "["):
+            raise DataError(f"{path}: neither JSON Lines nor a JSON array; give one object per line")
+        for self.location, item in json_items(path):
+            yield parse(self.location, item)
+
+
+class Chats(ChatReader):
+    """(chat,) of each dialogue: a list of messages."""
+
+    kinds = ("chat",)
+
+    def records(self, path: str | Path) -> Iterator[tuple[Chat]]:
+        chats = self.items(path, parse_chat) if starts_with(path) in ("{", "[") else self.turns(path)
+        for chat in chats:
+            yield (self.with_system(chat),)
+
+    def turns(self, path: str | Path) -> Iterator[Chat]:
+        """Yields the chats of plain turns. A turn of the assistant after a blank line belongs to the question before it."""
+        chat: Chat = []
+        start = ""
+        for number, rows in sentences(lines(path)):
+            location = f"{path}:{number}"
+            if not TURN.match(rows[0].lstrip()):
+                raise DataError(
+                    f"{location}: a turn begins with User: or Assistant:, and chats are separated by a blank line; correct it"
+                )
+            group = parse_turns(location, "\n".join(rows))
+            answers = group[0].role in ("assistant", "tool") and chat and chat[-1].role != "assistant"
+            follows_system = bool(chat) and chat[-1].role == "system"
+            if chat and not answers and not follows_system:
+                self.location = start
+                yield chat
+                chat = []
+            if not chat:
+                start = location
+            chat = [*chat, *group]
+        if chat:
+            self.location = start
+            yield chat
+
+
+class Preferences(ChatReader):
+    """(chosen, rejected) of each preference: two chats with the same prompt, each ending with its answer."""
+
+    kinds = ("answer", "answer")
+
+    def records(self, path: str | Path) -> Iterator[tuple[Chat, Chat]]:
+        for chosen, rejected in self.items(path, parse_preference):
+            yield self.with_system(chosen), self.with_system(rejected)
+
+
+class Judged(ChatReader):
+    """(chat, label) of each judged answer: a chat that ends with the answer, and "true" if it is good, else "false"."""
+
+    kinds = ("answer", "label")
+
+    def records(self, path: str | Path) -> Iterator[tuple[Chat, str]]:
+        for chat, label in self.items(path, parse_judged):
+            yield self.with_system(chat), label
