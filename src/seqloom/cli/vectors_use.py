@@ -226,7 +226,7 @@ def lexicon(
     Examples:
       seqloom vectors lexicon runs/en runs/fr --out words.tsv
       seqloom vectors lexicon runs/en runs/fr --pairs seed.tsv --test test.tsv
-      seqloom vectors lexicon wiki.en.vec wiki.de.vec --test en-de.txt --method nearest
+      seqloom vectors lexicon en.vec de.vec --test test.tsv --method nearest
 
     Parameters
     ----------
