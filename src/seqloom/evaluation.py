@@ -16,11 +16,8 @@ from torch import nn
 
 from seqloom.batches.batch import Batch, Batches
 from seqloom.batches.windows import Blocks, Windows
-from seqloom.decoding import Decoding, DecodingOptions, DecodingPlan, Greedy
+from seqloom.decoding.options import Decoding, DecodingOptions, DecodingPlan
 from seqloom.errors import UserError
-from seqloom.inference.evaluation_data import Data, EvaluationData, read_data
-from seqloom.inference.verbs import wrong_verb
-from seqloom.measure.by_length import LengthBucket, ScoredRecords, by_length
 from seqloom.measure.intervals import RecordSums, percent, wilson
 from seqloom.measure.number import Number, likelihood, make_signature, nats_interval
 from seqloom.nn.state import State
@@ -32,7 +29,9 @@ from seqloom.text.store import Store
 from seqloom.text.tokenizer import signature
 
 if TYPE_CHECKING:
+    from seqloom.inference.evaluation_data import Data, EvaluationData
     from seqloom.inference.prediction import LabelMetrics
+    from seqloom.measure.by_length import LengthBucket, ScoredRecords
     from seqloom.measure.classification import Confusion
 
 TOKENS_PER_BLOCK = 1 << 20  # tokens that are counted at a time, which bounds the memory
@@ -78,6 +77,8 @@ class Evaluation(Result):
             raise UserError(
                 "running text has no records to sort by length; evaluate a translator, or a run that predicts labels"
             )
+        from seqloom.measure.by_length import by_length
+
         return by_length(self.records, self[self.records.name].signature)
 
     def _repr_html_(self) -> str:
@@ -197,6 +198,8 @@ def evaluate_labels(run: Run, store: Store, max_batches: int | None = None) -> L
 
 def confusion_matrix(run: Run, data: Data, limit: int | None = None) -> Confusion:
     """How often each label was predicted for each correct label."""
+    from seqloom.inference.evaluation_data import read_data
+
     confusion = None
     if run.model.predicts_labels:
         confusion = evaluate_labels(run, read_data(run, data, limit).store).confusion
@@ -236,6 +239,9 @@ def evaluate(
     >>> evaluate(classifier, [("the old king", "court"), ("a red cat", "animal")])["accuracy"].value
     50.0
     """
+    from seqloom.inference.evaluation_data import read_data
+    from seqloom.inference.verbs import wrong_verb
+
     run = as_run(run)
     if not run.model.predicts_labels and not run.model.predicts_tokens:
         raise wrong_verb(
@@ -290,6 +296,8 @@ def accuracies(sums: dict[str, float], count: int, shared: dict[str, object]) ->
 
 def label_records(run: Run, test: EvaluationData, metrics: LabelMetrics) -> ScoredRecords:
     """What is right of each record, and the words that the model reads of it."""
+    from seqloom.measure.by_length import ScoredRecords
+
     inputs = [index for index, kind in enumerate(run.config.kinds()) if KINDS[kind].is_input]
 
     def num_words(value: Any) -> int:
@@ -322,6 +330,7 @@ def evaluate_pairs(
     """The scores of the texts that the run generates from the first field of each record."""
     from seqloom.inference.completion import Execution, complete
     from seqloom.inference.language_check import warn_if_swapped
+    from seqloom.measure.by_length import ScoredRecords
     from seqloom.measure.pronunciation import phoneme_error_rates, pronunciation, pronunciation_errors
     from seqloom.measure.translation import bleu_scores, bleu_statistics, translation
 
@@ -344,6 +353,8 @@ def evaluate_pairs(
 
 def search_signature(plan: DecodingPlan) -> str:
     """The search in a signature: `greedy`, `beam5-0.6` with the length penalty, or `sampled`."""
+    from seqloom.decoding.sampling import Greedy
+
     if plan.searches:
         coverage = f"-coverage{plan.coverage_penalty}" if plan.coverage_penalty else ""
         return f"beam{plan.beam}-{plan.length_penalty}{coverage}"

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import Module
 
-from seqloom import compat, files, layouts, report
+from seqloom import compat, files, layouts
 from seqloom.batches.buckets import pad
 from seqloom.decoding.generation_config import read_generation_config
 from seqloom.errors import ConfigError, RunError
@@ -96,6 +96,8 @@ class Run:
 
     def _repr_html_(self) -> str:
         """A card for notebooks: the task, the scores, and the held-out loss over the steps."""
+        from seqloom import report
+
         facts = [("task", self.task), ("preset", self.config.lines.preset or "–")]
         curves = ""
         if (self.folder / RESULTS_FILE).exists():

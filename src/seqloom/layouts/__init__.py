@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,10 +73,10 @@ class ExportedFiles(NamedTuple):
     texts: dict[str, str]
 
 
-def families_for(model: nn.Module) -> list[Family]:
-    """The families that hold models of the same task."""
+def families_for(model: nn.Module) -> Iterator[Family]:
+    """The families that hold models of the same task; each is imported when it is reached."""
     task = model.task if isinstance(model, Model) else ""
-    return [FAMILIES[name] for name in FAMILIES_OF_TASK.get(task, ())]
+    return (FAMILIES[name] for name in FAMILIES_OF_TASK.get(task, ()))
 
 
 def family_of(model: nn.Module) -> tuple[Family, dict[str, Any]]:

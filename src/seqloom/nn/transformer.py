@@ -9,7 +9,6 @@ from typing import ClassVar, Literal, cast
 
 from torch import Tensor, nn
 
-from seqloom.nn import decode
 from seqloom.nn.attention import CrossAttention, SelfAttention
 from seqloom.nn.attention_core import ScaledDot, Score, Visibility
 from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
@@ -175,7 +174,9 @@ class Transformer(Layer):
         x = self.dropout(x if self.input_norm is None else self.input_norm(x))
         x = record(self, "input", x)
         if x.shape[1] == 1 and mask is None and hidden_states is None:
-            result = decode.decode_step(blocks, x, state, visibility)
+            from seqloom.nn.decode import decode_step
+
+            result = decode_step(blocks, x, state, visibility)
             if result is not None:
                 y, new_state = result
                 return y if self.norm is None else self.norm(y), new_state

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -33,7 +33,9 @@ from seqloom.text.fields import RecordSchema, TextField, has_labels
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
 from seqloom.text.split import assign_sides
 from seqloom.text.tokenizer import signature
-from seqloom.text.workers import EncoderPool
+
+if TYPE_CHECKING:
+    from seqloom.text.workers import EncoderPool
 
 VERSION = 1
 BLOCK = 1 << 20  # characters encoded at a time
@@ -307,7 +309,11 @@ def _write(
             if not writers:
                 writers = [_ColumnWriter(folder, column) for column in range(len(schema.names))]
             if i == SERIAL_BLOCKS and workers > 1 and text_fields:
-                pool = EncoderPool([field.tokenizer for field in text_fields], reader.adds_eos, workers)
+                from seqloom.text import workers as encoding
+
+                pool = encoding.EncoderPool(
+                    [field.tokenizer for field in text_fields], reader.adds_eos, workers
+                )
             remaining = iter(writers)
             for field, values in zip(schema.fields, block, strict=True):
                 field_writers = list(islice(remaining, len(field.names)))

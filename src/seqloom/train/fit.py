@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 
@@ -19,7 +19,7 @@ from seqloom.data.sources import Data
 from seqloom.decoding.generation_config import keep_generation_config
 from seqloom.errors import ConfigError, OutOfMemory, UserError
 from seqloom.measure.number import Number
-from seqloom.nn import lora
+from seqloom.models.base import Model
 from seqloom.preset_list import preset_names
 from seqloom.progress import ProgressOption
 from seqloom.run import Run, load, named_weights, save_weights
@@ -27,7 +27,7 @@ from seqloom.run_config import Config, is_run
 from seqloom.run_files import ActualCost, ParameterCounts, PromisedCost, Results, write_results
 from seqloom.threads import use_threads
 from seqloom.train import budget as costs
-from seqloom.train import finetune, process
+from seqloom.train import process
 from seqloom.train.loop import TrainLoop
 from seqloom.train.options import TrainJob, TrainOptions, TrainResult
 from seqloom.train.plan import BUDGETS, Budget, resolve_increase, set_budget
@@ -42,8 +42,9 @@ from seqloom.train.run_folder import (
     lengthen_if_asked,
     open_folder,
 )
-from seqloom.train.solve import solve
-from seqloom.train.solvers import Solver
+
+if TYPE_CHECKING:
+    from seqloom.train.solvers import Solver
 
 logger = logging.getLogger("seqloom.train")
 
@@ -85,7 +86,9 @@ def plan_training(
         run_folder = Path(name) if name not in preset_names() and is_run(name) else None
         config = Config.load(name, changes, data, valid, seed, parts)
     if base is not None:
-        config = finetune.from_run(config, Path(base), changes, parts)
+        from seqloom.train.finetune import from_run
+
+        config = from_run(config, Path(base), changes, parts)
     resumes = (
         run_folder is not None
         and base is None
@@ -172,7 +175,7 @@ def train(
     if is_run(folder) and not overwrite:
         config = config.continuing(folder)
     with use_threads(threads) if threads else nullcontext():
-        options = build_options(finetune.pin_source(config) if config.finetunes else config)
+        options = build_options(pinned(config))
         group = process.init()
         try:
             prepared = train_as_rank(
@@ -183,6 +186,24 @@ def train(
     if prepared is None:
         return load(folder, parts=config.own_parts)
     return Run(folder, config, prepared.tokenizer, prepared.model.eval(), prepared.labels)
+
+
+def pinned(config: Config) -> Config:
+    """The config with the weights that it begins from fixed by their digest, if it fine-tunes a run."""
+    if not config.finetunes:
+        return config
+    from seqloom.train.finetune import pin_source
+
+    return pin_source(config)
+
+
+def lr_factors(model: Model, config: Config) -> dict[str, float]:
+    """Factors of the learning rate by parameter, if the config fine-tunes a run."""
+    if not config.finetunes:
+        return {}
+    from seqloom.train import finetune
+
+    return finetune.lr_factors(model, config)
 
 
 @contextmanager
@@ -224,7 +245,7 @@ def train_as_rank(
             logger.info("%s: finished; lengthen it with: seqloom train %s --steps +100", folder, folder)
         return None
     prepared = prepared or prepare(config, folder / "tokenizer.json", is_main=False)
-    if isinstance(options, Solver):
+    if not isinstance(options, TrainOptions):
         if group.is_main:
             solve_run(folder, prepared, options, progress)
         process.barrier(group)
@@ -238,13 +259,15 @@ def train_as_rank(
         config.data(prepared.valid),
         group,
         config.seed,
-        finetune.lr_factors(model, config) if config.finetunes else {},
+        lr_factors(model, config),
         partial(count_bytes, folder, prepared),
     )
     with files.exclusive(folder, "training") if group.is_main else nullcontext(), memory_errors():
         result = TrainLoop(options, job, progress).run()
         if config.finetunes:
-            lora.merge_lora(model)
+            from seqloom.nn.lora import merge_lora
+
+            merge_lora(model)
         if group.is_main:
             finish_run(folder, prepared, result, options.eval_batches)
     process.barrier(group)
@@ -279,6 +302,8 @@ def count_bytes(folder: Path, prepared: PreparedRun, count: int) -> int:
 def solve_run(folder: Path, prepared: PreparedRun, solver: Solver, progress: ProgressOption) -> None:
     """Fits the model by a solver and writes its weights and results.json."""
     with files.exclusive(folder, "training"):
+        from seqloom.train.solve import solve
+
         result, numbers = solve(folder, prepared, solver, progress)
         save_weights(folder, prepared.model, named_weights(prepared.model), prepared.tokenizer)
         write_results(folder, replace(results(folder, prepared, result, numbers), promised=None))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -17,7 +17,6 @@ from seqloom.progress import ProgressOption, Reporter
 from seqloom.run_config import Config
 from seqloom.text import labels, tokenizer, tokenizer_file
 from seqloom.text.store import Store
-from seqloom.train import finetune, initialize
 from seqloom.train.data_report import log_data
 from seqloom.train.options import (
     SGD,
@@ -32,7 +31,10 @@ from seqloom.train.options import (
     PerTensor,
     TrainOptions,
 )
-from seqloom.train.solvers import SOLVERS, Solver
+
+if TYPE_CHECKING:
+    from seqloom.train.finetune import InitReport
+    from seqloom.train.solvers import Solver
 
 OPTIMIZERS = (AdamW, SGD)
 CLIPS = (GlobalNorm, PerTensor, ByValue, NoClip)
@@ -50,6 +52,8 @@ def read_options(tree: config_tree.Tree, lines: config_tree.Locations) -> TrainO
     """The options in the `train` section of a tree."""
     section = tree.get("train", {})
     if isinstance(section, dict) and "type" in section:
+        from seqloom.train.solvers import SOLVERS
+
         return config_tree.build(section, SOLVERS, "train", lines)()
     return config_tree.options(TrainOptions, section, TRAIN_PARTS, "train", lines)()
 
@@ -62,7 +66,7 @@ class PreparedRun(NamedTuple):
     train: Store
     valid: Store
     model: Model
-    init_report: finetune.InitReport | None
+    init_report: InitReport | None
     labels: Sequence[str] = ()
 
 
@@ -83,8 +87,9 @@ def prepare(
     if saved and saved.exists():
         trained_tokenizer = tokenizer_file.load(saved)
     else:
-        source_tokenizer = finetune.source_tokenizer(config) if config.finetunes else None
-        trained_tokenizer = source_tokenizer or layouts.with_family_template(meta_model, config.tokenizer())
+        trained_tokenizer = base_tokenizer(config) or layouts.with_family_template(
+            meta_model, config.tokenizer()
+        )
     if saved and saved.with_name("labels.json").exists():
         label_names: Sequence[str] = labels.load(saved.with_name("labels.json"))
     else:
@@ -99,17 +104,34 @@ def prepare(
     # A checkpoint holds these weights as they were after training, so a resumed run does not set them again.
     if not saved or not any((saved.parent / "checkpoints").glob("step-*")):
         if any(isinstance(part, Embedding) and part.vectors is not None for part in model.modules()):
-            initialize.load_word_vectors(model, trained_tokenizer)
+            from seqloom.train.initialize import load_word_vectors
+
+            load_word_vectors(model, trained_tokenizer)
         if model.predicts_labels:
-            initialize.initialize_from_data(model, train, label_names)
-    init_report = finetune.initialize(model, config, saved and saved.parent) if config.finetunes else None
-    if init_report and is_main:
-        for line in init_report.lines(model):
-            logger.info("%s", line)
+            from seqloom.train.initialize import initialize_from_data
+
+            initialize_from_data(model, train, label_names)
+    init_report = None
+    if config.finetunes:
+        from seqloom.train import finetune
+
+        init_report = finetune.initialize(model, config, saved and saved.parent)
+        if init_report and is_main:
+            for line in init_report.lines(model):
+                logger.info("%s", line)
     batch, _ = next(config.data(train).batches())
     with torch.no_grad():
         config.objective(model, batch, None)
     return PreparedRun(config, trained_tokenizer, train, valid, model, init_report, label_names)
+
+
+def base_tokenizer(config: Config) -> Tokenizer | None:
+    """The tokenizer of the run that a config fine-tunes; None if it fine-tunes none."""
+    if not config.finetunes:
+        return None
+    from seqloom.train.finetune import source_tokenizer
+
+    return source_tokenizer(config)
 
 
 def data_digests(prepared: PreparedRun) -> dict[str, str]:

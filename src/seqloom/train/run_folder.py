@@ -8,15 +8,14 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from seqloom import config_tree, files
 from seqloom.errors import ConfigError, RunError
-from seqloom.inference.language_check import PROFILE_FILE
 from seqloom.run_config import Config, config_of, is_run
 from seqloom.run_files import Results, read_results
 from seqloom.text import fields, labels, tokenizer
 from seqloom.text.chat_template import TEMPLATE_FILE, template_source
-from seqloom.train import finetune
 from seqloom.train.data_report import language_profiles
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import (
@@ -28,7 +27,9 @@ from seqloom.train.plan import (
     write_plan,
 )
 from seqloom.train.preparation import PreparedRun, build_options, data_digests, read_options
-from seqloom.train.solvers import Solver
+
+if TYPE_CHECKING:
+    from seqloom.train.solvers import Solver
 
 COMPRESSED = (".gz", ".zst")
 logger = logging.getLogger("seqloom.train")
@@ -153,10 +154,14 @@ def create_folder(folder: Path, prepared: PreparedRun) -> None:
         labels.save(prepared.labels, folder / "labels.json")
     files.write_atomic(folder / "data.json", json.dumps(data_digests(prepared), indent=1))
     if profiles := language_profiles(prepared.config):
+        from seqloom.inference.language_check import PROFILE_FILE
+
         files.write_atomic(folder / PROFILE_FILE, json.dumps(profiles, ensure_ascii=False))
     if prepared.init_report:
         report = json.dumps(prepared.init_report._asdict(), indent=1)
-        files.write_atomic(folder / finetune.REPORT_FILE, report)
+        from seqloom.train.finetune import REPORT_FILE
+
+        files.write_atomic(folder / REPORT_FILE, report)
     # The config comes last: with it the folder is a run.
     files.write_atomic(folder / "config.yaml", prepared.config.to_yaml())
 
