@@ -91,6 +91,21 @@ def functions() -> str:
     return "\n".join(rst("autofunction", f"seqloom.{name}") for name in sorted(names))
 
 
+def module(name: str) -> str:
+    """The public functions and classes of a module of `seqloom`, without the classes of results, which have their own section."""
+    from seqloom.results import Result
+
+    names = getattr(seqloom, name).__all__
+    values = {public: getattr(getattr(seqloom, name), public) for public in sorted(names)}
+    shown = []
+    for public, value in values.items():
+        if inspect.isfunction(value):
+            shown.append(rst("autofunction", f"seqloom.{name}.{public}"))
+        elif inspect.isclass(value) and not issubclass(value, Result):
+            shown.append(rst("autoclass", f"seqloom.{name}.{public}", "members"))
+    return "\n".join(shown)
+
+
 def classes() -> str:
     """The classes of `seqloom` that are neither results, nor errors, nor parts."""
     from torch.nn import Module
@@ -200,6 +215,7 @@ def page(path: str) -> str:
 GENERATED: dict[str, Callable[..., str]] = {
     "commands": commands,
     "functions": functions,
+    "module": module,
     "classes": classes,
     "results": results,
     "errors": errors,

@@ -20,6 +20,8 @@ __all__ = [
     "Decoding",
     "Error",
     "Run",
+    "capture",
+    "change",
     "check",
     "compare",
     "data",
@@ -33,6 +35,7 @@ __all__ = [
     "fit",
     "generate",
     "import_checkpoint",
+    "inspect",
     "list_presets",
     "load",
     "models",
@@ -48,7 +51,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from seqloom import data, models, nn, runs, vectors, world
+    from seqloom import data, inspect, models, nn, runs, vectors, world
     from seqloom.decoding.options import Decoding
     from seqloom.environment import env
     from seqloom.equations import explain
@@ -63,6 +66,7 @@ if TYPE_CHECKING:
     from seqloom.inference.streaming import stream
     from seqloom.inference.translation import translate
     from seqloom.interop import export_checkpoint, import_checkpoint
+    from seqloom.nn.capture import capture, change
     from seqloom.preset_list import list_presets
     from seqloom.run import Run, load
     from seqloom.run_config import Config

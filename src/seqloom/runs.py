@@ -23,6 +23,8 @@ from seqloom.run_config import config_of, is_run
 from seqloom.run_files import read_metrics, read_results
 from seqloom.train import checkpoint
 
+__all__ = ["Cleaned", "RunFacts", "RunSummary", "clean", "list", "show"]
+
 # Columns that are sorted from the lowest value on, since the lowest is the best or the first.
 ASCENDING = (
     *("name", "task", "state", "preset", "path", "parameters", "size"),
@@ -93,7 +95,11 @@ class Cleaned(Result):
 def list(
     folder: str | os.PathLike[str] | None = None, *, task: str | None = None, sort: str = "name"
 ) -> Sequence[RunSummary]:
-    """The runs in a folder and below it, those of studies included; the best first if sorted by a score."""
+    """The runs in a folder and below it, those of studies included; the best first if sorted by a score.
+
+    >>> [(found.name, found.state) for found in seqloom.runs.list(run.folder)]
+    [('gru', 'finished')]
+    """
     root = default_folder() if folder is None else Path(folder)
     if not root.is_dir():
         raise RunError(f"{root}: no such folder; runs are made by: seqloom train PRESET --data FILE")
@@ -202,7 +208,11 @@ def files_of(folder: Path) -> dict[str, int]:
 
 
 def show(run: RunLike) -> RunFacts:
-    """The facts of one run: state, scores, costs, config, checkpoints and files."""
+    """The facts of one run: state, scores, costs, config, checkpoints and files.
+
+    >>> seqloom.runs.show(run).run.parameters
+    284
+    """
     folder = as_folder(run)
     sizes = files_of(folder)
     inside = "checkpoints/step-{:08d}/"
@@ -216,7 +226,11 @@ def show(run: RunLike) -> RunFacts:
 
 
 def clean(*runs: RunLike, dry_run: bool = False) -> Sequence[Cleaned]:
-    """Removes the checkpoints of runs but the newest, which going on needs, and the best; `dry_run` only says which."""
+    """Removes the checkpoints of runs but the newest, which going on needs, and the best; `dry_run` only says which.
+
+    >>> seqloom.runs.clean(run, dry_run=True)[0].freed
+    0
+    """
     return [clean_run(as_folder(run), dry_run) for run in runs]
 
 

@@ -33,14 +33,22 @@ class CacheReport(Result):
 
 
 def cache() -> CacheReport:
-    """Where the cache is, and how large."""
+    """Where the cache is, and how large.
+
+    >>> seqloom.data.cache().bytes >= 0
+    True
+    """
     folder = cache_folder()
     entries = list(folder.iterdir())
     return CacheReport(folder, len(entries), sum(map(size_of, entries)))
 
 
 def prune(days: float) -> CacheReport:
-    """Removes what was not used for so many days; what a process is building stays."""
+    """Removes what was not used for so many days; what a process is building stays.
+
+    >>> seqloom.data.prune(days=10_000).removed
+    0
+    """
     folder = cache_folder()
     removed = freed = 0
     for entry in old_entries(folder, time.time() - days * 86_400):

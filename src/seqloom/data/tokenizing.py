@@ -32,7 +32,11 @@ def train_tokenizer(
     format: str = "auto",
 ) -> TrainedTokenizer:
     """Trains a tokenizer of `type` with at most `size` tokens and writes it as a `tokenizer.json`, which a config reads with
-    `tokenizer: {type: File, path: tokenizer.json}`."""
+    `tokenizer: {type: File, path: tokenizer.json}`.
+
+    >>> seqloom.data.train_tokenizer("input.txt", type="Words", out="tokenizer.json").size
+    17
+    """
     from seqloom.text import tokenizer
     from seqloom.text.fields import iter_texts
 

@@ -31,7 +31,11 @@ class WorldFiles(Result):
 def write_world(
     out: str | Path, train: int = 20_000, valid: int = 500, test: int = 1_000, seed: int = 0
 ) -> WorldFiles:
-    """Writes text, tags and scenes of the built-in world into a new folder, and the sense of each sentence with "bank"."""
+    """Writes text, tags and scenes of the built-in world into a new folder, and the sense of each sentence with "bank".
+
+    >>> seqloom.data.write_world("world", train=100, valid=10, test=10).files[:3]
+    ['scenes.jsonl', 'test.banks.tsv', 'test.en']
+    """
     from seqloom import world
 
     folder = Path(out)

@@ -156,7 +156,11 @@ def align_stream(run: Run, records: Iterable[tuple[str, str]]) -> Iterator[Align
 
 
 def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Aligned]:
-    """Existing translations, aligned by the run's attention as if it generated them."""
+    """Existing translations, aligned by the run's attention as if it generated them.
+
+    >>> seqloom.inspect.alignment(translator, ["the cat sees"], ["eht tac sees"])[0].to_dict()["words"]
+    '0-0 0-1 0-2'
+    """
     encodings = run.tokenizer.encode_batch(list(targets), add_special_tokens=False)
     segments = align_segments(
         run,

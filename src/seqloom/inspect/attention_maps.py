@@ -114,7 +114,12 @@ def attention(
     max_tokens: int = 128,
     progress: ProgressOption = False,
 ) -> Attention:
-    """The weights of every head on a text, and the effect of the `edges` strongest and of as many drawn with the seed."""
+    """The weights of every head on a text, and the effect of the `edges` strongest and of as many drawn with the seed.
+
+    >>> found = seqloom.inspect.attention(translator, "the cat sees a king", target="eht tac")
+    >>> found.maps[0].layer, found.maps[0].weights.shape
+    ('decoder.attention', (3, 6))
+    """
     run = as_run(run)
     reading = read(run, text, target, max_tokens)
     layers = attention_layers(run.model, bool(reading.source))

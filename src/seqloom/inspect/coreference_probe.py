@@ -97,7 +97,13 @@ def coreference(
     seed: int = 0,
     progress: ProgressOption = False,
 ) -> Coreference:
-    """Both pronouns for each text, with the edges that carry the decision, and the accuracy on `pairs` pairs of the world."""
+    """Both pronouns for each text, with the edges that carry the decision, and the accuracy on `pairs` pairs of the world.
+
+    >>> seqloom.inspect.coreference(translator)
+    Traceback (most recent call last):
+        ...
+    seqloom.errors.RunError: ...its tokenizer writes il and elle alike, as unknown words; train it on the world, as seqloom demo does
+    """
     run = as_run(run)
     if run.model.task != "translation":
         raise RunError(

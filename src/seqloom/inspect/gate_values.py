@@ -55,7 +55,11 @@ class Gates(Result):
 
 
 def gates(run: RunLike, text: str, target: str | None = None) -> Gates:
-    """The gates of every recurrent cell on a text."""
+    """The gates of every recurrent cell on a text.
+
+    >>> [(cell.kind, [gate.name for gate in cell.gates]) for cell in seqloom.inspect.gates(run, "the cat").cells][0]
+    ('GRU', ['reset', 'keep', 'new', 'h'])
+    """
     run = as_run(run)
     cells = {
         path: part

@@ -93,7 +93,11 @@ def gradients(
     positions: int = 8,
     progress: ProgressOption = False,
 ) -> Gradients:
-    """The gradients of the losses of `positions` words in the second half of each text, as far back as the text goes."""
+    """The gradients of the losses of `positions` words in the second half of each text, as far back as the text goes.
+
+    >>> seqloom.inspect.gradients(run, ["the cat sees a king"]).tokens
+    5
+    """
     run = as_run(run)
     if not texts:
         raise DataError("no texts: give at least one")

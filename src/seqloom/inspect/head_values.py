@@ -92,7 +92,11 @@ def heads(
     seed: int = 0,
     progress: ProgressOption = False,
 ) -> Heads:
-    """Similarity, distance, importance and pruning of every head on the texts. A text of a translator is `source<tab>translation`."""
+    """Similarity, distance, importance and pruning of every head on the texts. A text of a translator is `source<tab>translation`.
+
+    >>> len(seqloom.inspect.heads(gpt, ["the cat sees a king"]).heads)
+    2
+    """
     run = as_run(run)
     if not texts:
         raise DataError("no texts: give at least one")

@@ -99,7 +99,11 @@ def block_vectors(run: Run, texts: list[str], wanted: list[str], limit: int) -> 
 def geometry(
     run: RunLike, texts: Sequence[str], *, pairs: int = 1000, seed: int = 0, progress: ProgressOption = False
 ) -> Geometry:
-    """Anisotropy, self-similarity, intra-sentence similarity and variance explained of each layer."""
+    """Anisotropy, self-similarity, intra-sentence similarity and variance explained of each layer.
+
+    >>> seqloom.inspect.geometry(run, ["the cat sees a king", "a king hears the river"]).tokens
+    12
+    """
     run = as_run(run)
     found = []
     with Reporter("texts", len(texts), progress) as report:
@@ -119,7 +123,12 @@ def geometry(
 def similarity(
     first: RunLike, second: RunLike, texts: Sequence[str], *, estimate: Estimate = "debiased"
 ) -> Similarity:
-    """CKA of each layer of one run with each layer of another, over the mean vector of each text."""
+    """CKA of each layer of one run with each layer of another, over the mean vector of each text.
+
+    >>> texts = ["the cat sees a king", "a king hears the river", "the river finds a red river", "the queen sees a cat"]
+    >>> seqloom.inspect.similarity(gpt, run, texts).rows
+    ('embedding', 'stack.input', 'stack.blocks.0')
+    """
     if len(texts) < 2:
         raise DataError(f"similarity compares layers over many texts, not {len(texts)}; give at least 4")
     means = []

@@ -37,7 +37,11 @@ class Activations(Result):
 
 
 def activations(run: RunLike, text: str = EXAMPLE, target: str | None = None) -> Activations:
-    """The names that `capture` and `change` take for this run, with what they hold on a text."""
+    """The names that `capture` and `change` take for this run, with what they hold on a text.
+
+    >>> seqloom.inspect.activations(run, "the cat").values[0].name
+    'embedding'
+    """
     run = as_run(run)
     if run.model.predicts_labels and text == EXAMPLE:
         kinds = [kind for kind in run.config.kinds() if kind in ("text", "words", "passage")]

@@ -49,7 +49,11 @@ class Replace(StepChange):
 
 def patch(run: RunLike, clean: str, corrupted: str, points: str = "") -> Patch:
     """Moves values of the clean text into the corrupted one, one point and position at a time. `points` names them, `*` allowed; by default
-    the residual path of a Transformer and the states of recurrent cells."""
+    the residual path of a Transformer and the states of recurrent cells.
+
+    >>> seqloom.inspect.patch(gpt, "a a", "a sees").answers
+    ('queen', 'a')
+    """
     run = as_run(run)
     if not run.model.continues or not run.model.predicts_tokens:
         raise RunError(

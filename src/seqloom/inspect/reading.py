@@ -39,7 +39,11 @@ class Reading:
 
 
 def read(run: Run, text: str, target: str | None = None, max_tokens: int | None = None) -> Reading:
-    """The reading of a text, or of a source and its translation. Longer texts than `max_tokens` or the model's context are cut."""
+    """The reading of a text, or of a source and its translation. Longer texts than `max_tokens` or the model's context are cut.
+
+    >>> seqloom.inspect.read(run, "the cat").tokens
+    ('<eos>', 'the', 'cat')
+    """
     if not text.strip():
         raise DataError("the text is empty; give one with at least one word")
     task = run.model.task

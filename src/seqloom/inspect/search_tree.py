@@ -45,15 +45,19 @@ class Beam(Result):
 def beam(
     run: RunLike,
     text: str,
-    target: str | None = None,
+    why: str | None = None,
     *,
     beam: int | None = None,
     length_penalty: float | None = None,
     max_tokens: int | None = None,
     branches: int = 10,
 ) -> Beam:
-    """The search for the translation, or the continuation, of a text; `branches` continuations of each step are kept, and with a
-    `target` why the search did not choose it."""
+    """The search for the translation, or the continuation, of a text; `branches` continuations of each step are kept, and with
+    `why`, a text that the search did not choose, where it was dropped.
+
+    >>> seqloom.inspect.beam(translator, "the cat sees a king", beam=3).beam
+    3
+    """
     run = as_run(run)
     if not run.model.generates:
         raise RunError(
@@ -79,14 +83,10 @@ def beam(
         on_step=tree.on_step,
     )
     asked = (
-        []
-        if target is None
-        else [*run.tokenizer.encode(target, add_special_tokens=False).ids, run.specials.eos]
+        [] if why is None else [*run.tokenizer.encode(why, add_special_tokens=False).ids, run.specials.eos]
     )
     report, lines = (
-        (None, [])
-        if target is None
-        else explain_translation(run, text, target, plan.beam, plan.length_penalty)
+        (None, []) if why is None else explain_translation(run, text, why, plan.beam, plan.length_penalty)
     )
     return Beam(
         text,

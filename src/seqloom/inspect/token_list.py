@@ -32,7 +32,11 @@ class Tokens(Result):
 
 
 def tokens(run: RunLike, text: str) -> Tokens:
-    """The tokens that the run's model reads for a text; of a translator, those of its source."""
+    """The tokens that the run's model reads for a text; of a translator, those of its source.
+
+    >>> [token.id for token in seqloom.inspect.tokens(run, "the cat sees a king").tokens]
+    [6, 13, 11, 5, 15, 3]
+    """
     run = as_run(run)
     if not text.strip():
         raise DataError("the text is empty; give one with at least one word")

@@ -62,7 +62,12 @@ def contexts(
     limit: int = 500,
     progress: ProgressOption = False,
 ) -> Contexts:
-    """The vectors of a word in the texts that contain it, at most `limit`; `layer` is the last one by default."""
+    """The vectors of a word in the texts that contain it, at most `limit`; `layer` is the last one by default.
+
+    >>> found = seqloom.inspect.contexts(run, "king", ["the cat sees a king", "a king hears the river"])
+    >>> round(found.static_mean_cosine, 3)
+    1.0
+    """
     run = as_run(run)
     if not word.strip():
         raise DataError("the word is empty; give one")

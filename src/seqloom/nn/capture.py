@@ -27,7 +27,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -308,16 +308,42 @@ def observe(recorder: Recorder) -> Iterator[Recorder]:
         _recorder.reset(token)
 
 
+class HasModel(Protocol):
+    """What holds a model, such as a run."""
+
+    @property
+    def model(self) -> nn.Module: ...
+
+
+def model_of(run: nn.Module | HasModel) -> nn.Module:
+    return run if isinstance(run, nn.Module) else run.model
+
+
 @contextmanager
-def capture(model: nn.Module, *names: str) -> Iterator[Captured]:
-    """Keeps the values of these names inside; without names, all values."""
-    with observe(Recorder(model, names or ("*",), {})) as recorder:
+def capture(run: nn.Module | HasModel, *names: str) -> Iterator[Captured]:
+    """Keeps the values of these names inside, of a run or of a model; without names, all values.
+
+    >>> ids, _ = run.encode(["the cat sees"])
+    >>> with seqloom.capture(run, "stack.*.keep") as captured:
+    ...     logits, _ = run.model(ids)
+    >>> list(captured)
+    ['stack.layers.0.0.cell.keep', 'stack.layers.1.0.cell.keep']
+    """
+    with observe(Recorder(model_of(run), names or ("*",), {})) as recorder:
         yield Captured(recorder)
 
 
 @contextmanager
-def change(model: nn.Module, changes: Mapping[str, Change | StepChange]) -> Iterator[None]:
-    """Replaces values inside: each change is a function from the value to the new value, of the same shape. In a loop over time it gets
-    one step at a time."""
-    with observe(Recorder(model, (), changes)):
+def change(run: nn.Module | HasModel, changes: Mapping[str, Change | StepChange]) -> Iterator[None]:
+    """Replaces values inside, of a run or of a model: each change is a function from the value to the new value, of the same shape. In
+    a loop over time it gets one step at a time.
+
+    >>> ids, _ = gpt.encode(["the cat sees"])
+    >>> logits, _ = gpt.model(ids)
+    >>> with seqloom.change(gpt, {"stack.blocks.0.attention.head.1": torch.zeros_like}):
+    ...     without_a_head, _ = gpt.model(ids)
+    >>> torch.equal(logits, without_a_head)
+    False
+    """
+    with observe(Recorder(model_of(run), (), changes)):
         yield

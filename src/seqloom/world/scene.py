@@ -16,7 +16,11 @@ from seqloom.world.rng import GOLDEN, MASK, stream_state
 
 class Scene(NamedTuple):
     """One sentence in two languages with its annotations; log-probabilities
-    are in nats. The names of the fields are keys of scenes.jsonl."""
+    are in nats. The names of the fields are keys of scenes.jsonl.
+
+    >>> seqloom.world.scene(seed=0, index=3).tags[:3]
+    ('DET', 'NOUN', 'VERB')
+    """
 
     english: str
     french: str
@@ -29,7 +33,11 @@ class Scene(NamedTuple):
 
 
 class Entropy(NamedTuple):
-    """The exact entropy, which no model's loss can beat: means per sentence, in nats."""
+    """The exact entropy, which no model's loss can beat: means per sentence, in nats.
+
+    >>> round(seqloom.world.entropy().french, 4)
+    0.1519
+    """
 
     english: float
     french: float  # of the French given the English
@@ -45,7 +53,11 @@ LIKELIEST = {rule: logs.index(max(logs)) for rule, logs in STYLE_LOGS.items()}
 
 
 def scene(seed: int, index: int) -> Scene:
-    """Returns the scene with the given index in the infinite sequence of a seed."""
+    """Returns the scene with the given index in the infinite sequence of a seed.
+
+    >>> seqloom.world.scene(seed=0, index=3).english
+    'These kings wait on the bank.'
+    """
     state = stream_state(seed, index)
     tables = GRAMMAR.tables
 
@@ -62,7 +74,11 @@ def scene(seed: int, index: int) -> Scene:
 
 def describe(english: str) -> Scene:
     """Returns the scene of a sentence of the language: its most
-    probable French, tags, antecedent, sense and probabilities."""
+    probable French, tags, antecedent, sense and probabilities.
+
+    >>> seqloom.world.describe("The bank near the school was muddy.").bank
+    'river'
+    """
     rules = iter(unique_parse(english))
     return expand(lambda symbol: next(rules), lambda rule: LIKELIEST[rule])
 
@@ -121,12 +137,22 @@ def expand(choose: Callable[[str], Rule], style: Callable[[Rule], int]) -> Scene
 
 
 def scenes(count: int, seed: int = 0, start: int = 0) -> Iterator[Scene]:
-    """Yields `count` scenes of a seed from the index `start` on."""
+    """Yields `count` scenes of a seed from the index `start` on.
+
+    >>> [scene.bank for scene in seqloom.world.scenes(4)]
+    ['money', None, None, 'river']
+    """
     return (scene(seed, index) for index in range(start, start + count))
 
 
 def log_probability(english: str) -> float:
-    """Returns log p(english), by parsing, in nats; minus infinity outside the language."""
+    """Returns log p(english), by parsing, in nats; minus infinity outside the language.
+
+    >>> round(seqloom.world.log_probability("The bank near the school was muddy."), 2)
+    -13.13
+    >>> seqloom.world.log_probability("The animal was wide.")
+    -inf
+    """
     log_probs = [math.fsum([rule.log_prob for rule in derivation]) for derivation in parse(english)]
     if not log_probs:
         return -math.inf
@@ -135,7 +161,11 @@ def log_probability(english: str) -> float:
 
 
 def translations(english: str) -> dict[str, float]:
-    """Returns every French translation of a sentence with its log-probability given the English."""
+    """Returns every French translation of a sentence with its log-probability given the English.
+
+    >>> seqloom.world.translations("The bank near the school was muddy.")
+    {"La rive près de l'école était boueuse.": 0.0}
+    """
     log_probs: dict[str, float] = {}
     derivation = unique_parse(english)
     styled = [rule for rule in derivation if rule.styles]
@@ -150,12 +180,20 @@ def translations(english: str) -> dict[str, float]:
 
 def translation_log_probability(english: str, french: str) -> float:
     """Returns log p(french | english), in nats; minus infinity
-    for a sentence that is not a translation of it."""
+    for a sentence that is not a translation of it.
+
+    >>> seqloom.world.translation_log_probability("The bank was muddy.", "La rive était boueuse.")
+    0.0
+    """
     return translations(english).get(french, -math.inf)
 
 
 def translate(english: str) -> str:
-    """Returns the most probable French translation of a sentence of the language."""
+    """Returns the most probable French translation of a sentence of the language.
+
+    >>> seqloom.world.translate("The bank near the school was closed.")
+    "La banque près de l'école était fermée."
+    """
     return describe(english).french
 
 
@@ -173,6 +211,9 @@ def entropy() -> Entropy:
     """H = Σ_A n_A H(rules of A), where n_A is the expected number of A in a derivation.
 
     It is the entropy of sentences, since each sentence has one derivation.
+
+    >>> round(seqloom.world.entropy().english, 2)
+    20.18
     """
     return Entropy(
         GRAMMAR.expectation(lambda rule: -rule.log_prob),

@@ -20,7 +20,13 @@ from seqloom.world.scene import Scene, scene
 
 def write(folder: Path, train: int, valid: int, test: int, seed: int = 0) -> None:
     """Writes {train,valid,test}.{en,fr,tags} and scenes.jsonl
-    into a new folder; .tags is the English in CoNLL-U."""
+    into a new folder; .tags is the English in CoNLL-U.
+
+    >>> from pathlib import Path
+    >>> seqloom.world.write(Path("world"), train=20, valid=5, test=5)
+    >>> len(Path("world/train.en").read_text("utf-8").splitlines())
+    20
+    """
     folder = Path(folder)
     if min(train, valid, test) < 0:
         raise DataError(
