@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -47,11 +48,13 @@ if _missing:
 def cache_dir():
     """The folder of numba's cache, named by a digest of every file of this package.
 
-    numba itself checks only the age of a function's own file, and kernels call functions of other files.
+    numba itself checks only the age of a function's own file, and kernels call functions of other files. Its cache is unpickled, so the folder
+    is never that of a `.numba_config.yaml` in the current folder, which numba reads.
     """
     sources = sorted(Path(__file__).parent.glob("*.py"))
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
-    return str(Path(config.CACHE_DIR or Path(__file__).parent / "__pycache__") / f"compiled-{digest[:16]}")
+    place = os.environ.get("NUMBA_CACHE_DIR") or Path(__file__).parent / "__pycache__"
+    return str(Path(place) / f"compiled-{digest[:16]}")
 
 
 @contextmanager

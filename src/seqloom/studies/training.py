@@ -7,11 +7,11 @@ from __future__ import annotations
 import logging
 import signal
 import subprocess
-import sys
 from dataclasses import dataclass
 
 from seqloom.errors import Error, TrainingError
 from seqloom.progress import ProgressOption, Reporter
+from seqloom.python_process import python_command, python_environment
 from seqloom.results import Result
 from seqloom.studies.study import PlannedRun, Study, is_solved, source_of
 from seqloom.train.fit import train
@@ -65,7 +65,7 @@ def train_command(study: Study, run: PlannedRun, threads: int | None) -> list[st
     """The command that trains one run."""
     source, changes = source_of(study, run.system)
     valid = [str(study.valid)] if isinstance(study.valid, float) else [*study.valid]
-    command = [sys.executable, "-m", "seqloom", "train", source, *changes]
+    command = python_command("seqloom", "train", source, *changes)
     command += ["--data", *study.train, "--valid", *valid, "--out", str(run.folder), "--seed", str(run.seed)]
     return [*command, "--threads", str(threads)] if threads else command
 
@@ -73,7 +73,9 @@ def train_command(study: Study, run: PlannedRun, threads: int | None) -> list[st
 def run_process(command: list[str]) -> tuple[int, str]:
     """Runs a command whose stderr goes to the log; its exit code and its last line on stderr. If this process is interrupted, the other
     one gets time to save its checkpoint."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=python_environment()
+    )
     last_line = ""
     try:
         if process.stderr is None:

@@ -13,7 +13,6 @@ import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, NamedTuple
 
@@ -21,6 +20,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
+from seqloom.python_process import python_command, python_environment
 from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
 
 
@@ -45,13 +45,8 @@ class EncoderPool:
     """
 
     def __init__(self, tokenizers: list[Tokenizer], adds_eos: bool, count: int):
-        # Workers import the package from where this process did. They divide the cores among themselves, so
-        # none uses threads.
-        paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "TOKENIZERS_PARALLELISM": "false",
-        }
+        # Workers divide the cores among themselves, so none uses threads.
+        environment = python_environment(TOKENIZERS_PARALLELISM="false")
         setup = json.dumps([adds_eos, [tokenizer.to_str() for tokenizer in tokenizers]]).encode()
         self.threads = ThreadPoolExecutor(count)
         self.workers: list[_Worker] = []
@@ -100,7 +95,7 @@ class EncoderPool:
 
 def _start_worker(environment: dict[str, str]) -> _Worker:
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "seqloom.text.workers"],
+        python_command("seqloom.text.workers"),
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,0 +1,62 @@
+"""`python -m attack [NAME …] [--seed 0] [--amount 4]`: runs the attacks, two at a time, and prints a table of what failed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from attack import Count, attack_names
+
+
+def run_attack(name: str, seed: int, amount: float) -> tuple[list[Count], float]:
+    """The counts of one attack, which runs in a process of its own, and its seconds."""
+    command = [sys.executable, "-m", "attack", name, "--seed", str(seed), "--amount", str(amount), "--json"]
+    start = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - start
+    try:
+        counts = [Count(*record) for record in json.loads(done.stdout.splitlines()[-1])]
+    except (IndexError, ValueError, TypeError):
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        counts = [Count("", name, 1, [f"the attack itself failed with exit code {done.returncode}: {last}"])]
+    return counts, seconds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m attack", description=__doc__)
+    parser.add_argument("names", nargs="*", help="attacks to run; default: all")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--amount", type=float, default=4.0, help="1 is the form that each commit runs")
+    parser.add_argument(
+        "--json", action="store_true", help="run one attack here and print its counts as JSON"
+    )
+    options = parser.parse_args()
+    names = options.names or list(attack_names())
+    if options.json:
+        counts = importlib.import_module(f"attack.{names[0]}").attack(options.seed, options.amount)
+        print(json.dumps(counts))
+        return 0
+    failures: list[str] = []
+    print(f"{'':4} {'class':58} {'cases':>8} {'failed':>7} {'seconds':>8}", flush=True)
+    with ThreadPoolExecutor(2) as pool:
+        for counts, seconds in pool.map(lambda name: run_attack(name, options.seed, options.amount), names):
+            for index, count in enumerate(counts):
+                took = f"{seconds:8.0f}" if index == 0 else ""
+                print(
+                    f"{count.code:4} {count.name:58} {count.cases:8,} {len(count.failures):7,} {took}",
+                    flush=True,
+                )
+                failures += [f"{count.name}: {failure}" for failure in count.failures]
+    print(f"{len(failures)} failures, seed {options.seed}, amount {options.amount:g}")
+    for failure in failures[:50]:
+        print(f"  {failure}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""A folder with small data files and runs of every family, and a command of every verb that succeeds there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from cyclopts import App
+
+from seqloom.cli import app
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+RUNS = ("gpt", "lstm", "bert-small", "classifier", "tagger", "qa", "rnnsearch", "transformer", "elmo")
+TINY = ["model.dim=8", "model.stack.layers=1", "model.stack.heads=2", "model.stack.position={type: Rotary}"]
+QUICK = ["train.steps=2", "train.eval_every=2", "batches.width=8", "batches.batch=2"]
+TEXT = "the old king sees a dog"
+
+# The full name of each verb, and arguments with which it succeeds in the playground.
+COMMANDS: dict[str, list[str]] = {
+    "check": ["gpt", *TINY, "batches.width=8", "batches.batch=2", "--data", "text.txt"],
+    "classify": ["label.tsv", "label.test.tsv", "--quick"],
+    "classify predict": ["classify-label", TEXT],
+    "compare": ["naive-bayes", "logistic", "--data", "label.tsv", "--test", "label.test.tsv", "--out", "OUT"],
+    "data show": ["label.tsv"],
+    "data split": ["label.tsv", "--out", "OUT"],
+    "data leaks": ["text.txt", "text.test.txt"],
+    "data tokenizer": ["text.txt", "--type", "bpe", "--size", "300", "--out", "OUT"],
+    "data cache": [],
+    "data world": ["--limit", "2"],
+    "demo": ["--minutes", "0.05", "--out", "OUT"],
+    "generate": ["gpt", TEXT, "--max-tokens", "4"],
+    "fill-mask": ["bert-small", "the [MASK] sees a dog"],
+    "embed": ["bert-small", TEXT, "--json"],
+    "score": ["lstm", TEXT],
+    "env": [],
+    "evaluate": ["lstm", "text.test.txt", "--limit", "20"],
+    "explain": ["gpt"],
+    "inspect attention": ["transformer", TEXT, "--target", "DOG"],
+    "inspect gates": ["lstm", TEXT],
+    "inspect activations": ["lstm", TEXT],
+    "inspect patch": ["gpt", "the old king", "the old dog"],
+    "inspect heads": ["gpt", TEXT],
+    "inspect gradients": ["lstm", TEXT],
+    "inspect coreference": ["gpt", "--pairs", "1"],
+    "inspect beam": ["rnnsearch", TEXT, "--beam", "2", "--max-tokens", "6"],
+    "inspect alignment": ["rnnsearch", "text.test.txt", "translated.test.txt"],
+    "inspect tokens": ["gpt", TEXT],
+    "inspect geometry": ["gpt", "--file", "text.test.txt", "--max-texts", "9"],
+    "inspect similarity": ["gpt", "lstm", "--file", "text.test.txt", "--max-texts", "9"],
+    "inspect contexts": ["gpt", "the", "--file", "text.test.txt", "--limit", "5"],
+    "import": ["bert", "--out", "OUT"],
+    "export": ["gpt2", "--out", "OUT"],
+    "predict": ["classifier", TEXT],
+    "presets": [],
+    "runs list": ["."],
+    "runs show": ["gpt"],
+    "runs clean": [".", "--dry-run"],
+    "train": ["gpt", *TINY, *QUICK, "--data", "text.txt", "--out", "OUT"],
+    "translate": ["transformer", TEXT, "--max-tokens", "6"],
+    "vectors train": ["text.txt", "--dim", "4", "--epochs", "1", "--min-count", "1", "--out", "OUT"],
+    "vectors nearest": ["vectors-glove", "king", "--top", "2"],
+    "vectors analogy": ["vectors-glove", "king", "queen", "dog"],
+    "vectors evaluate": ["vectors-glove", "analogies.txt"],
+    "vectors map": ["vectors-glove", "--limit", "20", "--out", "OUT.html"],
+    "vectors convert": ["vectors-glove", "--out", "OUT.txt"],
+}
+
+
+def verbs(parent: App = app, path: tuple[str, ...] = ()) -> dict[str, App]:
+    """The verbs by their full names, such as `runs list`."""
+    found: dict[str, App] = {}
+    for name, command in parent.resolved_commands().items():
+        if name.startswith("-"):
+            continue
+        if command.default_command is not None:
+            found[" ".join((*path, name))] = command
+        found |= verbs(command, (*path, name))
+    return found
+
+
+def build(folder: Path) -> None:
+    """Fills a folder with the data files and the runs of the golden tests."""
+    shutil.copytree(GOLDEN / "data", folder, dirs_exist_ok=True)
+    for run in sorted((GOLDEN / "v1").iterdir()):
+        if run.is_dir():
+            shutil.copytree(run, folder / run.name)
+    (folder / "analogies.txt").write_text(": family\nking queen dog cat\n", "utf-8")
+
+
+def command_line(verb: str, out: str) -> list[str]:
+    """The command of a verb that succeeds, with `out` as the place of what it writes."""
+    return [*verb.split(), *(word.replace("OUT", out) for word in COMMANDS[verb])]
