@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -15,8 +16,9 @@ def python_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", module, *arguments]
 
 
-def python_environment(**variables: str) -> dict[str, str]:
-    """The environment of such a process: it imports the package from where this process did, and its own children are as safe.
+def python_environment(variables: Mapping[str, str] = {}) -> dict[str, str]:
+    """The environment of such a process, with some more variables. It imports the package from where this process did, and its own
+    children are as safe.
 
     An empty entry of PYTHONPATH would mean the current folder.
     """

@@ -7,18 +7,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from seqloom.python_process import python_command, python_environment
-
 from attack import Count
-from attack.playground import COMMANDS, build, command_line
+from attack.playground import build, command_line, verbs
+from seqloom.python_process import python_command, python_environment
 
 # What the program, its children and their libraries import.
 MODULES = """
-    abc argparse ast asyncio base64 bisect codecs collections contextlib copy csv ctypes cyclopts dataclasses datetime decimal encodings
-    enum fcntl functools gzip hashlib heapq importlib inspect io itertools json llvmlite logging math multiprocessing numba numpy os
-    pathlib pickle platform random re rich safetensors scipy seqloom shutil signal sitecustomize site sklearn socket statistics struct
-    subprocess tempfile threading time tokenizers torch types typing unicodedata usercustomize uuid warnings yaml zlib zoneinfo
-""".split()
+    abc argparse ast asyncio base64 bisect codecs collections contextlib copy csv ctypes cyclopts
+    dataclasses datetime decimal encodings enum fcntl functools gzip hashlib heapq importlib inspect
+    io itertools json llvmlite logging math multiprocessing numba numpy os pathlib pickle platform
+    random re rich safetensors scipy seqloom shutil signal sitecustomize site sklearn socket
+    statistics struct subprocess tempfile threading time tokenizers torch types typing unicodedata
+    usercustomize uuid warnings yaml zlib zoneinfo
+""".split()  # noqa: SIM905
 CANARY = "import os\nopen(os.path.join({place!r}, {name!r}), 'w').close()\nraise ImportError('the canary of {name}')\n"
 DRIVER = """
 import sys
@@ -53,15 +54,14 @@ def attack(seed: int, amount: float) -> list[Count]:
         canaries = plant(folder, sung)
         short = str(Path(__file__).parents[1] / "support" / "short_trainings")
         environment = python_environment(
-            XDG_CACHE_HOME=str(Path(name) / "cache"),
-            OMP_NUM_THREADS="1",
-            SEQLOOM_THREADS="1",
+            {"XDG_CACHE_HOME": str(Path(name) / "cache"), "OMP_NUM_THREADS": "1", "SEQLOOM_THREADS": "1"}
         )
         # Without -P, as the first process of a user has it: the script `seqloom` puts its own folder on sys.path, not the current one.
         del environment["PYTHONSAFEPATH"]
         environment["PYTHONPATH"] += f":{short}"
-        words = [(verb, command_line(verb, f"out-{index}")) for index, verb in enumerate(COMMANDS)]
-        neural = ["gpt", "lstm-lm", "--data", "text.txt", "--steps", "2", "--out", "study"]
+        words = [(verb, command_line(verb, f"out-{verb.replace(' ', '-')}")) for verb in verbs()]
+        words.sort(key=lambda command: command[0] != "demo")  # others use its run
+        neural = ["lstm-lm", "--data", "text.txt", "--steps", "2", "--seeds", "1", "--out", "study"]
         words.append(("compare, with trainings in processes of their own", ["compare", *neural]))
         driver = Path(name) / "driver.py"
         driver.write_text(DRIVER, "utf-8")

@@ -24,11 +24,11 @@ COMMANDS: dict[str, list[str]] = {
     "data show": ["label.tsv"],
     "data split": ["label.tsv", "--out", "OUT"],
     "data leaks": ["text.txt", "text.test.txt"],
-    "data tokenizer": ["text.txt", "--type", "bpe", "--size", "300", "--out", "OUT"],
+    "data tokenizer": ["text.txt", "--type", "BPE", "--size", "300", "--out", "OUT"],
     "data cache": [],
     "data world": ["--limit", "2"],
     "demo": ["--minutes", "0.05", "--out", "OUT"],
-    "generate": ["gpt", TEXT, "--max-tokens", "4"],
+    "generate": ["gpt", "the old", "--max-tokens", "4"],
     "fill-mask": ["bert-small", "the [MASK] sees a dog"],
     "embed": ["bert-small", TEXT, "--json"],
     "score": ["lstm", TEXT],
@@ -38,10 +38,10 @@ COMMANDS: dict[str, list[str]] = {
     "inspect attention": ["transformer", TEXT, "--target", "DOG"],
     "inspect gates": ["lstm", TEXT],
     "inspect activations": ["lstm", TEXT],
-    "inspect patch": ["gpt", "the old king", "the old dog"],
+    "inspect patch": ["gpt", "the cat", "the dog"],
     "inspect heads": ["gpt", TEXT],
     "inspect gradients": ["lstm", TEXT],
-    "inspect coreference": ["gpt", "--pairs", "1"],
+    "inspect coreference": ["out-demo", "--pairs", "1"],
     "inspect beam": ["rnnsearch", TEXT, "--beam", "2", "--max-tokens", "6"],
     "inspect alignment": ["rnnsearch", "text.test.txt", "translated.test.txt"],
     "inspect tokens": ["gpt", TEXT],
@@ -54,7 +54,7 @@ COMMANDS: dict[str, list[str]] = {
     "presets": [],
     "runs list": ["."],
     "runs show": ["gpt"],
-    "runs clean": [".", "--dry-run"],
+    "runs clean": ["gpt", "--dry-run"],
     "train": ["gpt", *TINY, *QUICK, "--data", "text.txt", "--out", "OUT"],
     "translate": ["transformer", TEXT, "--max-tokens", "6"],
     "vectors train": ["text.txt", "--dim", "4", "--epochs", "1", "--min-count", "1", "--out", "OUT"],
@@ -89,4 +89,4 @@ def build(folder: Path) -> None:
 
 def command_line(verb: str, out: str) -> list[str]:
     """The command of a verb that succeeds, with `out` as the place of what it writes."""
-    return [*verb.split(), *(word.replace("OUT", out) for word in COMMANDS[verb])]
+    return [*verb.split(), *(word.replace("OUT", out) for word in COMMANDS.get(verb, ["--help"]))]

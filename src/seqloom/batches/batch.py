@@ -70,6 +70,26 @@ class PairBatch(NamedTuple):
         return int(self.mask.sum())
 
 
+SHARED_FIELDS = ("char_ids",)  # tables that all rows refer to
+
+
+def first_rows(batch: Batch, count: int) -> Batch:
+    """The batch with its first rows only."""
+    fields: dict[str, object] = batch._asdict()  # type: ignore[attr-defined]  # every batch is a NamedTuple
+    cut = {
+        name: value[:count] if isinstance(value, Tensor) and name not in SHARED_FIELDS else value
+        for name, value in fields.items()
+    }
+    return type(batch)(**cut)
+
+
+def num_positions(batch: Batch) -> int:
+    """How many positions of text a model reads in a batch."""
+    names = ("ids", "source", "pair_ids")
+    texts = [getattr(batch, name, None) for name in names]
+    return sum(text.numel() for text in texts if text is not None)
+
+
 def shard_rows(rows: np.ndarray, rank: int, world: int) -> tuple[np.ndarray, bool]:
     """Returns the rows of a batch that this rank processes, and whether they count in the loss.
 

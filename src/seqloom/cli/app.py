@@ -14,7 +14,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError
 from seqloom import __version__
 from seqloom.cli.names import GROUP_PEER_OPTIONS, OLD_OPTIONS, OLD_VALUES, OLD_VERBS, PEER_OPTIONS, VERBS
 from seqloom.cli.options import Common, Machine
+from seqloom.cli.signals import hear_signals
 from seqloom.errors import Error
 
 START, TRAIN, USE, LOOK, COMPARE, DATA, FILES = (
@@ -255,12 +256,13 @@ def wait_briefly() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a command; exits with 0, 1 for failed work, 2 for a user's mistake, 128 + n for signal n, 141 if the reader of stdout left."""
+    is_program = arguments is None
     if arguments is None:
         arguments = sys.argv[1:]
         wait_briefly()
     verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
-        with ExitStack() as settings, logging_to_stderr():
+        with ExitStack() as settings, logging_to_stderr(), hear_signals() if is_program else nullcontext():
             verb_settings.set(settings)
             run_command(arguments)
     except BaseException as error:

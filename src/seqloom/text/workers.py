@@ -46,7 +46,7 @@ class EncoderPool:
 
     def __init__(self, tokenizers: list[Tokenizer], adds_eos: bool, count: int):
         # Workers divide the cores among themselves, so none uses threads.
-        environment = python_environment(TOKENIZERS_PARALLELISM="false")
+        environment = python_environment({"TOKENIZERS_PARALLELISM": "false"})
         setup = json.dumps([adds_eos, [tokenizer.to_str() for tokenizer in tokenizers]]).encode()
         self.threads = ThreadPoolExecutor(count)
         self.workers: list[_Worker] = []

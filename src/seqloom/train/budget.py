@@ -7,7 +7,7 @@ itself are timed, during the warm-up, in which the learning rate does not depend
 
 from __future__ import annotations
 
-import copy
+import logging
 import math
 import resource
 import shutil
@@ -20,22 +20,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from seqloom.batches.batch import Batch
+from seqloom.batches.batch import Batch, first_rows
 from seqloom.errors import NoRoom
 from seqloom.evaluation import total_nll
 from seqloom.fused.dispatch import plain
 from seqloom.train import checkpoint, process
 from seqloom.train.plan import MIN_EVALUATIONS, Pace, steps_in_time
+from seqloom.train.rehearsal import NUM_REHEARSED, Rehearsal, affordable_rows, seconds_per_step
 
 if TYPE_CHECKING:
     from seqloom.train.options import TrainJob, TrainOptions
 
 MIN_TIMED_STEPS = 5
 MIN_TIMED_BATCHES = 4  # of an evaluation
-NUM_REHEARSED = 32  # batches whose tokens are counted
+logger = logging.getLogger("seqloom.train")
 
 
 class Estimate(NamedTuple):
@@ -85,20 +86,6 @@ def flops(run_step: Callable[[], object]) -> float:
     return float(counter.get_total_flops())
 
 
-def activation_bytes(run_forward: Callable[[], object]) -> int:
-    """The bytes that a forward pass saves for the backward pass."""
-    bytes_by_address: dict[int, int] = {}
-
-    def record(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        bytes_by_address[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
-        run_forward()
-    return sum(bytes_by_address.values())
-
-
 def duration(seconds: float) -> str:
     """Seconds as text, in minutes from two minutes on."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
@@ -119,17 +106,6 @@ def current_memory() -> int:
         return peak_memory()
 
 
-def seconds_per_step(step: Callable[[int], object], min_seconds: float = 2.0, max_steps: int = 20) -> float:
-    """The mean time of a step after one warm-up step; `step` takes the number of the step."""
-    step(0)
-    done = 0
-    start_time = time.perf_counter()
-    while done < max_steps and (done < 3 or time.perf_counter() - start_time < min_seconds):
-        done += 1
-        step(done)
-    return (time.perf_counter() - start_time) / done
-
-
 class Costs(NamedTuple):
     """Measured costs, averaged over all processes."""
 
@@ -148,37 +124,6 @@ class Costs(NamedTuple):
         return Estimate(self.parameters, self.flops_per_token, self.memory, seconds, steps)
 
 
-class Rehearsal:
-    """Training steps on a copy of the model, which leave no trace in the model itself."""
-
-    def __init__(self, options: TrainOptions, job: TrainJob):
-        self.options = options
-        self.objective = job.objective
-        self.model: nn.Module = copy.deepcopy(job.model).train()
-        self.stream = job.train.batches((), job.group.rank, job.group.size)
-        self.batches: list[Batch] = [next(self.stream)[0] for _ in range(NUM_REHEARSED)]
-        self.optimizer = options.make_optimizer(self.model.parameters())
-
-    def forward(self, batch: Batch) -> Tensor:
-        """The loss of one batch."""
-        loss, _, _ = self.objective(self.model, batch, None)
-        return loss
-
-    def step(self, _: int) -> None:
-        """One optimizer step on the next batches."""
-        for _ in range(self.options.accumulate):
-            self.forward(next(self.stream)[0]).backward()
-        self.options.clip([p.grad for p in self.model.parameters() if p.grad is not None])
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-
-    def state_bytes(self) -> int:
-        """The bytes of the parameters and of the optimizer's moments."""
-        moments = [value for state in self.optimizer.state.values() for value in state.values()]
-        tensors: list[Tensor] = [*self.model.parameters(), *moments]
-        return sum(tensor.nbytes for tensor in tensors)
-
-
 def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
     """Times a few steps and an evaluation; leaves the random state as it was.
 
@@ -187,10 +132,13 @@ def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
     start_time = time.perf_counter()
     random_state = torch.get_rng_state()
     rehearsal = Rehearsal(options, job)
-    first = rehearsal.batches[0]
-    activations = activation_bytes(lambda: rehearsal.forward(first))
-    flops_per_token = flops(lambda: rehearsal.forward(first).backward()) / max(first.num_targets, 1)
-    seconds = seconds_per_step(rehearsal.step, *timing_limits(options))
+    if rehearsal.scale > 1 and job.group.is_main:
+        rows = len(rehearsal.batches[0].ids)
+        logger.info("measuring the cost of a step on %d of the %d rows of a batch", rehearsal.rows, rows)
+    activations = rehearsal.activation_bytes()
+    piece = rehearsal.slice(rehearsal.batches[0])
+    flops_per_token = flops(lambda: rehearsal.forward(piece).backward()) / max(piece.num_targets, 1)
+    seconds = rehearsal.time_step(seconds_per_step, *timing_limits(options))
     eval_seconds = time_evaluation(options, job, rehearsal.model, max_seconds=0.5)
     tokens = options.accumulate * sum(batch.num_targets for batch in rehearsal.batches) / NUM_REHEARSED
     memory = current_memory() + rehearsal.state_bytes() + activations
@@ -218,6 +166,10 @@ def time_evaluation(options: TrainOptions, job: TrainJob, model: nn.Module, max_
     num_batches = sum(1 for _ in job.held_out(options.eval_batches))
     reading_seconds = time.perf_counter() - start_time
     first = list(job.held_out(1))
+    if first and (rows := affordable_rows(model, first[0])) < len(first[0].ids):  # one slice takes seconds
+        seconds = time_batches(job, model, [first_rows(first[0], rows)])
+        torch.set_rng_state(random_state)
+        return reading_seconds + seconds * len(first[0].ids) / rows * num_batches
     time_batches(job, model, first)  # the first call may compile kernels and prepare buffers
     one_batch = max(time_batches(job, model, first), 1e-6)
     sample = min(num_batches, max(MIN_TIMED_BATCHES, int(max_seconds / one_batch)))

@@ -28,6 +28,7 @@ from seqloom.run_files import ActualCost, ParameterCounts, PromisedCost, Results
 from seqloom.threads import use_threads
 from seqloom.train import budget as costs
 from seqloom.train import process
+from seqloom.train.limits import refuse_costs
 from seqloom.train.loop import TrainLoop
 from seqloom.train.options import TrainJob, TrainOptions, TrainResult
 from seqloom.train.plan import BUDGETS, Budget, resolve_increase, set_budget
@@ -261,6 +262,7 @@ def train_as_rank(
         config.seed,
         lr_factors(model, config),
         partial(count_bytes, folder, prepared),
+        partial(refuse_costs, config, options),
     )
     with files.exclusive(folder, "training") if group.is_main else nullcontext(), memory_errors():
         result = TrainLoop(options, job, progress).run()

@@ -19,7 +19,7 @@ from seqloom.batches.batch import Batch, Batches
 from seqloom.errors import ConfigError
 from seqloom.models import Model
 from seqloom.nn.layer import Factory
-from seqloom.train.budget import Estimate
+from seqloom.train.budget import Costs, Estimate
 from seqloom.train.process import ProcessGroup
 
 Parameters = Iterable[nn.Parameter]
@@ -204,6 +204,7 @@ class TrainJob(NamedTuple):
     lr_factors: Mapping[str, float] = {}  # weight name → factor on the learning rate
     # the UTF-8 bytes of the held-out text if it is all of the given number of tokens, else 0
     valid_bytes: Callable[[int], int] = lambda count: 0
+    check_costs: Callable[[Costs], None] = lambda costs: None  # raises if this machine cannot bear them
 
     def held_out(self, limit: int) -> Iterator[Batch]:
         """This rank's share of the held-out data, at most `limit` batches."""

@@ -12,18 +12,17 @@ from typing import Any
 
 from torch.nn import Module
 
-from seqloom import config_tree
 from seqloom.config_changes import Change
 from seqloom.environment import machine_memory
+from seqloom.preset_list import TRAINING_BYTES
 from seqloom.report import escape, frame, page, table
 from seqloom.results import Result
 from seqloom.run_config import Config
 from seqloom.train import budget, finetune
+from seqloom.train.limits import MEMORY_SHARE, batch_sizes
 from seqloom.train.options import TrainJob, TrainOptions
 from seqloom.train.preparation import PreparedRun, build_options, prepare
 
-TRAINING_BYTES = 16  # of a parameter: the weight, its gradient and AdamW's two moments
-MEMORY_SHARE = 0.9  # of the memory that a training may fill
 logger = logging.getLogger("seqloom")
 
 
@@ -167,16 +166,6 @@ def measure(config: Config, options: TrainOptions, prepared: PreparedRun, limit:
         "batch": sizes,
         "largest_batch": largest,
     }
-
-
-def batch_sizes(config: Config) -> dict[str, int]:
-    """The option that sets the size of a batch, with its value; empty if the batches have no such option."""
-    factory = config.parts["batches"]
-    for name in ("batch_tokens", "batch"):
-        parameter = config_tree.parameters_of(factory.func).get(name)
-        if parameter is not None:
-            return {f"batches.{name}": factory.keywords.get(name, parameter.default)}
-    return {}
 
 
 def warn_of_memory(needed: float, limit: float) -> None:

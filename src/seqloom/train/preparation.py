@@ -11,6 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from seqloom import config_tree, layouts
+from seqloom.batches.batch import first_rows
 from seqloom.models import Model
 from seqloom.nn.embedding import Embedding
 from seqloom.progress import ProgressOption, Reporter
@@ -18,6 +19,7 @@ from seqloom.run_config import Config
 from seqloom.text import labels, tokenizer, tokenizer_file
 from seqloom.text.store import Store
 from seqloom.train.data_report import log_data
+from seqloom.train.limits import refuse_parameters
 from seqloom.train.options import (
     SGD,
     AdamW,
@@ -31,6 +33,7 @@ from seqloom.train.options import (
     PerTensor,
     TrainOptions,
 )
+from seqloom.train.rehearsal import affordable_rows, count_parameters
 
 if TYPE_CHECKING:
     from seqloom.train.finetune import InitReport
@@ -84,6 +87,7 @@ def prepare(
     and sizes that do not fit the data raise before anything is written.
     """
     meta_model = config.meta_model()
+    refuse_parameters(config, count_parameters(meta_model))
     if saved and saved.exists():
         trained_tokenizer = tokenizer_file.load(saved)
     else:
@@ -98,6 +102,7 @@ def prepare(
         train, valid = config.stores(trained_tokenizer, lambda size: report.advance(size / 1e6), label_names)
     if is_main and describes_data and not (saved and saved.exists()):
         log_data(config, valid, label_names)
+    refuse_parameters(config, count_parameters(config.meta_model(trained_tokenizer.get_vocab_size())))
     model = config.model(trained_tokenizer.get_vocab_size(), label_names)
     if model.predicts_labels:
         model.set_unk_id(train.specials.unk)
@@ -121,7 +126,7 @@ def prepare(
                 logger.info("%s", line)
     batch, _ = next(config.data(train).batches())
     with torch.no_grad():
-        config.objective(model, batch, None)
+        config.objective(model, first_rows(batch, affordable_rows(model, batch)), None)
     return PreparedRun(config, trained_tokenizer, train, valid, model, init_report, label_names)
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from seqloom.errors import ConfigError
 from seqloom.train import process
 from seqloom.train.budget import (
     MIN_TIMED_STEPS,
@@ -89,6 +90,12 @@ class RunPlan:
         """Measures what the run costs, logs it, and sets the number of steps, unless it is fixed already."""
         (elapsed,) = process.all_mean(self.job.group, elapsed)
         self.costs = measure_costs(self.options, self.job)
+        refused: ConfigError | None = None
+        try:
+            self.job.check_costs(self.costs)
+        except ConfigError as error:
+            refused = error
+        process.agree(self.job.group, refused)
         elapsed += self.costs.rehearsal_seconds
         if "minutes" in self.options.budget:
             save_seconds = 0.0

@@ -1,0 +1,42 @@
+"""Signals are heard while one call of a library takes minutes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+
+import pytest
+
+from seqloom.python_process import python_command, python_environment
+
+# One call of C that takes hours and holds no lock of Python, as a backward pass does.
+STUCK = """
+import hashlib, sys
+import seqloom.environment
+from seqloom.cli import main
+def stuck():
+    print("busy", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
+seqloom.environment.processor_name = stuck
+sys.argv = ["seqloom", "env"]
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_second_signal_ends_a_long_call(number: signal.Signals) -> None:
+    command = [*python_command("seqloom")[:2], "-c", STUCK]
+    process = subprocess.Popen(
+        command, env=python_environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "busy\n"
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        assert process.poll() is None  # the first is heard when the call ends
+        process.send_signal(number)
+        _, err = process.communicate(timeout=200)  # only against a hang
+    finally:
+        process.kill()
+    assert process.returncode in (128 + number, -number) and "Traceback" not in err
