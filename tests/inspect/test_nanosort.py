@@ -17,6 +17,7 @@ from torch import Tensor
 
 from seqloom import nn
 from seqloom.fused.dispatch import plain
+from seqloom.inspect.trace_values import trace_model
 from seqloom.models import LanguageModel
 from seqloom.nn.capture import capture, change
 
@@ -113,6 +114,63 @@ def test_every_published_value_is_captured(model: LanguageModel):
         captured[f"{block}.attention.score"][..., visible], theirs["att"][..., visible], rtol=1e-4, atol=1e-5
     )
     assert torch.allclose(captured["output"].softmax(-1), theirs["probs"], rtol=1e-4, atol=1e-5)
+
+
+def test_every_published_value_is_a_step_of_the_trace(model: LanguageModel):
+    """All 23 tensors of the publication but the ids, for each of its three texts, to 1e-4 relative."""
+    theirs = tensors("intermediate")
+    block = "stack.blocks.0"
+    names = {
+        "tok_emb": "embedding",
+        "x": "stack.input",
+        "ln1": f"{block}.attention_norm",
+        "q": f"{block}.attention.q",
+        "k": f"{block}.attention.k",
+        "v": f"{block}.attention.v",
+        "attSm": f"{block}.attention.weights",
+        "yProj": f"{block}.attention",
+        "attnResid": f"{block}.after_attention",
+        "ln2": f"{block}.feedforward_norm",
+        "fc": f"{block}.feedforward.hidden.a",
+        "gelu": f"{block}.feedforward.hidden",
+        "mlp": f"{block}.feedforward",
+        "mlpResid": block,
+        "block0": block,
+        "block1": "stack.blocks.1",
+        "block2": "stack.blocks.2",
+        "ln_f": "stack.norm",
+        "lm_head": "output",
+    }
+    for text, ids in enumerate(theirs["idx"].long()):
+
+        def scores(batch: int, ids: Tensor = ids) -> Tensor:
+            return model(ids[None].expand(batch, -1))[0]
+
+        found = trace_model(model, scores, tuple("ABC"[one] for one in ids))
+        assert not found.wrong and not found.given
+
+        def equal(ours: np.ndarray, published: str, text: int = text) -> None:
+            expected = theirs[published].expand(3, *theirs[published].shape[1:])[text].double().numpy()
+            difference = np.abs(ours - expected).max()
+            assert difference <= 1e-4 * np.abs(expected).max(), published
+
+        for published, name in names.items():
+            equal(found.step(name).values, published)
+        equal(found.step("stack.input").operands["p"].values, "pos_emb")
+        equal(np.concatenate(list(found.step(f"{block}.attention.head").values), -1), "y")
+        three = [found.step(f"{block}.attention.{name}").values for name in "qkv"]
+        equal(np.concatenate([np.concatenate(list(one), -1) for one in three], -1), "qkv")
+        probability = np.zeros(3)
+        last = found.step("output.probability")
+        probability[[int(word) for word in last.labels["w"]]] = last.values
+        assert np.abs(probability - theirs["probs"][text, -1].numpy()).max() < 1e-4
+        scores_shown = found.step(f"{block}.attention.score").values
+        seen = np.tril(np.ones((11, 11), bool))
+        expected = theirs["att"][text].numpy()[:, seen]
+        assert np.abs(scores_shown[:, seen] - expected).max() <= 1e-4 * np.abs(expected).max()
+        assert np.allclose(
+            found.step(f"{block}.attention.score.product").values[:, seen], 4 * expected, atol=1e-3
+        )
 
 
 def sorted_share(model: LanguageModel) -> float:

@@ -119,17 +119,20 @@ def input_files(texts: Sequence[str], files: Sequence[str] | None, example: str)
     return ["-"]
 
 
-def check_texts(texts: Sequence[str], name: str = "text") -> None:
-    """Raises for a text that is not UTF-8, and for one that is the name of a file."""
+def check_texts(texts: Sequence[str], name: str = "text", has_file: bool = True) -> None:
+    """Raises for a text that is not UTF-8, and for one that is the name of a file; `has_file` if the verb has the option --file."""
     from seqloom.text.corpus import is_valid_unicode
 
     for index, text in enumerate(texts, 1):
         if not is_valid_unicode(text):
             raise DataError(f"{name} {index} is not UTF-8; convert the text to UTF-8")
         if is_file(text):
-            raise UserError(
-                f"{text}: this is a file; read it with --file {text}, or pipe the text into stdin"
+            remedy = (
+                f"read it with --file {text}, or pipe the text into stdin"
+                if has_file
+                else f"give the text itself, or - and the file as stdin: < {text}"
             )
+            raise UserError(f"{text}: this is a file; {remedy}")
 
 
 def is_file(text: str) -> bool:

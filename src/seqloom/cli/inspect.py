@@ -73,7 +73,7 @@ def attention(
     from seqloom.inspect.attention_maps import attention as find
     from seqloom.inspect.pages import attention_page, describe, warning
 
-    loaded = open_text(run, text, machine)
+    loaded, text = open_text(run, text, machine)
     found = find(
         loaded, text, target, edges=edges, seed=machine.seed, max_tokens=max_tokens, progress=common.progress
     )
@@ -126,7 +126,7 @@ def gates(
     from seqloom.inspect.gate_values import gates as find
     from seqloom.inspect.pages import gates_page
 
-    loaded = open_text(run, text, machine)
+    loaded, text = open_text(run, text, machine)
     found = find(loaded, text, target)
     lines = []
     for cell in found.cells:
@@ -171,7 +171,8 @@ def activations(
     from seqloom.inspect.named_values import activations as find
 
     text = EXAMPLE if text is None else text
-    found = find(open_text(run, text, machine), text, target)
+    loaded, text = open_text(run, text, machine)
+    found = find(loaded, text, target)
     width = max(len(value.name) for value in found.values)
     lines = [
         f"{value.name:{width}}  {' × '.join(map(str, value.shape)):18} {value.axes:5} {value.part}: {value.symbol}"
@@ -220,8 +221,8 @@ def patch(
     from seqloom.inspect.pages import patch_page
     from seqloom.inspect.patching import patch as find
 
-    check_texts([corrupted])
-    loaded = open_text(run, clean, machine)
+    check_texts([corrupted], has_file=False)
+    loaded, clean = open_text(run, clean, machine)
     found = find(loaded, clean, corrupted, points)
     lines = [f"clean: {found.answers[0]!r}, corrupted: {found.answers[1]!r}"]
     for row, name in enumerate(found.points):
@@ -233,10 +234,20 @@ def patch(
     finish(loaded, "patch", found, patch_page(found, title), lines, out, show, common.json)
 
 
-def open_text(run: Path, text: str, machine: Machine) -> Run:
-    """The run, after the text is checked."""
-    check_texts([text])
-    return open_run(run, machine.threads)
+def single_text(text: str) -> str:
+    """The text of the command line, or all of stdin for -."""
+    from seqloom.cli.inputs import stdin_lines
+
+    if text == "-":
+        text = "\n".join(stdin_lines())
+    check_texts([text], has_file=False)
+    return text
+
+
+def open_text(run: Path, text: str, machine: Machine) -> tuple[Run, str]:
+    """The run and the text, after the text is checked."""
+    text = single_text(text)
+    return open_run(run, machine.threads), text
 
 
 def some_texts(texts: tuple[str, ...], files: list[str] | None, example: str, most: int) -> list[str]:
@@ -250,13 +261,20 @@ def some_texts(texts: tuple[str, ...], files: list[str] | None, example: str, mo
 
 
 def finish(
-    run: Run, name: str, found: Result, page: str, lines: list[str], out: Path | None, show: bool, json: bool
+    run: Run | Path,
+    name: str,
+    found: Result,
+    page: str,
+    lines: list[str],
+    out: Path | None,
+    show: bool,
+    json: bool,
 ) -> None:
-    """Writes the page and prints the finding."""
+    """Writes the page, by default into the run's folder, and prints the finding."""
     from seqloom.files import write_atomic
     from seqloom.inspect.pages import report_path
 
-    path = out or report_path(run.folder, name)
+    path = out or report_path(run if isinstance(run, Path) else run.folder, name)
     if out is None:
         path.parent.mkdir(exist_ok=True)
     write_atomic(path, page)

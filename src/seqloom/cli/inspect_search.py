@@ -76,8 +76,8 @@ def beam(
     from seqloom.inspect.search_tree import beam as find
 
     if why is not None:
-        check_texts([why], "--why")
-    loaded = open_text(run, text, machine)
+        check_texts([why], "--why", has_file=False)
+    loaded, text = open_text(run, text, machine)
     found = find(
         loaded,
         text,

@@ -46,7 +46,8 @@ def tokens(
     """
     from seqloom.inspect.token_list import tokens as find
 
-    found = find(open_text(run, text, machine), text)
+    loaded, text = open_text(run, text, machine)
+    found = find(loaded, text)
     rows = [
         [str(index), str(one.id), one.piece, one.text, "" if one.start is None else f"{one.start}–{one.end}"]
         for index, one in enumerate(found.tokens)

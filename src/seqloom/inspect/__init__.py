@@ -22,6 +22,7 @@ __all__ = [
     "read",
     "similarity",
     "tokens",
+    "trace",
 ]
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.reading import read
     from seqloom.inspect.search_tree import beam
     from seqloom.inspect.token_list import tokens
+    from seqloom.inspect.trace_values import trace
     from seqloom.inspect.word_contexts import contexts
 
 _NAMES, __getattr__, __dir__ = lazy_names(__name__, __file__)

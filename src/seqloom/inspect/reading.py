@@ -26,6 +26,19 @@ from seqloom.text.store import in_memory_store
 Score = Callable[[int], Tensor]
 
 
+class Window(NamedTuple):
+    """Which tokens of a long text are read: from `start` up to `stop`."""
+
+    start: int
+    stop: int
+    total: int
+    number: int  # from 1
+    windows: int
+
+    def __str__(self) -> str:
+        return f"tokens {self.start + 1:,} to {self.stop:,} of {self.total:,}: window {self.number:,} of {self.windows:,}"
+
+
 @dataclass(frozen=True)
 class Reading:
     """One text, ready to be run through its model. `scores(batch)` runs `batch` copies of it and returns the score of each target,
@@ -36,10 +49,14 @@ class Reading:
     targets: tuple[str, ...]  # what is predicted
     score: str  # what the scores are
     scores: Score
+    window: Window | None = None  # of a text that is too long to be read at once
 
 
-def read(run: Run, text: str, target: str | None = None, max_tokens: int | None = None) -> Reading:
-    """The reading of a text, or of a source and its translation. Longer texts than `max_tokens` or the model's context are cut.
+def read(
+    run: Run, text: str, target: str | None = None, max_tokens: int | None = None, window: int = 1
+) -> Reading:
+    """The reading of a text, or of a source and its translation. Of a text that is longer than `max_tokens` or the model's context one
+    window is read, the first by default.
 
     >>> seqloom.inspect.read(run, "the cat").tokens
     ('<eos>', 'the', 'cat')
@@ -49,16 +66,16 @@ def read(run: Run, text: str, target: str | None = None, max_tokens: int | None 
     task = run.model.task
     with torch.no_grad():
         if task == "translation":
-            return read_pair(run, text, target)
+            return read_pair(run, text, target, max_tokens, window)
         if target is not None:
             raise RunError(f"{run.folder}: only a translator takes a target; leave it out")
         if task == "masked language modelling":
-            return read_masked(run, text, max_tokens)
+            return read_masked(run, text, max_tokens, window)
         if run.model.continues:
-            return read_language_model(run, text, max_tokens)
+            return read_language_model(run, text, max_tokens, window)
         if run.model.predicts_labels:
-            return read_labelled(run, text)
-        return read_encoder(run, text, max_tokens)
+            return read_labelled(run, text, max_tokens)
+        return read_encoder(run, text, max_tokens, window)
 
 
 def read_given(run: Run, text: str, max_tokens: int | None = None, seed: int = 0) -> Reading:
@@ -120,13 +137,30 @@ def cut(run: Run, ids: Tensor, max_tokens: int | None) -> Tensor:
     return ids[:, : min(limits)] if limits else ids
 
 
+def choose_window(ids: Tensor, limits: Sequence[int | None], number: int) -> tuple[Tensor, Window | None]:
+    """The ids (1, T) of one window, and which it is; None if all fit."""
+    size = min((limit for limit in limits if limit is not None), default=ids.shape[1])
+    total = ids.shape[1]
+    count = max(1, -(-total // size))
+    if not 1 <= number <= count:
+        raise DataError(
+            f"window {number}: the text has {count:,} windows of {size} tokens; choose one of them"
+        )
+    if count == 1:
+        return ids, None
+    start = (number - 1) * size
+    stop = min(start + size, total)
+    return ids[:, start:stop], Window(start, stop, total, number, count)
+
+
 def picked(logits: Tensor, targets: Tensor) -> Tensor:
     """ln P of the targets (1, T) under the logits (B, T, V): (B, T)."""
     return logits.log_softmax(-1).gather(-1, targets.expand(len(logits), -1)[..., None])[..., 0]
 
 
-def read_language_model(run: Run, text: str, max_tokens: int | None) -> Reading:
-    ids = cut(run, run.encode([text], as_prompt=True)[0], max_tokens)
+def read_language_model(run: Run, text: str, max_tokens: int | None, number: int) -> Reading:
+    ids = run.encode([text], as_prompt=True)[0]
+    ids, window = choose_window(ids, (max_tokens, run.model.context), number)
     logits, _ = run.model(ids)
     targets = torch.cat(
         [ids[:, 1:], logits[:, -1:].argmax(-1)], 1
@@ -136,18 +170,23 @@ def read_language_model(run: Run, text: str, max_tokens: int | None) -> Reading:
         return picked(run.model(ids.expand(batch, -1))[0], targets)
 
     tokens = pieces(run, ids[0].tolist())
-    return Reading(tokens, (), pieces(run, targets[0].tolist()), "ln P of the next token", scores)
+    names = pieces(run, targets[0].tolist())
+    return Reading(tokens, (), names, "ln P of the next token", scores, window)
 
 
-def read_pair(run: Run, text: str, target: str | None) -> Reading:
-    source, mask = run.encode([text])
-    if run.model.source_context is not None:
-        source, mask = source[:, : run.model.source_context], mask[:, : run.model.source_context]
+def read_pair(run: Run, text: str, target: str | None, max_tokens: int | None, number: int) -> Reading:
+    """A source, or one window of it, and its translation, of which at most `max_tokens` are read."""
+    source, window = choose_window(run.encode([text])[0], (max_tokens, run.model.source_context), number)
+    mask = torch.ones_like(source, dtype=torch.bool)
     if target is None:
-        [[best]] = complete(run, [text], Decoding().plan(run.decoding))
+        part = text if window is None else run.decode(source[0].tolist())
+        limit = None if max_tokens is None else max(1, max_tokens - 1)
+        plan = Decoding(max_tokens=limit).plan(run.decoding)
+        [[best]] = complete(run, [part], plan)
         written = list(best.ids)
     else:
         written = run.tokenizer.encode(target, add_special_tokens=False).ids
+    written = written if max_tokens is None else written[: max(1, max_tokens - 1)]
     targets = torch.tensor([[*written, run.specials.eos]])
     bos = run.specials.bos
     first = run.specials.first_id if bos is None else bos
@@ -159,11 +198,13 @@ def read_pair(run: Run, text: str, target: str | None) -> Reading:
 
     tokens = pieces(run, [first, *written])
     names = pieces(run, targets[0].tolist())
-    return Reading(tokens, pieces(run, source[0].tolist()), names, "ln P of the next token", scores)
+    read_source = pieces(run, source[0].tolist())
+    return Reading(tokens, read_source, names, "ln P of the next token", scores, window)
 
 
-def read_masked(run: Run, text: str, max_tokens: int | None) -> Reading:
-    ids = cut(run, torch.tensor([encode_masked(run, text)]), max_tokens)
+def read_masked(run: Run, text: str, max_tokens: int | None, number: int) -> Reading:
+    ids = torch.tensor([encode_masked(run, text)])
+    ids, window = choose_window(ids, (max_tokens, run.model.context), number)
     best = run.model(ids)[0].argmax(-1)
     is_mask = ids.eq(-1 if run.specials.mask is None else run.specials.mask)
     targets = torch.where(is_mask, best, ids)
@@ -172,11 +213,11 @@ def read_masked(run: Run, text: str, max_tokens: int | None) -> Reading:
         return picked(run.model(ids.expand(batch, -1))[0], targets)
 
     names = pieces(run, targets[0].tolist())
-    return Reading(pieces(run, ids[0].tolist()), (), names, "ln P of the token", scores)
+    return Reading(pieces(run, ids[0].tolist()), (), names, "ln P of the token", scores, window)
 
 
-def read_encoder(run: Run, text: str, max_tokens: int | None) -> Reading:
-    ids = cut(run, run.encode([text])[0], max_tokens)
+def read_encoder(run: Run, text: str, max_tokens: int | None, number: int) -> Reading:
+    ids, window = choose_window(run.encode([text])[0], (max_tokens, run.model.context), number)
 
     def vectors(batch: int) -> Tensor:
         h, _ = run.model.features(ids.expand(batch, -1))
@@ -187,15 +228,15 @@ def read_encoder(run: Run, text: str, max_tokens: int | None) -> Reading:
     def scores(batch: int) -> Tensor:
         return vectors(batch) @ unchanged.T
 
-    return Reading(
-        pieces(run, ids[0].tolist()), (), ("sentence",), "cosine with the unchanged vector", scores
-    )
+    tokens = pieces(run, ids[0].tolist())
+    return Reading(tokens, (), ("sentence",), "cosine with the unchanged vector", scores, window)
 
 
-def read_labelled(run: Run, text: str) -> Reading:
-    """A text of a model of labels; a tab separates the two texts of a pair, or a question and its passage."""
+def read_labelled(run: Run, text: str, max_tokens: int | None) -> Reading:
+    """A text of a model of labels; a tab separates the two texts of a pair, or a question and its passage. At most `max_tokens` words of
+    each are read."""
     kinds = [kind for kind in run.config.kinds() if kind in ("text", "words", "passage")]
-    parts = text.split("\t")
+    parts = [first_words(part, max_tokens) for part in text.split("\t")]
     if len(parts) != len(kinds):
         raise DataError(f"the model reads {len(kinds)} texts, not {len(parts)}; separate them by a tab")
     record = [part.split() if kind == "words" else part for part, kind in zip(parts, kinds, strict=True)]
@@ -222,6 +263,12 @@ def read_labelled(run: Run, text: str) -> Reading:
     return Reading(
         tokens, (), tuple(names), "ln P of the label", lambda batch: picked(run_model(batch), best)
     )
+
+
+def first_words(text: str, count: int | None) -> str:
+    """The text up to its `count`-th word."""
+    words = text.split()
+    return text if count is None or len(words) <= count else " ".join(words[:count])
 
 
 def label_inputs(run: Run, data: Any) -> tuple[Any, ...]:

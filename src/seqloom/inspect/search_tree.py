@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from seqloom.decoding import Decoding
-from seqloom.decoding.beam import beam_search
+from seqloom.decoding.beam import Hypothesis, beam_search
+from seqloom.decoding.options import DecodingPlan
 from seqloom.decoding.search_report import SearchTree
 from seqloom.errors import DataError, RunError
 from seqloom.inference.completion import banned_ids, prepare_prompt
@@ -65,23 +66,7 @@ def beam(
         )
     if not text.strip():
         raise DataError("the text is empty; give one with at least one word")
-    settings = Decoding(beam=beam or (None if not run.model.continues else 5), length_penalty=length_penalty)
-    plan = settings.plan(run.decoding)
-    ids, mask = run.encode([text], as_prompt=run.model.continues)
-    prompt, state, prompt_mask = prepare_prompt(run, ids, mask)
-    tree = SearchTree(branches)
-    [[best]] = beam_search(
-        run.model,
-        prompt,
-        state,
-        prompt_mask,
-        width=plan.beam,
-        max_tokens=max_tokens or (40 if run.model.continues else plan.max_tokens),
-        stop_ids=run.specials.stop_ids,
-        banned=banned_ids(run),
-        length_penalty=plan.length_penalty,
-        on_step=tree.on_step,
-    )
+    plan, best, tree = search(run, text, beam, length_penalty, max_tokens, branches)
     asked = (
         [] if why is None else [*run.tokenizer.encode(why, add_special_tokens=False).ids, run.specials.eos]
     )
@@ -99,6 +84,35 @@ def beam(
         report,
         tuple(lines),
     )
+
+
+def search(
+    run: Run,
+    text: str,
+    beam: int | None,
+    length_penalty: float | None,
+    max_tokens: int | None,
+    branches: int,
+) -> tuple[DecodingPlan, Hypothesis, SearchTree]:
+    """The settings of the search, its result, and its tree."""
+    settings = Decoding(beam=beam or (None if not run.model.continues else 5), length_penalty=length_penalty)
+    plan = settings.plan(run.decoding)
+    ids, mask = run.encode([text], as_prompt=run.model.continues)
+    prompt, state, prompt_mask = prepare_prompt(run, ids, mask)
+    tree = SearchTree(branches)
+    [[best]] = beam_search(
+        run.model,
+        prompt,
+        state,
+        prompt_mask,
+        width=plan.beam,
+        max_tokens=max_tokens or (40 if run.model.continues else plan.max_tokens),
+        stop_ids=run.specials.stop_ids,
+        banned=banned_ids(run),
+        length_penalty=plan.length_penalty,
+        on_step=tree.on_step,
+    )
+    return plan, best, tree
 
 
 def tree_steps(run: Run, tree: SearchTree, asked: list[int]) -> tuple[tuple[SearchBranch, ...], ...]:

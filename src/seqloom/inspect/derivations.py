@@ -1,0 +1,571 @@
+"""How the recorded values of each part follow from one another: one entry for each value of a part's class.
+
+A derivation returns the steps that end with its value, or None where the part is of a form that it does not cover. `INPUTS` explains
+what a part passes to a part inside it, if that is not a recorded value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqloom.inspect.derivations_recurrent import RECURRENT, RECURRENT_INPUTS
+from seqloom.inspect.trace_log import Derivation, Place, array, weights_of
+from seqloom.inspect.trace_steps import Operand, Step
+from seqloom.nn import attention, attention_core, basic, embedding, experts, output, position, transformer
+
+ACTIVATIONS = {
+    "relu": "relu(a)",
+    "gelu": "a * normal_cdf(a)",
+    "gelu_tanh": "0.5 * a * (1 + tanh(0.7978845608 * (a + 0.044715 * a * a * a)))",
+    "swish": "a * sigmoid(a)",
+    "sigmoid": "sigmoid(a)",
+    "tanh": "tanh(a)",
+}
+MOST_WORDS = 12  # of the likeliest next words
+LARGEST_EXPONENT = 600.0
+
+
+def embedded(place: Place) -> list[Step] | None:
+    """x = row s of the table (× √D), and BERT's segment."""
+    part, ids = place.part, place.argument()
+    if not isinstance(part, embedding.Embedding) or ids is None:
+        return None
+    letter = place.log.positions(ids.shape[1], place.side)
+    operands = {"row": Operand("row of the table", f"{letter}i", array(part.table[ids]))}
+    finish = "row" if part.factor == 1 else f"row * {part.factor!r}"
+    formula = "x = E[w]" if part.factor == 1 else "x = √D · E[w]"
+    if isinstance(part, embedding.SegmentEmbedding):
+        ends = (ids == part.separator).long()
+        segment = (ends.cumsum(1) - ends).clamp(max=len(part.segments) - 1)
+        operands["segment"] = Operand("segment vector", f"{letter}i", array(part.segments[segment]))
+        finish, formula = f"{finish} + segment", f"{formula} + segment"
+    return [place.step(formula, f"{letter}i", finish, operands)]
+
+
+def stack_input(place: Place) -> list[Step] | None:
+    """x = e + p, the vector of the position."""
+    part, x = place.part, place.argument()
+    if not isinstance(part, transformer.Transformer) or x is None or part.input_norm is not None:
+        return None
+    return position_sum(place, part.position, x, "")
+
+
+def position_sum(place: Place, scheme: position.Position, x: Tensor, between: str) -> list[Step] | None:
+    letter = place.log.positions(x.shape[1], place.side)
+    operands = {"e": place.operand(x, f"{letter}i", "e")}
+    if isinstance(scheme, position.Concatenated):
+        return None
+    if type(scheme).embed is position.Position.embed:
+        return [place.step("x = e", f"{letter}i", "e", operands, between=between)]
+    vectors = scheme.encoding(slice(0, x.shape[1]), x)
+    operands["p"] = Operand("vector of the position", f"{letter}i", array(vectors.expand_as(x)))
+    return [place.step("x = e + p", f"{letter}i", "e + p", operands, between=between)]
+
+
+def normalized(place: Place) -> list[Step] | None:
+    """Mean, variance, and the normalised vector."""
+    part, x = place.part, place.argument()
+    if x is None or not isinstance(part, basic.LayerNorm | basic.RMSNorm):
+        return None
+    letter = place.log.positions(x.shape[1], place.side)
+    operands = {"x": place.operand(x, f"{letter}i", "x")}
+    steps = []
+    centred, formula = "x", "y = x / √(σ² + ε)"
+    if isinstance(part, basic.LayerNorm):
+        steps.append(
+            place.step("μ = 1/d Σ x", letter, "total / n", dict(operands), term="x", over="i", between="mean")
+        )
+        operands["mean"] = Operand("μ", letter, steps[0].values)
+        centred, formula = "(x - mean)", "y = (x - μ) / √(σ² + ε)"
+    steps.append(
+        place.step(
+            "σ² = 1/d Σ (x - μ)²" if centred != "x" else "σ² = 1/d Σ x²",
+            letter,
+            "total / n",
+            dict(operands),
+            term=f"{centred} * {centred}",
+            over="i",
+            between="variance",
+        )
+    )
+    operands["variance"] = Operand("σ²", letter, steps[-1].values)
+    finish = f"{centred} / sqrt(variance + {part.epsilon!r})"
+    if part.gain is not None:
+        operands["gain"] = Operand("γ", "i", part.gain.detach().double().numpy())
+        finish, formula = f"gain * {finish}", formula.replace("= ", "= γ ⊙ ")
+        if isinstance(part, basic.LayerNorm) and part.bias is not None:
+            operands["bias"] = Operand("β", "i", part.bias.detach().double().numpy())
+            finish, formula = f"{finish} + bias", f"{formula} + β"
+    steps.append(place.step(formula, f"{letter}i", finish, operands))
+    return steps
+
+
+def projected(place: Place) -> list[Step] | None:
+    """q, k or v of a self-attention: a linear map of x, and a rotation."""
+    part, x = place.part, place.argument()
+    if not isinstance(part, attention.SelfAttention) or x is None:
+        return None
+    found = weights_of(part.qkv_proj)
+    if found is None:
+        return None
+    heads, kv_heads, key_dim, value_dim = part.shape
+    index = "qkv".index(place.value)
+    count, size = (
+        (heads, key_dim) if index == 0 else (kv_heads, key_dim) if index == 1 else (kv_heads, value_dim)
+    )
+    start = sum(part.shape.proj_widths[:index])
+    matrix, bias = (
+        None if one is None else one[start : start + part.shape.proj_widths[index]] for one in found
+    )
+    return heads_of(place, matrix, bias, count, size, place.operand(x, "tj", "x"), part.position)
+
+
+def heads_of(
+    place: Place,
+    matrix: np.ndarray | None,
+    bias: np.ndarray | None,
+    count: int,
+    size: int,
+    x: Operand,
+    scheme: position.Position | None,
+) -> list[Step] | None:
+    """The linear map of x to all heads, rotated if the positions rotate q and k."""
+    if matrix is None:
+        return None
+    operands = {"W": Operand(f"W_{place.value.upper()}", "hkj", matrix.reshape(count, size, -1)), "x": x}
+    finish = "total"
+    if bias is not None:
+        operands["b"] = Operand("b", "hk", bias.reshape(count, size))
+        finish = "total + b"
+    formula = f"{place.value} = W x" + (" + b" if bias is not None else "")
+    rotates = isinstance(scheme, position.Rotary) and place.value != "v"
+    linear = place.step(
+        formula,
+        "htk",
+        finish,
+        operands,
+        term="W * x",
+        over="j",
+        between="before_rotation" if rotates else "",
+    )
+    if not rotates or not isinstance(scheme, position.Rotary):
+        return [linear]
+    cos, sin, partner = rotation(scheme, linear.values)
+    turned = {
+        "a": Operand(linear.name, "htk", linear.values),
+        "partner": Operand("the other of its pair, -b for the first and a for the second", "htk", partner),
+        "cos": Operand("cos tθ", "tk", cos),
+        "sin": Operand("sin tθ", "tk", sin),
+    }
+    return [
+        linear,
+        place.step(f"{place.value}' = R(t) {place.value}", "htk", "a * cos + partner * sin", turned),
+    ]
+
+
+def rotation(scheme: position.Rotary, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """cos and sin of the angle of each coordinate (T, K), and each coordinate's partner (H, T, K)."""
+    size = values.shape[-1]
+    angle = scheme.angles(torch.arange(values.shape[1]), size).numpy()  # (T, K/2)
+    partner = np.empty_like(values)
+    if scheme.layout == "halves":
+        first, second = np.split(values, 2, -1)
+        return (
+            np.tile(np.cos(angle), 2),
+            np.tile(np.sin(angle), 2),
+            np.concatenate([-second, first], -1),
+        )
+    partner[..., 0::2], partner[..., 1::2] = -values[..., 1::2], values[..., 0::2]
+    return np.repeat(np.cos(angle), 2, -1), np.repeat(np.sin(angle), 2, -1), partner
+
+
+def cross_query(place: Place) -> list[Step] | None:
+    part, x = place.part, place.argument()
+    found = weights_of(part.q_proj) if isinstance(part, attention.CrossAttention) else None
+    if not isinstance(part, attention.CrossAttention) or x is None or found is None:
+        return None
+    shape = part.shape
+    return heads_of(place, *found, shape.heads, shape.key_dim, place.operand(x, "tj", "x"), None)
+
+
+def cross_memory(place: Place) -> list[Step] | None:
+    """k or v of a cross-attention: a linear map of the encoder's outputs."""
+    part, memory = place.part, memory_of(place)
+    found = weights_of(part.kv_proj) if isinstance(part, attention.CrossAttention) else None
+    if not isinstance(part, attention.CrossAttention) or memory is None or found is None:
+        return None
+    shape = part.shape
+    width = shape.proj_widths[1]
+    rows, size = (
+        (slice(0, width), shape.key_dim) if place.value == "k" else (slice(width, None), shape.value_dim)
+    )
+    matrix, bias = (None if one is None else one[rows] for one in found)
+    return heads_of(place, matrix, bias, shape.kv_heads, size, memory, None)
+
+
+def memory_of(place: Place) -> Operand | None:
+    """The encoder's outputs."""
+    calls = place.calls("encoder")
+    if not calls or calls[0].output is None:
+        return None
+    return place.operand(calls[0].output, "tj", "memory")
+
+
+def scored(place: Place) -> list[Step] | None:
+    """The product of query and key, then its scale and bias; Bahdanau's additive score."""
+    part = place.part
+    calls = place.calls()
+    if not calls or len(calls) > len(place.log.tokens) + len(place.log.source):
+        return None
+    if len(calls) > 1 and place.log.values(place.full).shape[1] != len(calls):
+        return None
+    q = torch.cat([call.arguments[0] for call in calls], 2)  # more than one in a loop over time
+    k = calls[0].arguments[1]
+    operands = {"q": place.operand(q, "htk", "q"), "k": place.operand(k, "hsk", "k")}
+    if isinstance(part, attention_core.Additive):
+        operands["u"] = Operand("u", "k", part.vector.detach().double().numpy())
+        term, formula = "u * tanh(q + k)", "s = uᵀ tanh(q + k)"
+    elif isinstance(part, attention_core.Bilinear):
+        operands["q"] = Operand("q W", "htk", array(part.project_query(q)))
+        term, formula = "q * k", "s = qᵀ W k"
+    elif isinstance(part, attention_core.Dot | attention_core.ScaledDot):
+        term, formula = "q * k", "q · k"
+    else:
+        return None
+    bias = score_bias(place, q.shape[2], k.shape[2])
+    scale = part.scale if isinstance(part, attention_core.ScaledDot) else 1.0
+    if bias is None and scale == 1:
+        return [place.step(formula.replace("q ·", "s = q ·"), "hts", "total", operands, term=term, over="k")]
+    product = place.step(formula, "hts", "total", operands, term=term, over="k", between="product")
+    later = {"product": Operand(product.name, "hts", product.values)}
+    finish = "product" if scale == 1 else f"product * {scale!r}"
+    formula = (
+        "s = q · k"
+        if scale == 1
+        else f"s = q · k / √{operands['k'].values.shape[-1]} = q · k / {1 / scale:.4g}"
+    )
+    if bias is not None:
+        later["bias"] = Operand("bias of the distance", "hts", bias)
+        finish, formula = f"{finish} + bias", f"{formula} + bias"
+    return [product, place.step(formula, "hts", finish, later)]
+
+
+def score_bias(place: Place, queries: int, keys: int) -> np.ndarray | None:
+    """What the position scheme adds to the scores: (H, T, S)."""
+    found = place.parent(attention.SelfAttention)
+    if found is None:
+        return None
+    bias = found[1].position.bias(torch.arange(queries), torch.arange(keys))
+    if bias is None:
+        return None
+    heads = place.log.values(place.full).shape[0]
+    return bias[0].detach().double().expand(heads, queries, keys).numpy()
+
+
+def weighted(place: Place) -> list[Step] | None:
+    """The softmax over the visible keys, or the scores themselves."""
+    calls = place.calls()
+    name = f"{place.path.rpartition('.')[0]}.score"
+    if not calls or not place.log.has(name):
+        return None
+    scores = place.recorded(name, "hts")
+    shape = scores.values.shape
+    if len(calls) not in (1, shape[1]):
+        return None
+    visible = joined_visible([call.arguments[1] for call in calls], shape)
+    if isinstance(place.part, attention_core.Raw):
+        operands = {"s": scores} if visible is None else {"s": scores, "visible": visible}
+        return [place.step("α = s", "hts", "s" if visible is None else "s * visible", operands)]
+    if not isinstance(place.part, attention_core.Softmax) or scores.values.max() > LARGEST_EXPONENT:
+        return None
+    operands = {"s": scores, "every": Operand(name, "htu", scores.values)}
+    if visible is None:
+        finish, term = "exp(s) / total", "exp(every)"
+    else:
+        operands["visible"] = visible
+        operands["seen"] = Operand("whether the key is visible", "htu"[-len(visible.axes) :], visible.values)
+        finish, term = "visible * exp(s) / total", "seen * exp(every)"
+    return [
+        place.step(
+            "α = exp(s) / Σ exp(s) over the visible keys", "hts", finish, operands, term=term, over="u"
+        )
+    ]
+
+
+def joined_visible(masks: list[Tensor | None], shape: tuple[int, ...]) -> Operand | None:
+    """Which keys each query sees, (T, S), as 1 and 0; None if all are visible."""
+    if masks[0] is None:
+        return None
+    _, queries, keys = shape
+    rows = [mask[0, 0] if mask is not None and mask.dim() == 4 else mask for mask in masks]
+    if any(row is None or row.dim() != 2 for row in rows):
+        return None
+    visible = torch.cat(
+        [row.expand(queries if len(rows) == 1 else 1, keys) for row in rows if row is not None]
+    )
+    return Operand("whether the key is visible", "ts", visible.double().numpy())
+
+
+def averaged(place: Place) -> list[Step] | None:
+    """head = Σ α v"""
+    name = f"{place.path}.weights"
+    if not place.log.has(name) or not place.log.has(place.sibling("v")):
+        return None
+    weights = place.recorded(name, "hts")
+    values = place.own("v", "hsv")
+    shared = len(weights.values) // len(values.values)
+    operands = {"a": weights, "v": Operand(values.name, "hsv", np.repeat(values.values, shared, 0))}
+    return [place.step("head = Σ α v over the keys", "htv", "total", operands, term="a * v", over="s")]
+
+
+def joined_heads(place: Place) -> list[Step] | None:
+    """y = W_O [head₁; …; head_H] + b"""
+    part = place.part
+    found = (
+        weights_of(part.out_proj)
+        if isinstance(part, attention.SelfAttention | attention.CrossAttention)
+        else None
+    )
+    if found is None:
+        return None
+    head = place.own("head", "htv")
+    matrix, bias = found
+    operands = {
+        "W": Operand("W_O", "ihv", matrix.reshape(len(matrix), len(head.values), -1)),
+        "head": head,
+    }
+    if bias is not None:
+        operands["b"] = Operand("b", "i", bias)
+    finish = "total" if bias is None else "total + b"
+    formula = "y = W_O [heads]" + ("" if bias is None else " + b")
+    return [place.step(formula, "ti", finish, operands, term="W * head", over="hv")]
+
+
+def residual(before: Callable[[Place], str | None], sublayer: str) -> Derivation:
+    """x + the output of a sub-layer."""
+
+    def derive(place: Place) -> list[Step] | None:
+        block = place.part
+        if not isinstance(block, transformer.Block) or block.order != "pre":
+            return None
+        return residual_sum(place, before(place), sublayer, "")
+
+    return derive
+
+
+def residual_sum(place: Place, before: str | None, sublayer: str, between: str) -> list[Step] | None:
+    block_path = place.path if isinstance(place.part, transformer.Block) else place.path.rpartition(".")[0]
+    x = place.argument(0, block_path)
+    y = f"{block_path}.{sublayer}"
+    if not place.log.has(y) or (before is None and x is None):
+        return None
+    old = place.recorded(before, "ti") if before is not None else place.operand(x, "ti", "x")  # type: ignore[arg-type]
+    return [place.step("x + y", "ti", "x + y", {"x": old, "y": place.recorded(y, "ti")}, between=between)]
+
+
+def before_feedforward(place: Place) -> str | None:
+    cross = place.sibling("after_cross")
+    return cross if place.log.has(cross) else place.sibling("after_attention")
+
+
+def activated(place: Place) -> list[Step] | None:
+    """a = W₁ x + b₁, then f(a); or the two halves of a SwiGLU."""
+    part, x = place.part, place.argument()
+    if x is None or not isinstance(part, basic.FeedForward | basic.SwiGLU):
+        return None
+    letter = place.log.positions(x.shape[1], place.side)
+    operand = place.operand(x, f"{letter}j", "x")
+    if isinstance(part, basic.FeedForward):
+        linear = place.linear(part.in_proj, operand, "a = W₁ x + b₁", f"{letter}f", "a")
+        if linear is None:
+            return None
+        finish = ACTIVATIONS[part.activation]
+        a = {"a": Operand(linear.name, f"{letter}f", linear.values)}
+        return [linear, place.step(f"{part.activation}(a)", f"{letter}f", finish, a)]
+    found = weights_of(part.in_proj)
+    if found is None:
+        return None
+    steps, operands = [], {}
+    half = len(found[0]) // 2
+    for name, rows in (("gate", slice(0, half)), ("value", slice(half, None))):
+        inner = {"W": Operand("W", "fj", found[0][rows]), "x": operand}
+        finish = "total"
+        if found[1] is not None:
+            inner["b"], finish = Operand("b", "f", found[1][rows]), "total + b"
+        steps.append(
+            place.step(f"{name} = W x", f"{letter}f", finish, inner, term="W * x", over="j", between=name)
+        )
+        operands[name] = Operand(steps[-1].name, f"{letter}f", steps[-1].values)
+    steps.append(place.step("swish(gate) ⊙ value", f"{letter}f", "gate * sigmoid(gate) * value", operands))
+    return steps
+
+
+def fed_forward(place: Place) -> list[Step] | None:
+    """y = W₂ hidden + b₂"""
+    part = place.part
+    if not isinstance(part, basic.FeedForward | basic.SwiGLU):
+        return None
+    hidden = place.sibling("hidden")
+    letter = place.log.positions(len(place.log.values(hidden)), place.side)
+    made = place.linear(part.out_proj, place.recorded(hidden, f"{letter}j"), "y = W₂ hidden", f"{letter}i")
+    return None if made is None else [made]
+
+
+def routed(place: Place) -> list[Step] | None:
+    """s = W_g x, a score for each expert."""
+    part, x = place.part, place.argument()
+    if not isinstance(part, experts.Experts) or x is None:
+        return None
+    made = place.linear(part.router, place.operand(x, "tj", "x"), "s = W_g x", "te")
+    return None if made is None else [made]
+
+
+def gated_experts(place: Place) -> list[Step] | None:
+    """The softmax over the chosen experts, or over all if one is chosen."""
+    part = place.part
+    if not isinstance(part, experts.Experts):
+        return None
+    scores = place.log.values(place.sibling("scores"))
+    best = np.sort(scores, -1)[:, ::-1][:, : part.top_k]
+    operands = {
+        "s": Operand("the largest scores", "tk", best),
+        "every": Operand("scores", "tu", scores if part.top_k == 1 else best),
+    }
+    return [place.step("g = softmax(s)", "tk", "exp(s) / total", operands, term="exp(every)", over="u")]
+
+
+def logits(place: Place) -> list[Step] | None:
+    """All logits; then those of the likeliest words at the last position, and their probabilities."""
+    part, h = place.part, place.argument()
+    if not isinstance(part, output.Output) or h is None:
+        return None
+    if part.head is not None:
+        transformed = place.log.calls[f"{place.path}.head"][place.count].output
+        h = h if transformed is None else transformed
+    letter = place.log.positions(h.shape[1], place.side)
+    table = part.table.detach().double().numpy()
+    features = place.operand(h, f"{letter}j", "h")
+    operands = {"E": Operand("E", "wj", table), "h": features}
+    finish = "total"
+    if part.bias is not None:
+        operands["b"], finish = Operand("b", "w", part.bias.detach().double().numpy()), "total + b"
+    full = place.step("logits = E h", f"{letter}w", finish, operands, term="E * h", over="j")
+    return [replace(full, shown=False), *last_word(place, full, operands, finish)]
+
+
+def last_word(place: Place, full: Step, operands: Mapping[str, Operand], finish: str) -> list[Step]:
+    """The likeliest words after the last position."""
+    last = full.values[-1]
+    best = np.argsort(-last, kind="stable")[:MOST_WORDS]
+    names = {"w": tuple(str(index) for index in best)}
+    chosen = {
+        "E": Operand("E", "wj", operands["E"].values[best]),
+        "h": Operand(f"{operands['h'].name} at the last position", "j", operands["h"].values[-1]),
+    }
+    if "b" in operands:
+        chosen["b"] = Operand("b", "w", operands["b"].values[best])
+    step = place.step(
+        "logit = E[w] · h", "w", finish, chosen, term="E * h", over="j", between="likeliest", labels=names
+    )
+    if last.max() > LARGEST_EXPONENT:
+        return [step]
+    softmax = {
+        "s": Operand(step.name, "w", step.values),
+        "every": Operand("logits of all words", "u", last),
+    }
+    return [
+        step,
+        place.step(
+            "P(w) = exp(logit) / Σ exp(logits) over all words",
+            "w",
+            "exp(s) / total",
+            softmax,
+            term="exp(every)",
+            over="u",
+            between="probability",
+            labels=names,
+        ),
+    ]
+
+
+DERIVATIONS: dict[type[nn.Module], dict[str, Derivation]] = {
+    embedding.Embedding: {"": embedded},
+    transformer.Transformer: {"input": stack_input},
+    basic.Norm: {"": normalized},
+    attention.SelfAttention: {
+        "q": projected,
+        "k": projected,
+        "v": projected,
+        "head": averaged,
+        "": joined_heads,
+    },
+    attention.CrossAttention: {
+        "q": cross_query,
+        "k": cross_memory,
+        "v": cross_memory,
+        "head": averaged,
+        "": joined_heads,
+    },
+    attention_core.Score: {"": scored},
+    attention_core.AttentionWeights: {"": weighted},
+    transformer.Block: {
+        "after_attention": residual(lambda place: None, "attention"),
+        "after_cross": residual(lambda place: place.sibling("after_attention"), "cross"),
+        "": residual(before_feedforward, "feedforward"),
+    },
+    basic.FFN: {"hidden": activated, "": fed_forward},
+    experts.Experts: {"scores": routed, "gates": gated_experts},
+    output.Output: {"": logits},
+    **RECURRENT,
+}
+
+
+def block_input(place: Place, block: transformer.Block, child: str) -> list[Step] | None:
+    """What a post-norm block passes to a norm: the sum of the residual path and a sub-layer."""
+    path = place.path.rpartition(".")[0]
+    before = {
+        "attention_norm": None,
+        "cross_norm": f"{path}.after_attention",
+        "feedforward_norm": f"{path}.after_cross",
+    }
+    if block.order == "pre" or child not in before:
+        return None
+    old = before[child]
+    if child == "feedforward_norm" and not place.log.has(f"{path}.after_cross"):
+        old = f"{path}.after_attention"
+    return residual_sum(place, old, child.removesuffix("_norm"), "sum")
+
+
+def transformer_input(place: Place, stack: transformer.Transformer, child: str) -> list[Step] | None:
+    """What the norm of the input reads: e + p."""
+    path = place.path.rpartition(".")[0]
+    x = place.argument(0, path)
+    return position_sum(place, stack.position, x, "sum") if child == "input_norm" and x is not None else None
+
+
+def head_input(place: Place, head: output.HeadTransform, child: str) -> list[Step] | None:
+    """What the norm of BERT's output layer reads: f(W h + b)."""
+    path = place.path.rpartition(".")[0]
+    h = place.argument(0, path)
+    if h is None:
+        return None
+    letter = place.log.positions(h.shape[1], place.side)
+    linear = place.linear(head.dense, place.operand(h, f"{letter}j", "h"), "a = W h + b", f"{letter}i", "a")
+    if linear is None:
+        return None
+    a = {"a": Operand(linear.name, f"{letter}i", linear.values)}
+    finish = ACTIVATIONS[head.activation]
+    return [linear, place.step(f"{head.activation}(a)", f"{letter}i", finish, a, between="activated")]
+
+
+INPUTS: dict[type[nn.Module], Callable[..., list[Step] | None]] = {
+    transformer.Block: block_input,
+    transformer.Transformer: transformer_input,
+    output.HeadTransform: head_input,
+    **RECURRENT_INPUTS,
+}
