@@ -53,7 +53,11 @@ def trace(
     max_tokens: int = 16,
     window: int = 1,
 ) -> Trace:
-    """Every value of a run on a text, with its equation and operands; with a `beam`, the probabilities along its tree too."""
+    """Every value of a run on a text, with its equation and operands; with a `beam`, the probabilities along its tree too.
+
+    >>> seqloom.inspect.trace(run, "the cat").largest_error < 1e-5
+    True
+    """
     run = as_run(run)
     reading = read(run, text, target, max_tokens, window)
     found = trace_model(run.model, reading.scores, reading.tokens, reading.source)
