@@ -89,10 +89,18 @@ def trace_cbow(
     kind = "v (no output vectors are stored)" if outputs is None else "u"
 
     def step(
-        name: str, formula: str, axes: str, finish: str, operands: dict[str, Operand], **more: str
+        name: str,
+        formula: str,
+        axes: str,
+        finish: str,
+        operands: dict[str, Operand],
+        term: str,
+        over: str,
     ) -> Step:
-        made = Step(name, "CBOW", formula, axes, np.zeros(0), False, "text", finish=finish, operands=operands)
-        return replace(made, **more).checked()  # type: ignore[arg-type]
+        values = np.zeros(0)
+        return Step(
+            name, "CBOW", formula, axes, values, False, "text", term, over, finish, operands
+        ).checked()
 
     mean = step(
         "context",
