@@ -148,3 +148,22 @@ def test_preferences_are_two_rows(tmp_path: Path) -> None:
     assert sorted(pairs) == sorted(("yes " * n + "!<eos>", "no<eos>") for n in range(1, 9))
     with pytest.raises(ConfigError, match="use corpus Preferences"):
         Comparisons(make_store(Chats([path]), tmp_path)[0])
+
+
+def test_mismatched_prompts_have_the_answer_of_the_next_pair(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    records = [
+        {"prompt": f"say {word}", "chosen": f"{word}!", "rejected": "no"} for word in ("one", "six", "ten")
+    ]
+    path.write_text("\n".join(map(json.dumps, records)), encoding="utf-8")
+    store, tokenizer = make_store(Preferences([path]), tmp_path)
+    (batch,) = Comparisons(store, mismatched=True).sequential()
+    texts = [
+        tokenizer.decode(row[mask].tolist()) for row, mask in zip(batch.tokens, batch.token_mask, strict=True)
+    ]
+    assert batch.num_pairs == batch.num_targets == 3 and len(texts) == 9
+    answers = [text.rpartition("assistant: ")[2] for text in texts]
+    assert answers[6:] == [*answers[1:3], answers[0]]
+    assert [text.rpartition("assistant: ")[0] for text in texts[6:]] == [
+        text.rpartition("assistant: ")[0] for text in texts[:3]
+    ]

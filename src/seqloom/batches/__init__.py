@@ -10,10 +10,11 @@ from seqloom.lazy import lazy_names
 if TYPE_CHECKING:
     from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, TokenBatch
     from seqloom.batches.buckets import pad
-    from seqloom.batches.chats import Comparisons, PreferenceBatch, Turns
+    from seqloom.batches.chats import Turns
     from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
     from seqloom.batches.masked import Masked, MaskedBatch
     from seqloom.batches.pairs import Pairs
+    from seqloom.batches.preference import Comparisons, PreferenceBatch
     from seqloom.batches.windows import Blocks, Windows
 
 __all__ = [

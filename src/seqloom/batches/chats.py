@@ -7,10 +7,7 @@ mask    where the target is a token of the assistant, or the token that ends its
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from torch import Tensor
 
 from seqloom.batches.batch import TokenBatch
 from seqloom.batches.buckets import Buckets, pad, rows, sizes
@@ -102,53 +99,3 @@ def object_array(items: list[np.ndarray]) -> np.ndarray:
     array = np.empty(len(items), dtype=object)
     array[:] = items
     return array
-
-
-class PreferenceBatch(NamedTuple):
-    """Preferences as 2 B rows: the chats with the chosen answers, then those with the rejected ones in the same order."""
-
-    ids: Tensor  # (2 B, T)
-    targets: Tensor  # (2 B, T): the token after each input token
-    mask: Tensor  # (2 B, T): the tokens of the answers
-    input_mask: Tensor  # (2 B, T): tokens that are no padding
-    carry_state: bool = False
-
-    @property
-    def num_targets(self) -> int:
-        """The number of preferences that count in the loss."""
-        return int(self.mask.any(1).sum()) // 2
-
-
-class Comparisons(Buckets):
-    """Preferences in batches in which rows × longest row is at most `batch_tokens`. A preference with a chat of more than `max_length`
-    tokens is skipped in training."""
-
-    def __init__(
-        self,
-        store: Store,
-        batch_tokens: int = 4096,
-        max_length: int = 512,
-        shuffle_pool: int = 4096,
-        seed: int = 0,
-    ):
-        if store.names != ("answer", "counted", "answer", "counted"):
-            columns = ", ".join(store.names)
-            raise ConfigError(f"the records have {columns}: use corpus Preferences, which has two answers")
-        super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
-        self.num_skipped = int((self.lengths(np.arange(len(store))) > max_length).sum())
-        if self.num_skipped == len(store):
-            raise ConfigError(
-                f"every preference is longer than batches.max_length={max_length} tokens: raise it"
-            )
-
-    def lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.maximum(*(sizes(column, index) for column in self.store.columns("answer")))
-
-    def full_lengths(self, index: np.ndarray) -> np.ndarray:
-        return 2 * self.lengths(index)  # both rows
-
-    def collate(self, index: np.ndarray, counted: bool = True) -> PreferenceBatch:
-        ids, mask = pad([row for column in self.store.columns("answer") for row in rows(column, index)])
-        is_target, _ = pad([row for column in self.store.columns("counted") for row in rows(column, index)])
-        targets = (is_target[:, 1:] > 0) & mask[:, 1:] & counted
-        return PreferenceBatch(ids[:, :-1], ids[:, 1:], targets, mask[:, :-1])

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from seqloom.models.bidirectional import BiLanguageModel
     from seqloom.models.classifier import BiEncoder, Classifier, CrossEncoder, Regressor
     from seqloom.models.encoder import Encoder, Pooler
+    from seqloom.models.feedback import ActorCritic, RewardModel
     from seqloom.models.language_model import LanguageModel
     from seqloom.models.linear import LogisticRegression, NaiveBayes, SoftmaxRegression
     from seqloom.models.masked_lm import MaskedLM
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "SVD",
     "TFIDF",
+    "ActorCritic",
     "BiEncoder",
     "BiLanguageModel",
     "Classifier",
@@ -37,6 +39,7 @@ __all__ = [
     "NaiveBayes",
     "Pooler",
     "Regressor",
+    "RewardModel",
     "Seq2Seq",
     "SoftmaxRegression",
     "Tagger",

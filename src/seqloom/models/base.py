@@ -28,6 +28,7 @@ class Model(nn.Module):
     predicts_labels: ClassVar[bool] = (
         False  # labels, numbers or spans for records: a module of inference/ does it
     )
+    has_critic: ClassVar[bool] = False  # `values(h)` estimates the reward that is still to come
     embeds_text: ClassVar[bool] = False  # `features(ids, None, mask)` gives a vector for each token of a text
     context: int | None = None  # the most positions it can take; None is any number
     source_context: int | None = None  # the same for the source of a sequence-to-sequence model
@@ -49,6 +50,10 @@ class Model(nn.Module):
         """As `features`, with the attention weights over the source, (B, heads, T, S); None if the model attends to no source."""
         h, state = self.features(ids, state, mask)
         return h, None, state
+
+    def values(self, h: Tensor) -> Tensor:
+        """Features (B, T, D) → the reward that is still to come at each token, (B, T)."""
+        raise self.unsupported("estimate rewards: set model.type=ActorCritic")
 
     def next_segment_logits(self, h: Tensor) -> Tensor:
         """Features of a pair of segments (B, T, D) → logits of "does not follow" and "follows", (B, 2)."""

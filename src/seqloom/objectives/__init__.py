@@ -11,11 +11,16 @@ if TYPE_CHECKING:
     from seqloom.objectives.labelled import classification, extractive_qa, regression, tagging
     from seqloom.objectives.likelihood import next_token, translation
     from seqloom.objectives.masked_lm import masked
+    from seqloom.objectives.policy import clipped_policy
+    from seqloom.objectives.preference import bradley_terry, dpo
     from seqloom.objectives.reward import mixed_reward
 
 __all__ = [
     "bidirectional",
+    "bradley_terry",
     "classification",
+    "clipped_policy",
+    "dpo",
     "extractive_qa",
     "masked",
     "mixed_reward",

@@ -12,6 +12,7 @@ from seqloom.batches.batch import PairBatch
 from seqloom.decoding import RandomSampler, generate_batch
 from seqloom.measure.gleu import gleu
 from seqloom.nn.state import State, select
+from seqloom.objectives.advantages import leave_one_out
 from seqloom.objectives.likelihood import Result, TranslationModel, token_loss
 
 
@@ -55,11 +56,10 @@ def mixed_reward(
     log_probs = -model.output.nll(h, targets)  # (B · samples, T)
     text_log_probs = (log_probs * mask).sum(1).view(-1, samples)
     rewards = torch.tensor(scores, device=ids.device).view(-1, samples)
-    baselines = (rewards.sum(1, keepdim=True) - rewards) / (samples - 1)
     lengths = batch.mask.sum(1, keepdim=True)
     # A surrogate: its gradient estimates the gradient of the expected reward.
-    surrogate = ((rewards - baselines) * text_log_probs / samples * lengths).sum()
-    return weight * loss - surrogate, {**numbers, "reward": float(rewards.mean())}, None
+    surrogate = (leave_one_out(rewards) * text_log_probs / samples * lengths).sum()
+    return weight * loss - surrogate, {**numbers, "reward": float(rewards.mean()) * batch.num_targets}, None
 
 
 @torch.no_grad()

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,13 @@ from seqloom.train.process import Signals, keep_freed_memory
 from seqloom.train.run_plan import RunPlan
 
 MAX_SKIPPED_IN_A_ROW = 5
+MEANS = (
+    "reward",
+    "kl",
+    "length",
+    "clipped",
+)  # sums over targets in an objective's numbers whose means are metrics
+DATA = "data."  # before the names of a source's tensors in a checkpoint
 logger = logging.getLogger("seqloom.train")
 
 
@@ -38,6 +45,18 @@ class CarriesState(Protocol):
     """A model whose state continues from one batch to the next; only such models have a state in their checkpoints."""
 
     def start(self, batch: int) -> State: ...
+
+
+@runtime_checkable
+class CarriesTensors(Protocol):
+    """A source of batches that depends on more than its cursor, as one that the model samples does. `ended` says that training should
+    end."""
+
+    ended: bool
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None: ...
 
 
 class TrainStep(nn.Module):
@@ -107,7 +126,11 @@ class TrainLoop:
                         self.metrics.add_time(self.step, self.seconds)
                     if self.plan.is_timed(self.step):
                         self.fix_steps()
-                    if self.step % self.plan.eval_every == 0 or self.step == self.plan.steps:
+                    if (
+                        self.step % self.plan.eval_every == 0
+                        or self.step == self.plan.steps
+                        or self.data_ended()
+                    ):
                         self.validate()
                     if stop_signal or self.is_time_to_save():
                         self.save_checkpoint()
@@ -131,7 +154,10 @@ class TrainLoop:
         """Whether there is a step to take; enters the phase of the plan that begins here."""
         if self.plan.enter(self.step):
             self.evals_since_best = 0
-        return self.step < self.plan.steps and not self.out_of_patience()
+        return self.step < self.plan.steps and not self.out_of_patience() and not self.data_ended()
+
+    def data_ended(self) -> bool:
+        return isinstance(self.job.train, CarriesTensors) and self.job.train.ended
 
     def fix_steps(self) -> None:
         """Fixes the number of steps, if that is still open."""
@@ -149,6 +175,7 @@ class TrainLoop:
             self.step in (self.plan.steps, self.best_step)
             or self.step % self.options.save_every == 0
             or self.out_of_patience()
+            or self.data_ended()
         )
 
     def train_step(self, module: nn.Module, stream: Iterator[tuple[Batch, Cursor]], signal: int) -> int:
@@ -160,6 +187,7 @@ class TrainLoop:
         local_tokens = sum(batch.num_targets for batch, _ in micro_batches)
         tokens, signals = process.all_sum(self.group, local_tokens, signal)
         local_loss = 0.0
+        means = dict.fromkeys(MEANS, 0.0)
         for index, (batch, cursor) in enumerate(micro_batches):
             last = index == len(micro_batches) - 1
             self.state = detach(self.state) if batch.carry_state else None
@@ -169,6 +197,9 @@ class TrainLoop:
                     value, numbers, self.state = module(batch, self.state)
                 (value * (self.group.size / tokens)).backward()
             local_loss += numbers["nats"]
+            means = {
+                name: means[name] + numbers[name] / max(local_tokens, 1) for name in means if name in numbers
+            }
         lr = self.optimizer.defaults["lr"] * self.options.schedule(self.step, self.plan.steps)
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["factor"]
@@ -186,7 +217,7 @@ class TrainLoop:
         self.tokens += tokens
         self.report.update(self.step, {"loss": loss, "tokens/s": self.speed.add(tokens)})
         if self.is_time_to_log():
-            self.metrics.add({**self.place(), "loss": loss, "lr": lr, "grad_norm": norm})
+            self.metrics.add({**self.place(), "loss": loss, "lr": lr, "grad_norm": norm, **means})
         return int(signals / self.group.size) if signals else 0
 
     def place(self) -> dict[str, int]:
@@ -236,6 +267,9 @@ class TrainLoop:
         numbers = {**self.place(), "valid_loss": loss}
         if "correct" in sums:
             numbers["valid_accuracy"] = 100 * correct / max(count, 1)
+        for name in MEANS:
+            if name in sums:
+                numbers[f"valid_{name}"] = sums[name] / max(local_count, 1)
         if num_bytes := self.job.valid_bytes(int(count)):
             numbers["valid_bits_per_byte"] = nll / math.log(2) / num_bytes
         self.metrics.add(numbers)
@@ -248,6 +282,10 @@ class TrainLoop:
         self.fix_steps()
         local_tensors = [torch.get_rng_state(), *(tensor.detach() for tensor in state_tensors(self.state))]
         gathered = [process.gather(self.group, tensor) for tensor in local_tensors]
+        source = self.job.train
+        carried = process.gather_named(
+            self.group, source.tensors() if isinstance(source, CarriesTensors) else {}
+        )
         if not self.group.is_main:
             return
         names = {id(p): name for name, p in self.job.model.named_parameters()}
@@ -259,6 +297,7 @@ class TrainLoop:
         files = {"model": named_weights(self.job.model), "optim": moments}
         for rank in range(self.group.size):
             files[f"rank-{rank}"] = {str(index): ranks[rank] for index, ranks in enumerate(gathered)}
+            files[f"rank-{rank}"] |= {f"{DATA}{name}": tensor for name, tensor in carried[rank].items()}
         metadata = self.metadata()
         try:
             size = checkpoint.estimated_bytes(files)
@@ -328,6 +367,9 @@ class TrainLoop:
         rank = self.group.rank if self.group.rank < metadata["world"] else 0
         tensors = saved.tensors(f"rank-{rank}")
         torch.set_rng_state(tensors.pop("0"))
+        carried = {name: tensors.pop(name) for name in list(tensors) if name.startswith(DATA)}
+        if isinstance(self.job.train, CarriesTensors):
+            self.job.train.restore({name.removeprefix(DATA): value for name, value in carried.items()})
         if tensors and same_world:
             batch, _ = next(self.job.train.batches(self.cursor, self.group.rank, self.group.size))
             ordered = [tensors[str(index)] for index in sorted(map(int, tensors))]

@@ -72,6 +72,21 @@ def gather(group: ProcessGroup, tensor: Tensor) -> list[Tensor]:
     return tensors
 
 
+def gather_named(group: ProcessGroup, tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The named tensors of every process, which may differ in their shapes but not in their names."""
+    if group.size == 1:
+        return [tensors]
+    result: list[dict[str, Tensor]] = [{} for _ in range(group.size)]
+    for name, tensor in tensors.items():
+        shapes = gather(group, torch.tensor(tensor.shape, dtype=torch.int64))
+        longest = max(int(shape.prod()) for shape in shapes)
+        flat = tensor.new_zeros(longest)
+        flat[: tensor.numel()] = tensor.flatten()
+        for values, shape, rank_tensors in zip(gather(group, flat), shapes, result, strict=True):
+            rank_tensors[name] = values[: int(shape.prod())].view(shape.tolist())
+    return result
+
+
 def agree(group: ProcessGroup, error: Exception | None) -> None:
     """Raises in every process if one of them has an error: the error itself there, and an error that says so in the others."""
     (failed,) = all_sum(group, error is not None)

@@ -1,0 +1,94 @@
+"""Pairs of texts for one prompt, of which the first was preferred, in batches of similar length."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqloom.batches.buckets import Buckets, pad, rows, sizes
+from seqloom.errors import ConfigError
+from seqloom.text.store import Store
+
+
+class PreferenceBatch(NamedTuple):
+    """P pairs in K · P rows: first the chosen texts after their prompts, then the rejected ones, then, if K = 3, each prompt with the
+    chosen text of the next pair."""
+
+    tokens: Tensor  # (K · P, T + 1): prompt and text with its <eos>, padded on the right
+    token_mask: Tensor  # (K · P, T + 1): the real tokens
+    mask: Tensor  # (K · P, T): the targets that belong to the text
+    margins: Tensor  # (P,): by how much the first is better; 0 if the data do not say
+    counted: Tensor  # (P,): the pairs that count
+    reference: Tensor | None = None  # (K · P,): ln π_ref(y | x)
+    carry_state: bool = False
+
+    @property
+    def ids(self) -> Tensor:
+        """The tokens that the model reads, (K · P, T)."""
+        return self.tokens[:, :-1]
+
+    @property
+    def targets(self) -> Tensor:
+        """The token after each, (K · P, T)."""
+        return self.tokens[:, 1:]
+
+    @property
+    def num_pairs(self) -> int:
+        return len(self.margins)
+
+    @property
+    def num_targets(self) -> int:
+        """The number of pairs that count in the loss."""
+        return int(self.counted.sum())
+
+
+class Comparisons(Buckets):
+    """Preferences in batches in which rows × longest row is at most `batch_tokens`. A preference with a chat of more than `max_length`
+    tokens is skipped in training. `mismatched` adds to each prompt the chosen answer of the next pair, which KTO needs."""
+
+    def __init__(
+        self,
+        store: Store,
+        batch_tokens: int = 4096,
+        max_length: int = 512,
+        shuffle_pool: int = 4096,
+        mismatched: bool = False,
+        seed: int = 0,
+    ):
+        if store.names != ("answer", "counted", "answer", "counted"):
+            columns = ", ".join(store.names)
+            raise ConfigError(f"the records have {columns}: use corpus Preferences, which has two answers")
+        super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
+        self.mismatched = mismatched
+        self.num_skipped = int((self.lengths(np.arange(len(store))) > max_length).sum())
+        if self.num_skipped == len(store):
+            raise ConfigError(
+                f"every preference is longer than batches.max_length={max_length} tokens: raise it"
+            )
+
+    def lengths(self, index: np.ndarray) -> np.ndarray:
+        return np.maximum(*(sizes(column, index) for column in self.store.columns("answer")))
+
+    def full_lengths(self, index: np.ndarray) -> np.ndarray:
+        return (3 if self.mismatched else 2) * self.lengths(index)  # all rows of a pair
+
+    def collate(self, index: np.ndarray, counted: bool = True) -> PreferenceBatch:
+        chats = [row for column in self.store.columns("answer") for row in rows(column, index)]
+        flags = [row for column in self.store.columns("counted") for row in rows(column, index)]
+        if self.mismatched:
+            pairs = len(index)
+            for i in range(pairs):
+                other = (i + 1) % pairs
+                prompt = flags[i] == 0
+                answer = flags[other] > 0
+                chats.append(np.concatenate([chats[i][prompt], chats[other][answer]]))
+                flags.append(np.concatenate([flags[i][prompt], flags[other][answer]]))
+        tokens, mask = pad(chats)
+        is_answer = pad(flags)[0][:, 1:] > 0
+        none = torch.zeros(len(index))
+        return PreferenceBatch(
+            tokens, mask, is_answer & mask[:, 1:], none, torch.full((len(index),), counted)
+        )
