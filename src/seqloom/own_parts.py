@@ -24,9 +24,11 @@ GROUP = "seqloom.parts"
 
 
 def parts_by_name(parts: Iterable[Any], builtin: Mapping[str, Any]) -> dict[str, type[Module]]:
-    """The user's classes by name, to be used beside the built-in parts, whose names they may not have."""
+    """The user's classes by name, without functions, to be used beside the built-in parts, whose names they may not have."""
     named: dict[str, type[Module]] = {}
     for part in parts:
+        if inspect.isfunction(part):  # a reward: `rollouts.reward` may name it
+            continue
         if not (inspect.isclass(part) and issubclass(part, Module)):
             raise ConfigError(
                 f"parts: {part!r} is not a part class; pass classes such as a Cell, a Score, a Position or a Layer"

@@ -35,7 +35,7 @@ from seqloom.text.split import record_keys
 logger = logging.getLogger("seqloom.config")
 FORMAT = 2  # of config.yaml
 FINETUNE_SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
-OTHER_SECTIONS = ("train", "files", "seed", *FINETUNE_SECTIONS)
+OTHER_SECTIONS = ("train", "files", "seed", "rollouts", *FINETUNE_SECTIONS)
 
 
 def text_names(modules: dict[str, str]) -> LazyNames:
@@ -57,12 +57,23 @@ SECTIONS: dict[str, LazyNames] = {
             "corpus": "Text Lines Parallel Table JSONLines",
             "dictionary": "Dictionary",
             "annotated": "CoNLLU Columns SQuAD",
-            "chats": "Chats Preferences Judged",
+            "chats": "Chats Preferences Judged Prompts",
         }
     ),
     "tokenizer": text_names({"tokenizer": "Characters Words BPE WordPiece Unigram File Pattern"}),
     "batches": batches.NAMES.only(
-        {"Windows", "Blocks", "Pairs", "Masked", "Tagged", "Labelled", "Questions", "Turns", "Comparisons"}
+        {
+            "Windows",
+            "Blocks",
+            "Pairs",
+            "Masked",
+            "Tagged",
+            "Labelled",
+            "Questions",
+            "Turns",
+            "Comparisons",
+            "PromptGroups",
+        }
     ),
     "model": models.NAMES | nn.PARTS,
     "objective": objectives.NAMES,
@@ -153,6 +164,7 @@ class Config:
         self.lines = lines
         self.sizes: config_tree.Tree = {}
         self.own_parts = tuple(parts)
+        self.own_functions = [part for part in parts if inspect.isfunction(part)]
         self.parts = self.build_parts()
         made = self.parts["model"].func
         if not (inspect.isclass(made) and issubclass(made, Model)):
@@ -254,6 +266,11 @@ class Config:
     def save(self, path: str | Path) -> None:
         """Writes the config as a YAML file, which every verb takes in place of a preset's name."""
         files.write_atomic(Path(path), self.to_yaml())
+
+    @property
+    def uses_feedback(self) -> bool:
+        """Whether training learns from preferences or rewards, by `train/feedback.py`."""
+        return self.objective.func.__name__ in ("bradley_terry", "dpo", "clipped_policy")
 
     @property
     def finetunes(self) -> bool:

@@ -44,15 +44,25 @@ FAMILIES = {
         "batches.batch_tokens=150",
         "train.steps=60",
     ],
+    "ppo": [  # begins from the run of gpt
+        "rollouts.reward={type: Length, target: 3}",
+        "rollouts.max_tokens=12",
+        "rollouts.kl_target=0.1",
+        "batches.batch=4",
+        "batches.max_length=40",
+        "train.steps=60",
+        "train.eval_batches=4",
+    ],
 }
 OFTEN = ["train.eval_every=20", "train.save_every=5", "train.log_every=3", "train.average_checkpoints=2"]
 KILLS = 30
 
 
 def command(name: str, folder: Path, data: list[Path]) -> list[str]:
-    files = data[:1] if name in ("gpt", "lstm-lm") else data[1:]
+    files = data[:1] if name in ("gpt", "lstm-lm", "ppo") else data[1:]
     options = [*FAMILIES[name], *OFTEN, "--data", *map(str, files), "--out", str(folder), "--threads", "1"]
-    return [sys.executable, "-m", "seqloom", "train", name, *options]
+    base = ["--from", str(data[0].parent / "gpt")] if name == "ppo" else []
+    return [sys.executable, "-m", "seqloom", "train", name, *options, *base]
 
 
 def bits(folder: Path) -> dict[str, str]:

@@ -29,10 +29,10 @@ def policy(seed: int = 0) -> ActorCritic:
 
 def prompts(rows: int = 3) -> PromptBatch:
     ids = torch.tensor([[5, 6, 0], [4, 0, 0], [6, 6, 5]])[:rows]
-    return PromptBatch(ids, torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]]).bool()[:rows])
+    return PromptBatch.of(ids, torch.tensor([[1, 1, 0], [1, 0, 0], [1, 1, 1]]).bool()[:rows])
 
 
-def even_tokens(tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def even_tokens(tokens: torch.Tensor, mask: torch.Tensor, prompts: PromptBatch) -> torch.Tensor:
     return ((tokens[:, 1:] % 2 == 0) & mask).float().sum(1)
 
 
@@ -48,7 +48,7 @@ def rollouts(model: ActorCritic, **options: object) -> Rollouts:
 
 def test_texts_follow_their_prompts_and_end_once() -> None:
     model, batch = policy().eval(), prompts()
-    many = PromptBatch(*(x.repeat_interleave(50, 0) for x in batch[:2]))
+    many = batch.repeated(50)
     texts = sample_texts(model, many, 6, STOP, seed=3)
     assert texts.finished.any() and not texts.finished.all()
     for row in range(len(many.ids)):
@@ -64,7 +64,7 @@ def test_texts_follow_their_prompts_and_end_once() -> None:
 def test_samples_follow_the_model() -> None:
     """The first token's frequencies are its probabilities."""
     model = policy().eval()
-    batch = PromptBatch(torch.tensor([[5, 6]] * 4000), torch.ones(4000, 2, dtype=torch.bool))
+    batch = PromptBatch.of(torch.tensor([[5, 6]] * 4000), torch.ones(4000, 2, dtype=torch.bool))
     texts = sample_texts(model, batch, 1, STOP, seed=0)
     frequencies = torch.bincount(texts.tokens[:, 2], minlength=7) / 4000
     with torch.no_grad():
@@ -160,7 +160,7 @@ def test_rows_lose_the_columns_that_are_padding() -> None:
 
 def test_wrong_options_are_named() -> None:
     with pytest.raises(ConfigError, match="at least 2"):
-        RolloutOptions("grpo", samples=1)
+        RolloutOptions(advantage="grpo", samples=1)
     with pytest.raises(ConfigError, match="ActorCritic"):
         torch.manual_seed(0)
         plain = LanguageModel(

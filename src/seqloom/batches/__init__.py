@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from seqloom.batches.masked import Masked, MaskedBatch
     from seqloom.batches.pairs import Pairs
     from seqloom.batches.preference import Comparisons, PreferenceBatch
+    from seqloom.batches.prompts import PromptBatch, PromptGroups
+    from seqloom.batches.rollout import RolloutBatch
     from seqloom.batches.windows import Blocks, Windows
 
 __all__ = [
@@ -30,8 +32,11 @@ __all__ = [
     "PairBatch",
     "Pairs",
     "PreferenceBatch",
+    "PromptBatch",
+    "PromptGroups",
     "QABatch",
     "Questions",
+    "RolloutBatch",
     "Tagged",
     "TaggedBatch",
     "TokenBatch",

@@ -7,7 +7,7 @@ index, so that resuming is exact and costs no memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from torch import Tensor
@@ -73,8 +73,17 @@ class PairBatch(NamedTuple):
 SHARED_FIELDS = ("char_ids",)  # tables that all rows refer to
 
 
+@runtime_checkable
+class Grouped(Protocol):
+    """A batch in which several rows belong together."""
+
+    def first_groups(self, rows: int) -> Batch: ...
+
+
 def first_rows(batch: Batch, count: int) -> Batch:
-    """The batch with its first rows only."""
+    """The batch with its first rows only; of a batch whose rows belong together, with its first groups of rows."""
+    if isinstance(batch, Grouped):
+        return batch.first_groups(count)
     fields: dict[str, object] = batch._asdict()  # type: ignore[attr-defined]  # every batch is a NamedTuple
     cut = {
         name: value[:count] if isinstance(value, Tensor) and name not in SHARED_FIELDS else value

@@ -35,6 +35,16 @@ class PreferenceBatch(NamedTuple):
         """The token after each, (K · P, T)."""
         return self.tokens[:, 1:]
 
+    def first_groups(self, rows: int) -> PreferenceBatch:
+        """The first pairs, of about so many rows in all."""
+        pairs = max(1, rows * self.num_pairs // len(self.tokens))
+        index = torch.arange(len(self.tokens)).view(-1, self.num_pairs)[:, :pairs].flatten()
+        tokens, token_mask, mask = (tensor[index] for tensor in self[:3])
+        reference = None if self.reference is None else self.reference[index]
+        return PreferenceBatch(
+            tokens, token_mask, mask, self.margins[:pairs], self.counted[:pairs], reference
+        )
+
     @property
     def num_pairs(self) -> int:
         return len(self.margins)
@@ -78,6 +88,10 @@ class Comparisons(Buckets):
     def collate(self, index: np.ndarray, counted: bool = True) -> PreferenceBatch:
         chats = [row for column in self.store.columns("answer") for row in rows(column, index)]
         flags = [row for column in self.store.columns("counted") for row in rows(column, index)]
+        # what a template writes after the end of an answer is not read, as after a sampled text
+        ends = [int(np.flatnonzero(row)[-1]) + 1 if row.any() else len(row) for row in flags]
+        chats = [row[:end] for row, end in zip(chats, ends, strict=True)]
+        flags = [row[:end] for row, end in zip(flags, ends, strict=True)]
         if self.mismatched:
             pairs = len(index)
             for i in range(pairs):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.app import code_files, verb_settings
 from seqloom.errors import DataError, UserError
@@ -61,10 +62,15 @@ def open_run(run: str | Path, threads: int | None, quantize: str | None = None) 
     return load(run, quantize=quantize, parts=load_code(code_files.get()))
 
 
+def is_reward(function: Callable[..., object]) -> bool:
+    """Whether a function can be a reward: (prompt, text), or (prompt, text, answer)."""
+    return len(inspect.signature(function).parameters) in (2, 3) and not function.__name__.startswith("_")
+
+
 def load_code(paths: Sequence[Path]) -> list[type[Module]]:
-    """The part classes that the user's Python files of --code define. The files are run: they are the user's own, never named by a config."""
+    """The part classes and the rewards that the user's Python files of --code define. The files are run: they are the user's own, and no
+    config names them."""
     import importlib.util
-    import inspect
 
     from torch.nn import Module
 
@@ -82,12 +88,14 @@ def load_code(paths: Sequence[Path]) -> list[type[Module]]:
             raise UserError(
                 f"{path}: cannot be run ({type(error).__name__}: {error}); -v shows where"
             ) from error
-        own = [
-            value for value in vars(module).values() if inspect.isclass(value) and value.__module__ == name
-        ]
-        found = [part for part in own if issubclass(part, Module)]
+        own = [value for value in vars(module).values() if getattr(value, "__module__", None) == name]
+        found: list[Any] = [part for part in own if inspect.isclass(part) and issubclass(part, Module)]
+        found += [value for value in own if inspect.isfunction(value) and is_reward(value)]
         if not found:
-            raise UserError(f"{path}: defines no part; a part is a class derived from torch.nn.Module")
+            raise UserError(
+                f"{path}: defines no part and no reward; a part is a class derived from torch.nn.Module, "
+                "a reward a function reward(prompt, text)"
+            )
         parts += found
     return parts
 

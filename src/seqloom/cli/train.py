@@ -155,6 +155,10 @@ def counted_records(run: Run, metric: str) -> str:
     """What a score counts."""
     if metric == "bits_per_byte":
         return "bytes"
+    if metric == "preference_accuracy":
+        return "pairs"
+    if metric == "penalised_reward":
+        return "prompts"
     if not run.model.predicts_labels:
         return "tokens"
     return {"Tagger": "words", "ExtractiveQA": "questions"}.get(type(run.model).__name__, "texts")

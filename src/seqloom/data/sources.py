@@ -25,6 +25,7 @@ FIELD_NAMES = {
     "tags": "tags",
     "chat": "messages",
     "answer": "messages",
+    "prompt": "prompt",
 }
 
 

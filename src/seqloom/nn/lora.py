@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
@@ -28,6 +29,7 @@ class LoRA(nn.Module):
         require(rank > 0, f"rank must be at least 1, not {rank}")
         self.base = base
         self.scale = alpha / rank
+        self.enabled = True  # see `without_adapters`
         self.trainable = [parameter.requires_grad for parameter in base.parameters()]
         base.requires_grad_(False)
         self.lora_a = nn.Parameter(
@@ -45,6 +47,8 @@ class LoRA(nn.Module):
 
     @property
     def weight(self) -> Tensor:
+        if not self.enabled:
+            return self.base.weight
         return torch.addmm(self.base.weight, self.lora_b, self.lora_a, alpha=self.scale)
 
     @property
@@ -52,6 +56,8 @@ class LoRA(nn.Module):
         return self.base.bias
 
     def forward(self, x: Tensor) -> Tensor:
+        if not self.enabled:
+            return self.base(x)
         return self.base(x) + F.linear(F.linear(x, self.lora_a), self.lora_b) * self.scale
 
     @torch.no_grad()
@@ -84,6 +90,19 @@ def add_lora(model: nn.Module, rank: int, alpha: float, names: Sequence[str]) ->
                 adapters[id(base)] = LoRA(base, rank, alpha).train(base.training)
             setattr(parent, name.rpartition(".")[2], adapters[id(base)])
     return [name for name, _, _ in iter_linears(model, LoRA)]
+
+
+@contextmanager
+def without_adapters(model: nn.Module | None) -> Iterator[None]:
+    """The model as it was before its adapters were trained; None changes nothing."""
+    adapters = [] if model is None else [part for part in model.modules() if isinstance(part, LoRA)]
+    for adapter in adapters:
+        adapter.enabled = False
+    try:
+        yield
+    finally:
+        for adapter in adapters:
+            adapter.enabled = True
 
 
 def merge_lora(model: nn.Module) -> list[str]:

@@ -123,7 +123,7 @@ class Answers:
         log_probs, _ = token_log_probs(model, self.tokens[:, :-1], self.tokens[:, 1:], self.mask)
         return log_probs.double().sum(1).view(self.rewards.shape)
 
-    def reward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+    def reward(self, tokens: Tensor, mask: Tensor, prompts: PromptBatch | None = None) -> Tensor:
         """The rewards of sampled answers."""
         return torch.tensor(
             [
@@ -194,9 +194,9 @@ def train_model(
     """Trains through the one loop in a temporary folder; the seconds of its steps."""
     with tempfile.TemporaryDirectory(prefix="seqloom-") as folder:
         source = RepeatedBatch(
-            PromptBatch(torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
+            PromptBatch.of(torch.zeros(1, 1, dtype=torch.long), torch.ones(1, 1, dtype=torch.bool))
         )
-        job = TrainJob(Path(folder), model, objective, train, source, seed=seed)  # type: ignore[arg-type]
+        job = TrainJob(Path(folder), model, objective, train, source, seed=seed)
         start = time.perf_counter()
         TrainLoop(options, job, progress=False).run()
         return time.perf_counter() - start
@@ -287,10 +287,15 @@ class Trial:
         self.method = method
         self.clip = clip
         prompts = self.answers.prompts[:, None]
-        source: Batches = RepeatedBatch(PromptBatch(prompts, torch.ones_like(prompts, dtype=torch.bool)))
+        source: Batches = RepeatedBatch(PromptBatch.of(prompts, torch.ones_like(prompts, dtype=torch.bool)))
         if method != "dpo":
             rollouts = RolloutOptions(
-                ADVANTAGES[method], samples, MAX_TOKENS, self.beta, epochs=epochs, decay=1.0
+                advantage=ADVANTAGES[method],
+                samples=samples,
+                max_tokens=MAX_TOKENS,
+                beta=self.beta,
+                epochs=epochs,
+                decay=1.0,
             )
             source = Rollouts(
                 source,

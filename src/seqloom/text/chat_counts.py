@@ -35,7 +35,7 @@ class TurnCounts:
         found = []
         if "chat" in kinds and self.without_answer == records:
             found.append("no chat has a turn of the assistant: there is nothing to learn")
-        elif self.without_answer:
+        elif self.without_answer and "prompt" not in kinds:
             found.append(f"{self.without_answer:,} chats have no turn of the assistant")
         if self.empty:
             found.append(

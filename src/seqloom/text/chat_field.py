@@ -135,10 +135,28 @@ class AnswerField(ChatField):
     last_only = True
 
 
+class PromptField(ChatField):
+    """The messages before an answer, as the ids after which the assistant answers."""
+
+    names = ("prompt",)
+
+    def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
+        super().__init__(tokenizer, adds_eos, labels)
+        self.dtypes = self.dtypes[:1]
+
+    def encode(self, values: list[LocatedChat]) -> list[Encoded]:
+        self.encoder = self.encoder or ChatEncoder(self.tokenizer, self.template)
+        rows = self.encoder.prompts(
+            [value.messages for value in values], [value.location for value in values]
+        )
+        ids = np.array([index for row in rows for index in row], self.dtypes[0])
+        return [(ids.tobytes(), integers(map(len, rows)), integers(len(value) for value in values))]
+
+
 def chat_texts(reader: ChatReader) -> Iterator[str]:
     """Yields the text of each chat of a reader under its template, for training a tokenizer."""
     template = ChatTemplate(reader.template)
-    kinds = [index for index, kind in enumerate(reader.kinds) if kind in ("chat", "answer")]
+    kinds = [index for index, kind in enumerate(reader.kinds) if kind in ("chat", "answer", "prompt")]
     located = ((record[index], reader.location) for record in reader for index in kinds)
     while block := list(islice(located, BLOCK)):
         for chat in template.render([chat for chat, _ in block], [location for _, location in block]):

@@ -1,4 +1,4 @@
-"""Readers of chats: dialogues, preferences between two answers, and judged answers.
+"""Readers of chats: dialogues, preferences between two answers, judged answers, and prompts.
 
 Files are JSON Lines, a JSON array, or plain turns (`User: …`, `Assistant: …`, a blank line between chats); `chat_records.py` has the
 forms of the objects. `template` renders a chat as text: the name of a built-in template, or the text of a Jinja template
@@ -21,6 +21,7 @@ from seqloom.text.chat_records import (
     parse_judged,
     parse_preference,
     parse_turns,
+    prompt_of,
     text,
 )
 from seqloom.text.corpus import Paths, Reader
@@ -110,3 +111,41 @@ class Judged(ChatReader):
     def records(self, path: str | Path) -> Iterator[tuple[Chat, str]]:
         for chat, label in self.items(path, parse_judged):
             yield self.with_system(chat), label
+
+
+class Prompts(ChatReader):
+    """(prompt, answer) of each chat or preference: the messages before the last turn of the assistant, and the text of that turn, empty
+    if there is none. A file that is neither JSON nor turns has one question a line."""
+
+    kinds = ("prompt", "text")
+
+    def records(self, path: str | Path) -> Iterator[tuple[Chat, str]]:
+        for chat in self.chats(path):
+            prompt = prompt_of(chat)
+            if not prompt:
+                raise DataError(f"{self.location}: an answer without a prompt; write what it answers")
+            answer = chat[-1].content if len(prompt) < len(chat) else ""
+            yield self.with_system(prompt), answer
+
+    def chats(self, path: str | Path) -> Iterator[Chat]:
+        """Yields the chats of a file of any form."""
+        if starts_with(path) in ("{", "["):
+            yield from self.items(path, parse_prompt_or_preference)
+            return
+        first = next((line for line in lines(path) if line.strip()), "")
+        if TURN.match(first.lstrip()):
+            reader = Chats([path])
+            for (chat,) in reader.records(path):
+                self.location = reader.location
+                yield chat
+            return
+        for number, line in enumerate(lines(path), 1):
+            if line.strip():
+                self.location = f"{path}:{number}"
+                yield [Message("user", text(self.location, "line", line.strip()))]
+
+
+def parse_prompt_or_preference(location: str, record: Any) -> Chat:
+    """The chat of an object; of a preference, the one with the chosen answer."""
+    is_preference = isinstance(record, dict) and ("preferred_output" in record or "chosen" in record)
+    return parse_preference(location, record)[0] if is_preference else parse_chat(location, record)

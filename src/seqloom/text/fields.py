@@ -9,6 +9,7 @@
     span      [(start, text), …]     span, answers              start and end of the first answer, both 0 for none; UTF-8 of each answer and a NUL
     chat      a list of messages     chat, counted              ids of the chat under its template; 1 where they are the assistant's, else 0
     answer    a list of messages     answer, counted            the same, but only the last turn counts
+    prompt    a list of messages     prompt                     ids after which the assistant answers
 
 A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents
 it. Letters are bytes, so that every word has a spelling and no alphabet must be collected.
@@ -24,14 +25,14 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
-from seqloom.text.chat_field import AnswerField, ChatField, chat_texts
+from seqloom.text.chat_field import AnswerField, ChatField, PromptField, chat_texts
 from seqloom.text.chats import ChatReader
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
 from seqloom.text.field import Field, check_unicode, integers, preview
 from seqloom.text.special_tokens import special_tokens
 
-Name = Literal["text", "words", "tags", "label", "number", "passage", "span", "chat", "answer"]
+Name = Literal["text", "words", "tags", "label", "number", "passage", "span", "chat", "answer", "prompt"]
 CACHE_WORDS = 200_000  # words whose pieces are cached
 MAX_LABELS = 10_000  # more labels mean that the wrong column is read
 NONE = "none"  # the label of a question without an answer
@@ -253,6 +254,7 @@ KINDS: dict[str, type[Field]] = {  # by the names that configs use
     "span": SpanField,
     "chat": ChatField,
     "answer": AnswerField,
+    "prompt": PromptField,
 }
 
 

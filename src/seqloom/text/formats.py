@@ -12,6 +12,7 @@
     chats        dialogues: OpenAI's messages, ShareGPT, Alpaca's instructions, plain turns
     preferences  a prompt, a chosen and a rejected answer
     judged       an answer to a prompt or a chat, and whether it is good
+    prompts      chats, preferences, or one question a line: what comes before the last answer, and that answer
 
 The suffix of a file decides its form; `.gz` and `.zst` are looked through. Other files are recognised by their first lines.
 """
@@ -56,8 +57,9 @@ FORMATS: dict[str, Format] = {
     "chats": Format(chats.Chats, (), "dialogues"),
     "preferences": Format(chats.Preferences, (), "preferences between two answers"),
     "judged": Format(chats.Judged, (), "judged answers"),
+    "prompts": Format(chats.Prompts, (), "prompts, with or without an answer"),
 }
-CHAT_FORMS = ("chats", "preferences", "judged")
+CHAT_FORMS = ("chats", "preferences", "judged", "prompts")
 OLD_NAMES = {form.reader.__name__: name for name, form in FORMATS.items()}  # as configs name the readers
 
 

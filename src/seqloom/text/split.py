@@ -25,7 +25,7 @@ from seqloom.text.corpus import Reader
 
 logger = logging.getLogger("seqloom.text")
 BLOCK = 1 << 14  # records that are hashed at a time
-INPUTS = ("text", "words", "passage", "chat", "answer")
+INPUTS = ("text", "words", "passage", "chat", "answer", "prompt")
 
 
 def key_fields(kinds: Sequence[str]) -> list[int]:

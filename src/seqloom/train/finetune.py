@@ -176,7 +176,7 @@ def from_run(
 def with_source_template(corpus: Any, base: Path) -> Any:
     """The section `corpus`; chats get the template of the source run, unless the section names another."""
     section = {"type": corpus} if isinstance(corpus, str) else corpus
-    if section.get("type") not in ("Chats", "Preferences", "Judged") or "template" in section:
+    if section.get("type") not in ("Chats", "Preferences", "Judged", "Prompts") or "template" in section:
         return corpus
     template = read_template(base)
     return corpus if template is None else {**section, "template": template}

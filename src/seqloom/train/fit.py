@@ -32,7 +32,7 @@ from seqloom.train.limits import refuse_costs
 from seqloom.train.loop import TrainLoop
 from seqloom.train.options import TrainJob, TrainOptions, TrainResult
 from seqloom.train.plan import BUDGETS, Budget, resolve_increase, set_budget
-from seqloom.train.preparation import PreparedRun, build_options, prepare
+from seqloom.train.preparation import PreparedRun, build_options, make_data, prepare
 from seqloom.train.process import ProcessGroup
 from seqloom.train.run_folder import (
     budget_of,
@@ -252,12 +252,13 @@ def train_as_rank(
         process.barrier(group)
         return prepared
     model = prepared.model
+    data = make_data(config, model, prepared.tokenizer, group)
     job = TrainJob(
         folder,
         model,
         config.objective,
-        config.data(prepared.train),
-        config.data(prepared.valid),
+        data(prepared.train),
+        data(prepared.valid),
         group,
         config.seed,
         lr_factors(model, config),
@@ -266,12 +267,19 @@ def train_as_rank(
     )
     with files.exclusive(folder, "training") if group.is_main else nullcontext(), memory_errors():
         result = TrainLoop(options, job, progress).run()
+        numbers: list[Number] = []
+        if config.uses_feedback and group.is_main:
+            from seqloom.train.feedback import held_out_numbers
+
+            numbers = held_out_numbers(
+                job, options.eval_batches, evaluation.conditions(as_run(folder, prepared), prepared.valid)
+            )
         if config.finetunes:
             from seqloom.nn.lora import merge_lora
 
             merge_lora(model)
         if group.is_main:
-            finish_run(folder, prepared, result, options.eval_batches)
+            finish_run(folder, prepared, result, options.eval_batches, numbers)
     process.barrier(group)
     return prepared
 
@@ -297,8 +305,7 @@ def count_bytes(folder: Path, prepared: PreparedRun, count: int) -> int:
     """The UTF-8 bytes of the held-out text if `count` tokens are all of it, else 0."""
     if not prepared.model.predicts_tokens:
         return 0
-    run = Run(folder, prepared.config, prepared.tokenizer, prepared.model, prepared.labels)
-    return evaluation.utf8_bytes(run, prepared.valid, count)
+    return evaluation.utf8_bytes(as_run(folder, prepared), prepared.valid, count)
 
 
 def solve_run(folder: Path, prepared: PreparedRun, solver: Solver, progress: ProgressOption) -> None:
@@ -311,8 +318,10 @@ def solve_run(folder: Path, prepared: PreparedRun, solver: Solver, progress: Pro
         write_results(folder, replace(results(folder, prepared, result, numbers), promised=None))
 
 
-def finish_run(folder: Path, prepared: PreparedRun, result: TrainResult, eval_batches: int) -> None:
-    """Writes the final weights, and results.json with the scores of at most `eval_batches` held-out batches.
+def finish_run(
+    folder: Path, prepared: PreparedRun, result: TrainResult, eval_batches: int, numbers: list[Number]
+) -> None:
+    """Writes the final weights, and results.json with the given scores, or else those of at most `eval_batches` held-out batches.
 
     results.json is written before the evaluation too, so that the run can be opened if the evaluation fails.
     """
@@ -320,9 +329,12 @@ def finish_run(folder: Path, prepared: PreparedRun, result: TrainResult, eval_ba
     if prepared.model.generates:
         keep_generation_config(folder, folder, not prepared.model.continues)
     write_results(folder, results(folder, prepared, result, []))
-    run = Run(folder, prepared.config, prepared.tokenizer, prepared.model, prepared.labels)
-    numbers = evaluation.held_out(run, prepared.valid, eval_batches)
+    numbers = numbers or evaluation.held_out(as_run(folder, prepared), prepared.valid, eval_batches)
     write_results(folder, results(folder, prepared, result, numbers))
+
+
+def as_run(folder: Path, prepared: PreparedRun) -> Run:
+    return Run(folder, prepared.config, prepared.tokenizer, prepared.model, prepared.labels)
 
 
 def results(folder: Path, prepared: PreparedRun, result: TrainResult, numbers: list[Number]) -> Results:

@@ -21,7 +21,7 @@ from seqloom.run_config import Config
 from seqloom.train import budget, finetune
 from seqloom.train.limits import MEMORY_SHARE, batch_sizes
 from seqloom.train.options import TrainJob, TrainOptions
-from seqloom.train.preparation import PreparedRun, build_options, prepare
+from seqloom.train.preparation import PreparedRun, build_options, make_data, prepare
 
 logger = logging.getLogger("seqloom")
 
@@ -144,7 +144,8 @@ def check_sizes(config: Config, limit: float) -> Check:
 def measure(config: Config, options: TrainOptions, prepared: PreparedRun, limit: float) -> dict[str, Any]:
     """Measures a few steps, and how large a batch may be: a step's activations grow with the batch, all else stays."""
     factors = finetune.lr_factors(prepared.model, config) if config.finetunes else {}
-    train, valid = config.data(prepared.train), config.data(prepared.valid)
+    data = make_data(config, prepared.model, prepared.tokenizer)
+    train, valid = data(prepared.train), data(prepared.valid)
     job = TrainJob(
         Path(), prepared.model, config.objective, train, valid, seed=config.seed, lr_factors=factors
     )

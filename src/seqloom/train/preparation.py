@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer
 
 from seqloom import config_tree, layouts
-from seqloom.batches.batch import first_rows
+from seqloom.batches.batch import Batches, first_rows
 from seqloom.models import Model
 from seqloom.nn.embedding import Embedding
 from seqloom.progress import ProgressOption, Reporter
@@ -33,6 +33,7 @@ from seqloom.train.options import (
     PerTensor,
     TrainOptions,
 )
+from seqloom.train.process import ProcessGroup
 from seqloom.train.rehearsal import affordable_rows, count_parameters
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def prepare(
         if init_report and is_main:
             for line in init_report.lines(model):
                 logger.info("%s", line)
-    batch, _ = next(config.data(train).batches())
+    batch, _ = next(make_data(config, model, trained_tokenizer)(train).batches())
     with torch.no_grad():
         config.objective(model, first_rows(batch, affordable_rows(model, batch)), None)
     return PreparedRun(config, trained_tokenizer, train, valid, model, init_report, label_names)
@@ -137,6 +138,17 @@ def base_tokenizer(config: Config) -> Tokenizer | None:
     from seqloom.train.finetune import source_tokenizer
 
     return source_tokenizer(config)
+
+
+def make_data(
+    config: Config, model: Model, tokenizer: Tokenizer, group: ProcessGroup = ProcessGroup()
+) -> Callable[[Store], Batches]:
+    """How a store becomes batches; training from feedback adds what its objective needs of a reference and a reward."""
+    if not config.uses_feedback:
+        return config.data
+    from seqloom.train.feedback import FeedbackData
+
+    return FeedbackData(config, model, tokenizer, group).data
 
 
 def data_digests(prepared: PreparedRun) -> dict[str, str]:

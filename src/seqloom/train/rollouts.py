@@ -14,20 +14,22 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from seqloom.batches.batch import Batches, Cursor, hash_key
+from seqloom.batches.batch import Batch, Batches, Cursor, hash_key
 from seqloom.batches.prompts import PromptBatch
 from seqloom.batches.rollout import RolloutBatch
 from seqloom.decoding import RandomSampler, generate_steps
 from seqloom.errors import ConfigError
 from seqloom.models.base import Model
 from seqloom.nn.basic import Dropout
+from seqloom.nn.layer import Factory
 from seqloom.objectives.advantages import KL, gae, group_relative, kl_estimate, leave_one_out
 from seqloom.objectives.policy import token_log_probs
 from seqloom.train import process
 from seqloom.train.process import ProcessGroup
+from seqloom.train.rewards import ExactAnswer, TextReward
 
-Reward = Callable[[Tensor, Tensor], Tensor]
-"""Prompts with their texts, (B, T + 1) ids, and which targets (B, T) belong to the text → (B,)."""
+Reward = Callable[[Tensor, Tensor, PromptBatch], Tensor]
+"""Prompts with their texts, (B, T + 1) ids, which targets (B, T) belong to the text, and the prompts → (B,)."""
 Advantage = Literal["gae", "grpo", "grpo-undivided", "rloo"]
 ADAPTATION = 0.1  # of β, for each rollout
 EVALUATION_SEED = 20  # of held-out texts, which are the same draws in every evaluation
@@ -42,6 +44,7 @@ class Reference(Protocol):
 class RolloutOptions:
     """The options of the `rollouts` section of a config.
 
+    reward: Length, Regex, ExactAnswer, RewardRun, LabelRun (see `rewards.py`), or a function of your own from --code.
     advantage: gae (PPO, needs a critic), grpo, grpo-undivided, rloo (REINFORCE leave-one-out).
     samples: texts for each prompt; groups need at least 2.
     max_tokens: of a text.
@@ -57,6 +60,7 @@ class RolloutOptions:
 
     def __init__(
         self,
+        reward: Factory[TextReward] = ExactAnswer,
         advantage: Advantage = "gae",
         samples: int = 4,
         max_tokens: int = 64,
@@ -87,6 +91,7 @@ class RolloutOptions:
             raise ConfigError(
                 "rollouts: beta must be at least 0, kl_target above 0, discount and decay from 0 to 1"
             )
+        self.reward = reward
         self.advantage = advantage
         self.samples = samples
         self.max_tokens = max_tokens
@@ -197,7 +202,7 @@ class Rollouts:
         if self.batch is not None and done < per_rollout:
             yield from self.minibatches(self.batch, tuple(place), done)
         for batch, position in self.prompts.batches(tuple(place), rank, world):
-            prompts = PromptBatch(*(x.repeat_interleave(self.options.samples, 0) for x in batch[:2]))  # type: ignore[index]
+            prompts = as_prompts(batch).repeated(self.options.samples)
             # The seed comes from the run's own generator, so that a resumed run samples the same texts.
             self.batch = self.rollout(prompts, int(torch.randint(2**62, ())))
             size = len(self.batch.tokens)
@@ -217,7 +222,7 @@ class Rollouts:
     def sequential(self, rank: int = 0, world: int = 1) -> Iterator[RolloutBatch]:
         """One text for each prompt, always from the same random numbers."""
         for number, batch in enumerate(self.prompts.sequential(rank, world)):
-            yield self.rollout(PromptBatch(*batch[:2]), hash_key(EVALUATION_SEED, number), grouped=False)  # type: ignore[index]
+            yield self.rollout(as_prompts(batch), hash_key(EVALUATION_SEED, number), grouped=False)
 
     def rollout(self, prompts: PromptBatch, seed: int, grouped: bool = True) -> RolloutBatch:
         """Texts of the present policy with their rewards and advantages."""
@@ -227,7 +232,7 @@ class Rollouts:
             ids, targets, mask = texts.tokens[:, :-1], texts.tokens[:, 1:], texts.mask
             log_probs, h = token_log_probs(self.model, ids, targets, mask)
             reference = self.reference(ids, targets, mask)
-            rewards = self.reward(texts.tokens, mask).float() - options.cut_penalty * ~texts.finished
+            rewards = self.reward(texts.tokens, mask, prompts).float() - options.cut_penalty * ~texts.finished
             penalties = self.beta * torch.where(mask, kl_estimate(log_probs, reference, options.kl), 0.0)
             scores = rewards - penalties.sum(1)
             values = returns = None
@@ -281,6 +286,12 @@ class Rollouts:
         if "order" in fields:
             self.order = fields.pop("order")
             self.batch = RolloutBatch(**fields)  # type: ignore[arg-type]  # the names of its fields
+
+
+def as_prompts(batch: Batch) -> PromptBatch:
+    if not isinstance(batch, PromptBatch):
+        raise ConfigError("rollouts need prompts: set corpus.type=Prompts and batches.type=PromptGroups")
+    return batch
 
 
 def token_rewards(rewards: Tensor, penalties: Tensor, mask: Tensor) -> Tensor:

@@ -1,0 +1,103 @@
+"""How good a reward model or a policy is  [I8]: accuracy and calibration on preferences, reward and KL of sampled texts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import torch
+
+from seqloom.batches.batch import Batch
+from seqloom.batches.preference import PreferenceBatch
+from seqloom.batches.rollout import RolloutBatch
+from seqloom.measure.classification import BINS, Calibration
+from seqloom.measure.intervals import percent, wilson
+from seqloom.measure.number import Number, make_signature
+from seqloom.models.base import Model
+from seqloom.objectives.preference import RewardScorer, bradley_terry_loss
+
+Conditions = dict[str, object]
+
+
+@torch.no_grad()
+def feedback_numbers(
+    model: Model, objective: Callable, batches: Iterable[Batch], shared: Conditions
+) -> list[Number]:
+    """The scores on held-out batches: of a reward model or a policy on preferences, or of the texts that a policy has sampled."""
+    was_training = model.training
+    model.eval()
+    margins: list[float] = []
+    correct = count = 0
+    nats = 0.0
+    texts: dict[str, list[float]] = {"reward": [], "kl": [], "length": [], "score": []}
+    for batch in batches:
+        if isinstance(batch, RolloutBatch):
+            texts["reward"] += batch.rewards.tolist()
+            texts["kl"] += batch.kl.tolist()
+            texts["length"] += batch.mask.sum(1).tolist()
+            texts["score"] += batch.scores.tolist()
+            continue
+        if isinstance(batch, PreferenceBatch) and model.task == "reward":
+            margins += reward_margins(model, batch)  # type: ignore[arg-type]
+            continue
+        _, numbers, _ = objective(model, batch, None)
+        nats += numbers["nats"]
+        correct += numbers["correct"]
+        count += batch.num_targets
+    model.train(was_training)
+    if margins:
+        return reward_numbers(margins, shared)
+    if count:
+        interval = percent(wilson(correct, count))
+        signature = make_signature("preferences", {"pairs": count, **shared})
+        return [
+            Number("preference_accuracy", 100 * correct / count, signature, *interval, n=count),
+            Number("preference_loss", nats / count, signature, n=count),
+        ]
+    return rollout_numbers(texts, shared)
+
+
+def reward_margins(model: RewardScorer, batch: PreferenceBatch) -> list[float]:
+    """r(chosen) - r(rejected) of each pair that counts."""
+    rewards = model.scores((batch.tokens, batch.token_mask)).float().view(-1, batch.num_pairs)
+    return (rewards[0] - rewards[1])[batch.counted].tolist()
+
+
+def reward_numbers(margins: list[float], shared: Conditions) -> list[Number]:
+    """Accuracy, -ln P and calibration of a reward model on preferences; a tie is half right."""
+    count = len(margins)
+    right = sum((margin > 0) + 0.5 * (margin == 0) for margin in margins)
+    nll = float(bradley_terry_loss(torch.tensor(margins), torch.zeros(count)).mean())
+    calibration = Calibration()  # of the answer that the model prefers
+    calibration.add(torch.tensor(margins).abs().sigmoid().numpy(), np.array(margins) > 0)
+    signature = make_signature("preferences", {"pairs": count, **shared})
+    return [
+        Number(
+            "preference_accuracy",
+            100 * right / count,
+            signature,
+            *percent(wilson(round(right), count)),
+            n=count,
+        ),
+        Number("preference_loss", nll, signature, n=count),
+        Number("calibration_error", 100 * calibration.error(), f"{signature}|bins:{BINS}", n=count),
+    ]
+
+
+def rollout_numbers(texts: dict[str, list[float]], shared: Conditions) -> list[Number]:
+    """Means over sampled texts with their normal intervals."""
+    numbers = []
+    for name, title in (
+        ("score", "penalised_reward"),
+        ("reward", "reward"),
+        ("kl", "kl"),
+        ("length", "tokens_per_text"),
+    ):
+        values = np.array(texts[name])
+        mean = float(values.mean())
+        half = 1.96 * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
+        low, high = (mean - half, mean + half) if math.isfinite(half) else (None, None)
+        signature = make_signature("sampled", {"texts": len(values), **shared})
+        numbers.append(Number(title, mean, signature, low, high, n=len(values)))
+    return numbers

@@ -1,0 +1,36 @@
+"""Measures of policies: win rate of one over another, diversity of texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from seqloom.measure.intervals import percent, wilson
+
+
+class WinRate(NamedTuple):
+    """How often the first of two policies is better, in per cent; a tie is half a win."""
+
+    value: float
+    low: float | None
+    high: float | None
+    wins: int
+    ties: int
+    losses: int
+
+
+def win_rate(first: Sequence[float], second: Sequence[float]) -> WinRate:
+    """The share of prompts for which the first score is above the second, with its 95 % interval (Wilson)."""
+    a, b = np.asarray(first), np.asarray(second)
+    wins, ties = int((a > b).sum()), int((a == b).sum())
+    points = wins + ties / 2
+    low, high = percent(wilson(round(points), len(a)))
+    return WinRate(100 * points / max(len(a), 1), low, high, wins, ties, len(a) - wins - ties)
+
+
+def distinct(texts: Sequence[str], n: int = 2) -> float:
+    """Different n-grams of words / all n-grams, over all texts (Li et al. 2016); 0 if there are none"""
+    grams = [tuple(words[i : i + n]) for words in map(str.split, texts) for i in range(len(words) - n + 1)]
+    return len(set(grams)) / len(grams) if grams else 0.0
