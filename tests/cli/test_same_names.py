@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
@@ -69,7 +70,7 @@ def options_of_function(function: Callable[..., Any]) -> set[str]:
     found: set[str] = set()
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is parameter.VAR_KEYWORD:
-            (options,) = get_args(get_type_hints(function)[name])
+            (options,) = get_args(eval(parameter.annotation, vars(sys.modules[function.__module__])))
             found |= set(get_type_hints(options))
         else:
             found.add(name)
