@@ -16,6 +16,7 @@ from seqloom.lazy import lazy_names
 __version__ = "0.1.0"
 
 __all__ = [
+    "Chat",
     "Config",
     "Decoding",
     "Error",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from seqloom.equations import explain
     from seqloom.errors import Error
     from seqloom.evaluation import evaluate
+    from seqloom.inference.chatting import Chat
     from seqloom.inference.derived_runs import ensemble, quantize
     from seqloom.inference.embeddings import embed
     from seqloom.inference.generation import generate

@@ -33,6 +33,8 @@ from seqloom.text import fields, labels, tokenizer, tokenizer_file
 from seqloom.text.chat_template import read_template
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
 
+DEFAULT_CONTEXT = 2048  # tokens that a model without a limit reads at once
+
 
 class Run:
     """A trained model with all that is needed to use it: `folder, task, config, tokenizer, model, labels, results, metrics()`.
@@ -89,6 +91,12 @@ class Run:
     def chat_template(self) -> str | None:
         """The text of the folder's chat_template.jinja, with which chats become text; None if it has none."""
         return read_template(self.folder)
+
+    @property
+    def context(self) -> int:
+        """The most tokens to read at once: the limit of the model, or that for which an imported one was made."""
+        base = self.results.base if (self.folder / RESULTS_FILE).exists() else None
+        return self.model.context or (base or {}).get("context") or DEFAULT_CONTEXT
 
     def metrics(self) -> list[dict[str, Any]]:
         """The measurements during training, as metrics.jsonl has them."""

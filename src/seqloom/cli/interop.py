@@ -14,6 +14,7 @@ from seqloom.cli.options import Common, CommonOptions, OutPath, RunPath
 from seqloom.errors import UserError
 
 logger = logging.getLogger("seqloom.cli")
+ExportFormat = Literal["huggingface", "gguf", "gguf-f16", "gguf-q8_0", "numpy"]
 OldFolder = Annotated[Path | None, Parameter(show=False)]  # earlier versions took the folder as an argument
 
 
@@ -23,12 +24,12 @@ def import_checkpoint(
 ) -> None:
     """Turn a checkpoint of another program into a run.
 
-    A Hugging Face folder (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama2.c (.bin), nanoGPT (.pt) or letters to
-    phonemes (.npz). No code of the checkpoint is run.
+    A Hugging Face folder (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama.cpp (.gguf, Llama and GPT-2), llama2.c
+    (.bin), nanoGPT (.pt) or letters to phonemes (.npz). No code of the checkpoint is run.
 
     Examples:
       seqloom import all-MiniLM-L6-v2
-      seqloom import gpt2 --out runs/gpt2
+      seqloom import SmolLM2-135M-Instruct.Q4_1.gguf --out runs/smollm2
       seqloom import stories15M.bin --tokenizer tokenizer.bin
 
     Parameters
@@ -58,26 +59,27 @@ def export(
     /,
     *,
     out: OutPath = None,
-    format: Literal["huggingface"] = "huggingface",
+    format: ExportFormat = "huggingface",
     common: CommonOptions = Common(),
 ) -> None:
     """Write a run as files that other programs load.
 
-    A GPT-2, Llama, BERT, DistilBERT or Marian in its shape, imported or trained here, becomes a folder that `transformers` loads.
+    A GPT-2, Llama, BERT, DistilBERT or Marian in its shape, imported or trained here, becomes a folder that `transformers` loads; a GPT-2 or
+    Llama a file of llama.cpp; a GPT, Llama or RNN language model a folder with a numpy program that needs no torch.
 
     Examples:
       seqloom export runs/gpt2 --out gpt2-tuned
       seqloom export runs/gpt-input@best --out best
-      seqloom export runs/bert --out bert --format huggingface
+      seqloom export runs/smollm2 --out smollm2.gguf --format gguf-q8_0
 
     Parameters
     ----------
     run
         The run folder.
     out
-        The folder to create.
+        The folder or file to create.
     format
-        The layout of the files.
+        huggingface; gguf, gguf-f16 or gguf-q8_0; numpy.
     """
     from seqloom.cli.inputs import open_run
     from seqloom.interop import export_checkpoint
@@ -88,6 +90,7 @@ def export(
     if target is None:
         raise UserError("no folder: name the one to create, as in: seqloom export RUN --out FOLDER")
     written = export_checkpoint(open_run(run, None), target, format)
-    kind = jsons.loads((written / "config.json").read_text("utf-8"))["model_type"]
-    report = {"run": str(run), "out": str(written), "format": format, "model_type": kind}
-    print_result(report, [f"{kind}: {written}"], common.json)
+    report = {"run": str(run), "out": str(written), "format": format}
+    if format == "huggingface":
+        report["model_type"] = jsons.loads((written / "config.json").read_text("utf-8"))["model_type"]
+    print_result(report, [f"{report.get('model_type', format)}: {written}"], common.json)

@@ -17,6 +17,8 @@ FILES: dict[tuple[str, ...], tuple[str, ...]] = {  # by the kinds of the fields:
     ("text", "text"): (".en", ".fr"),
     ("words", "tags"): (".tags",),
     ("text", "label"): (".banks.tsv",),
+    ("chat",): (".chats.jsonl",),
+    ("answer", "answer"): (".preferences.jsonl",),
 }
 
 
@@ -31,16 +33,18 @@ class WorldFiles(Result):
 def write_world(
     out: str | Path, train: int = 20_000, valid: int = 500, test: int = 1_000, seed: int = 0
 ) -> WorldFiles:
-    """Writes text, tags and scenes of the built-in world into a new folder, and the sense of each sentence with "bank".
+    """Writes text, tags, scenes, chats and preferences of the built-in world into a new folder, and the sense of each sentence with
+    "bank".
 
     >>> seqloom.data.write_world("world", train=100, valid=10, test=10).files[:3]
-    ['scenes.jsonl', 'test.banks.tsv', 'test.en']
+    ['scenes.jsonl', 'test.banks.tsv', 'test.chats.jsonl']
     """
     from seqloom import world
 
     folder = Path(out)
     world.write(folder, train, valid, test, seed)
     write_senses(folder)
+    write_chats(folder, {"train": train, "valid": valid, "test": test}, seed)
     return WorldFiles(folder, sorted(path.name for path in folder.iterdir()))
 
 
@@ -56,13 +60,28 @@ def write_senses(folder: Path) -> None:
         write_atomic(folder / f"{name}.banks.tsv", "sentence\tlabel\n" + "".join(lines))
 
 
+def write_chats(folder: Path, sizes: dict[str, int], seed: int = 0) -> None:
+    """Writes chats about scenes of the world, and preferences between a right and a wrong answer."""
+    from seqloom import world
+
+    start = 0
+    for name, count in sizes.items():
+        indices = range(start, start + count)
+        start += count
+        chats = [{"messages": world.chat(seed, index)} for index in indices]
+        preferences = [world.preference(seed, index) for index in indices]
+        for suffix, records in (("chats", chats), ("preferences", preferences)):
+            lines = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+            write_atomic(folder / f"{name}.{suffix}.jsonl", lines)
+
+
 def world_paths(kinds: Sequence[str], split: str = "train") -> list[str]:
     """The files of the world that hold records of these kinds, in the cache; they are written when they are first used."""
     suffixes = FILES.get(tuple(kinds))
     if suffixes is None:
         raise DataError(
-            f"world: the built-in world has no records of {' and '.join(kinds)}; it has text, pairs, tags, and the senses of "
-            '"bank" as labels; give files'
+            f"world: the built-in world has no records of {' and '.join(kinds)}; it has text, pairs, tags, chats, preferences, and the senses "
+            'of "bank" as labels; give files'
         )
     folder = cache_folder() / "world"
     if not (folder / "test.banks.tsv").exists():
@@ -70,4 +89,6 @@ def world_paths(kinds: Sequence[str], split: str = "train") -> list[str]:
             write_senses(folder)
         else:
             write_world(folder, **SIZES)
+    if suffixes[0].endswith(".jsonl") and not (folder / "test.preferences.jsonl").exists():
+        write_chats(folder, SIZES)
     return [str(folder / f"{split}{suffix}") for suffix in suffixes]

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from seqloom.errors import DataError
-from seqloom.interop import g2p, huggingface, import_run, llama2c, nanogpt
+from seqloom.interop import g2p, gguf_files, gguf_write, huggingface, import_run, llama2c, nanogpt
 from seqloom.interop.import_run import ForeignCheckpoint
 from seqloom.run import Run, RunLike, as_run, default_folder
 
 READERS: dict[str, Callable[[Path, Path | None], ForeignCheckpoint]] = {
     ".bin": llama2c.read,
+    ".gguf": gguf_files.read,
     ".npz": g2p.read,
     ".pt": nanogpt.read,
 }
-FORMATS = "give a folder of the Hugging Face layout, or a .bin, .pt or .npz file"
+FORMATS = "give a folder of the Hugging Face layout, or a .gguf, .bin, .pt or .npz file"
+
+EXPORTS: dict[str, Callable[[Run, Path], object]] = {
+    "huggingface": huggingface.write,
+    "gguf": partial(gguf_write.write, precision="F32"),
+    "gguf-f16": partial(gguf_write.write, precision="F16"),
+    "gguf-q8_0": partial(gguf_write.write, precision="Q8_0"),
+}
 
 __all__ = ["export_checkpoint", "import_checkpoint"]
 
@@ -25,8 +34,8 @@ def import_checkpoint(
 ) -> Run:
     """Writes a run folder from the checkpoint at `source`; default: runs/NAME.
 
-    The source is a folder of the Hugging Face layout (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a
-    file of llama2.c (.bin), of nanoGPT (.pt), or of letters to phonemes (.npz). `tokenizer` replaces its own
+    The source is a folder of the Hugging Face layout (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama.cpp (.gguf,
+    Llama and GPT-2), of llama2.c (.bin), of nanoGPT (.pt), or of letters to phonemes (.npz). `tokenizer` replaces its own
     tokenizer.
 
     >>> theirs = seqloom.export_checkpoint(masked, "theirs")
@@ -51,12 +60,14 @@ def import_checkpoint(
 
 
 def export_checkpoint(run: RunLike, out: str | Path, format: str = "huggingface") -> Path:
-    """Writes a run as a folder that `transformers` loads, and returns the folder.
+    """Writes a run for other programs, and returns the folder or file.
+
+    `huggingface` is a folder that `transformers` loads. `gguf` is a file of llama.cpp in 32 bits, `gguf-f16` and `gguf-q8_0` in fewer.
 
     >>> sorted(path.name for path in seqloom.export_checkpoint(masked, "exported").iterdir())[:2]
     ['config.json', 'model.safetensors']
     """
-    if format != "huggingface":
-        raise DataError(f"{format}: the only format is huggingface")
-    huggingface.write(as_run(run), Path(out))
+    if format not in EXPORTS:
+        raise DataError(f"{format}: choose a format from {', '.join(EXPORTS)}")
+    EXPORTS[format](as_run(run), Path(out))
     return Path(out)

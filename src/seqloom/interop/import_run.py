@@ -49,6 +49,7 @@ class ForeignCheckpoint(NamedTuple):
     tokenizer: Tokenizer
     weights: Callable[[nn.Module], dict[str, Tensor]]  # a model on the meta device → its weights
     template: str | None = None  # of chats
+    context: int | None = None  # tokens for which the model was made, if its parts have no limit
 
 
 def run_config(checkpoint: ForeignCheckpoint) -> config_tree.Tree:
@@ -125,6 +126,7 @@ def results(checkpoint: ForeignCheckpoint, source: Path, out: Path, weights: dic
     origin = {
         "format": checkpoint.format,
         "source": source.name,
+        **({"context": checkpoint.context} if checkpoint.context else {}),
         "special_tokens": {
             "pad": specials.pad,
             "unk": specials.unk,

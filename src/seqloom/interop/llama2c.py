@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from seqloom.errors import DataError
 from seqloom.files import read_limited
+from seqloom.interop.bpe_pieces import add_special, scored_bpe
 from seqloom.interop.import_run import ForeignCheckpoint, shapes
 from seqloom.layouts.llama import config_tree
 from seqloom.text import tokenizer_file as tokenizers
@@ -149,21 +150,8 @@ def read_tokenizer(path: Path, vocabulary: int) -> Tokenizer:
     vocab = {piece: index for index, (piece, _) in enumerate(pieces)}
     if len(vocab) != vocabulary or offset != len(data):
         raise DataError(message)
-    pairs = [
-        (-score, vocab[piece[:cut]], vocab[piece[cut:]], piece[:cut], piece[cut:])
-        for piece, score in pieces[3:]
-        for cut in range(1, len(piece))
-        if piece[:cut] in vocab and piece[cut:] in vocab
-    ]
-    merges = [(left, right) for _, _, _, left, right in sorted(pairs)]
-    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True))
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    tokenizer.decoder = decoders.Sequence(
-        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-    )
-    tokenizer.add_special_tokens(
-        [AddedToken(piece, normalized=False, special=True) for piece in SPECIAL_PIECES]
-    )
+    tokenizer = scored_bpe(pieces, len(SPECIAL_PIECES))
+    add_special(tokenizer, SPECIAL_PIECES)
     tokenizer_json = json.loads(tokenizer.to_str())
     start = {"SpecialToken": {"id": "<s>", "type_id": 0}}
     tokenizer_json["post_processor"] = {

@@ -55,15 +55,15 @@ class Message(NamedTuple):
         return {"role": self.role, "content": self.content}
 
 
-Chat = list[Message]
+Messages = list[Message]
 
 
-def prompt_of(chat: Sequence[Message]) -> Chat:
+def prompt_of(chat: Sequence[Message]) -> Messages:
     """The messages before the last turn of the assistant; all of them if the assistant does not end the chat."""
     return list(chat[:-1] if chat and chat[-1].role == "assistant" else chat)
 
 
-def parse_chat(location: str, record: Any) -> Chat:
+def parse_chat(location: str, record: Any) -> Messages:
     """The chat in an object, in any of the forms above."""
     if isinstance(record, list):
         return parse_messages(location, record)
@@ -85,7 +85,7 @@ def parse_chat(location: str, record: Any) -> Chat:
     return [*prompt, *parse_answer(location, record[answer], prompt)]
 
 
-def parse_preference(location: str, record: Any) -> tuple[Chat, Chat]:
+def parse_preference(location: str, record: Any) -> tuple[Messages, Messages]:
     """Two chats with the same prompt: that with the chosen answer, and that with the rejected one."""
     record = require_object(location, record)
     good, bad = (
@@ -107,7 +107,7 @@ def parse_preference(location: str, record: Any) -> tuple[Chat, Chat]:
     return chosen, rejected
 
 
-def parse_judged(location: str, record: Any) -> tuple[Chat, str]:
+def parse_judged(location: str, record: Any) -> tuple[Messages, str]:
     """A chat that ends with an answer, and whether the answer is good: "true" or "false"."""
     record = require_object(location, record)
     label = record.get("label")
@@ -129,7 +129,7 @@ def require_object(location: str, record: Any) -> dict[str, Any]:
     return record
 
 
-def parse_prompt(location: str, record: dict[str, Any]) -> Chat:
+def parse_prompt(location: str, record: dict[str, Any]) -> Messages:
     """The messages before the answer: `prompt`, `instruction` with `input`, `question`, or messages."""
     system = [Message("system", text(location, "system", record["system"]))] if record.get("system") else []
     if isinstance(record.get("input"), dict):
@@ -152,9 +152,9 @@ def parse_prompt(location: str, record: dict[str, Any]) -> Chat:
     return [*system, *parse_history(location, record.get("history")), Message("user", question)]
 
 
-def parse_history(location: str, history: Any) -> Chat:
+def parse_history(location: str, history: Any) -> Messages:
     """The earlier turns of an Alpaca record: pairs of question and answer."""
-    chat: Chat = []
+    chat: Messages = []
     for pair in history if isinstance(history, list) else []:
         if not isinstance(pair, list) or len(pair) != 2:
             raise DataError(f"{location}: 'history' is a list of [question, answer]; correct it")
@@ -165,7 +165,7 @@ def parse_history(location: str, history: Any) -> Chat:
     return chat
 
 
-def parse_answer(location: str, value: Any, prompt: Sequence[Message]) -> Chat:
+def parse_answer(location: str, value: Any, prompt: Sequence[Message]) -> Messages:
     """The messages that an answer adds to its prompt: a text, a message, a list of messages, or a complete chat with the prompt."""
     if isinstance(value, dict):
         value = value.get("messages", [value])
@@ -178,7 +178,7 @@ def parse_answer(location: str, value: Any, prompt: Sequence[Message]) -> Chat:
     return chat[size:] if size and chat[:size] == list(prompt) else chat
 
 
-def parse_messages(location: str, value: Any) -> Chat:
+def parse_messages(location: str, value: Any) -> Messages:
     """Messages of OpenAI or ShareGPT."""
     if not isinstance(value, list):
         raise DataError(f"{location}: messages are a list of objects with role and content; correct them")
@@ -237,7 +237,7 @@ def is_turns(value: str) -> bool:
     return TURN.match(value.lstrip()) is not None
 
 
-def parse_turns(location: str, value: str) -> Chat:
+def parse_turns(location: str, value: str) -> Messages:
     """The chat of a text whose turns begin with `User:`, `Human:`, `Assistant:` and so on, each on a new line."""
     starts = [
         match for match in TURN.finditer(value) if value[: match.start()].rstrip(" \t")[-1:] in ("", "\n")

@@ -118,6 +118,12 @@ class ChatTemplate:
         request = {"template": self.source, "tokens": self.tokens, "chats": rows}
         return template_sandbox.render_all(request) if self.is_built_in else render_in_child(request)
 
+    def ending(self) -> str:
+        """The text that ends a turn of the assistant."""
+        probe = [Message("user", "u"), Message("assistant", MARK.format(0))]
+        before, after = self.results([(probe[:1], True), (probe, False)])
+        return turn_edges(text_of(before, "the template"), text_of(after, "the template"))[1]
+
     def prompts(self, chats: Sequence[Sequence[Message]], locations: Sequence[str] = ()) -> list[str]:
         """The text after which the assistant answers, for each chat."""
         results = self.results([(chat, True) for chat in chats])

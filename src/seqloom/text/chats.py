@@ -15,8 +15,8 @@ from seqloom.errors import DataError
 from seqloom.text.annotated import sentences
 from seqloom.text.chat_records import (
     TURN,
-    Chat,
     Message,
+    Messages,
     parse_chat,
     parse_judged,
     parse_preference,
@@ -44,7 +44,7 @@ class ChatReader(Reader):
     def options(self) -> tuple:
         return self.template, self.system
 
-    def with_system(self, chat: Chat) -> Chat:
+    def with_system(self, chat: Messages) -> Messages:
         """The chat, with the system message of the reader if it has none."""
         if self.system is None or (chat and chat[0].role == "system"):
             return chat
@@ -63,14 +63,14 @@ class Chats(ChatReader):
 
     kinds = ("chat",)
 
-    def records(self, path: str | Path) -> Iterator[tuple[Chat]]:
+    def records(self, path: str | Path) -> Iterator[tuple[Messages]]:
         chats = self.items(path, parse_chat) if starts_with(path) in ("{", "[") else self.turns(path)
         for chat in chats:
             yield (self.with_system(chat),)
 
-    def turns(self, path: str | Path) -> Iterator[Chat]:
+    def turns(self, path: str | Path) -> Iterator[Messages]:
         """Yields the chats of plain turns. A turn of the assistant after a blank line belongs to the question before it."""
-        chat: Chat = []
+        chat: Messages = []
         start = ""
         for number, rows in sentences(lines(path)):
             location = f"{path}:{number}"
@@ -98,7 +98,7 @@ class Preferences(ChatReader):
 
     kinds = ("answer", "answer")
 
-    def records(self, path: str | Path) -> Iterator[tuple[Chat, Chat]]:
+    def records(self, path: str | Path) -> Iterator[tuple[Messages, Messages]]:
         for chosen, rejected in self.items(path, parse_preference):
             yield self.with_system(chosen), self.with_system(rejected)
 
@@ -108,7 +108,7 @@ class Judged(ChatReader):
 
     kinds = ("answer", "label")
 
-    def records(self, path: str | Path) -> Iterator[tuple[Chat, str]]:
+    def records(self, path: str | Path) -> Iterator[tuple[Messages, str]]:
         for chat, label in self.items(path, parse_judged):
             yield self.with_system(chat), label
 

@@ -1,6 +1,7 @@
 """The built-in world: a seeded grammar of scenes that writes English, its French
 translation, tags, antecedents and word senses, with exact probabilities."""
 
+from seqloom.world.chats import chat, chats, is_right, preference, right_answers
 from seqloom.world.scene import (
     SHOWCASE,
     Entropy,
@@ -20,9 +21,14 @@ __all__ = [
     "SHOWCASE",
     "Entropy",
     "Scene",
+    "chat",
+    "chats",
     "describe",
     "entropy",
+    "is_right",
     "log_probability",
+    "preference",
+    "right_answers",
     "scene",
     "scenes",
     "translate",

@@ -1,0 +1,216 @@
+"""A chat with a model: what it has learnt comes back, the history fits, and the terminal works."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import seqloom
+from seqloom.cli import main
+from seqloom.errors import UserError
+from seqloom.run import Run
+from seqloom.text.chat_records import Message
+
+PAIRS = {"one": "uno", "two": "dos", "three": "tres", "four": "cuatro"}
+CHANGES = (
+    "tokenizer=Characters",
+    "batches.max_length=120",
+    "batches.batch_tokens=1000",
+    "model.dim=48",
+    "model.stack.layers=2",
+    "train.schedule.warmup=5",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A model that has learnt four answers by heart."""
+    folder = tmp_path_factory.mktemp("chat")
+    lines = [
+        json.dumps(
+            {"messages": [{"role": "user", "content": word}, {"role": "assistant", "content": answer}]}
+        )
+        for word, answer in PAIRS.items()
+    ]
+    data = folder / "chats.jsonl"
+    data.write_text("\n".join(lines * 5) + "\n", encoding="utf-8")
+    return seqloom.fit(
+        "chat", *CHANGES, data=str(data), valid=str(data), out=folder / "run", steps=120, progress=False
+    )
+
+
+def test_a_model_answers_as_it_was_trained(run: Run) -> None:
+    assert run.chat_template is not None and "eos_token" in run.chat_template
+    for word, answer in PAIRS.items():
+        chat = seqloom.Chat(run, temperature=0, max_tokens=20)
+        reply = chat.say(word)
+        assert (reply.text, reply.finish_reason, reply.left_out) == (answer, "stop", 0)
+        assert chat.messages == [Message("user", word), Message("assistant", answer)]
+        assert reply.tokens == len(answer)
+
+
+def test_a_stream_is_the_answer(run: Run) -> None:
+    chat = seqloom.Chat(run, temperature=0)
+    assert "".join(chat.stream("three")) == "tres"
+    first = seqloom.Chat(run, seed=3, temperature=2.0, max_tokens=12)
+    second = seqloom.Chat(run, seed=3, temperature=2.0, max_tokens=12)
+    assert first.say("one").text == second.say("one").text
+
+
+def test_leaving_a_stream_keeps_what_was_said(run: Run) -> None:
+    chat = seqloom.Chat(run, temperature=0)
+    stream = chat.stream("four")
+    begun = next(stream)
+    stream.close()
+    assert chat.messages[-1] == Message("assistant", begun)
+
+
+def test_undo_system_save_and_load(run: Run, tmp_path: Path) -> None:
+    chat = seqloom.Chat(run, system="count", temperature=0, max_tokens=5)
+    chat.say("one")
+    assert chat.undo() and [message.role for message in chat.messages] == ["system"]
+    assert not chat.undo()
+    chat.set_system("")
+    assert chat.messages == []
+    chat.say("two")
+    chat.save(tmp_path / "chat.jsonl")
+    other = seqloom.Chat(run, temperature=0)
+    other.load(tmp_path / "chat.jsonl")
+    assert other.messages == chat.messages
+
+
+def test_the_history_fits_into_the_context_by_complete_turns(run: Run) -> None:
+    chat = seqloom.Chat(run, system="s", temperature=0, max_tokens=30)
+    for _ in range(30):
+        reply = chat.say("one two three")
+        assert reply.prompt_tokens + 30 <= run.context
+    assert reply.left_out > 0 and reply.left_out % 2 == 0
+    assert len(chat.messages) == 61  # nothing is lost from the chat itself
+    with pytest.raises(UserError, match="shorten it"):
+        chat.say("x" * 1000)
+    assert len(chat.messages) == 61
+
+
+def test_a_model_without_a_template_chats_in_plain_turns(run: Run, tmp_path: Path) -> None:
+    text = tmp_path / "input.txt"
+    text.write_text("user: one\nassistant: uno\nuser: two\nassistant: dos\n" * 30, encoding="utf-8")
+    plain = seqloom.fit("gpt", *CHANGES[3:], data=str(text), out=tmp_path / "gpt", steps=150, progress=False)
+    assert plain.chat_template is None
+    reply = seqloom.Chat(plain, temperature=0, max_tokens=40).say("one")
+    assert reply.text == "uno" and reply.finish_reason == "stop"
+
+
+def test_wrong_options_are_refused(run: Run) -> None:
+    with pytest.raises(UserError, match="one answer"):
+        seqloom.Chat(run, beam=4)
+    with pytest.raises(ValueError, match="U\\+FDD0"):
+        seqloom.Chat(run).say("\ufdd0")
+
+
+def test_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["chat", str(run.folder), "--once", "one", "--greedy"])
+    assert capsys.readouterr().out == "uno\n"
+    main(["chat", str(run.folder), "--once", "two", "--greedy", "--json"])
+    report = json.loads(capsys.readouterr().out)
+    assert report["text"] == "dos" and report["messages"][-1] == {"role": "assistant", "content": "dos"}
+    with pytest.raises(SystemExit) as ended:
+        main(["chat", str(run.folder), "--json"])
+    assert ended.value.code == 2 and "--once" in capsys.readouterr().err
+
+
+class Terminal:
+    """A program in a pseudo-terminal."""
+
+    def __init__(self, *arguments: str):
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "seqloom", *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env={**os.environ, "TERM": "dumb", "OMP_NUM_THREADS": "1"},
+        )
+        os.close(slave)
+        self.shown = ""
+
+    def wait_for(self, text: str) -> None:
+        """Reads until the text appears after what was read before."""
+        begun = len(self.shown)
+        deadline = time.monotonic() + 120
+        while text not in self.shown[begun:]:
+            assert time.monotonic() < deadline, f"{text!r} did not appear in {self.shown!r}"
+            if select.select([self.master], [], [], 1)[0]:
+                try:
+                    self.shown += os.read(self.master, 4096).decode(errors="replace").replace("\r\n", "\n")
+                except OSError:
+                    break
+        assert text in self.shown[begun:], self.shown
+
+    def type(self, text: str) -> None:
+        os.write(self.master, text.encode())
+
+
+def test_the_terminal(run: Run, tmp_path: Path) -> None:
+    saved = tmp_path / "chat.jsonl"
+    terminal = Terminal("chat", str(run.folder), "--greedy", "--threads", "1")
+    try:
+        terminal.wait_for("> ")
+        terminal.type("one\n")
+        terminal.wait_for("uno\n> ")
+        terminal.type("/undo\n")
+        terminal.wait_for("taken back")
+        terminal.type("/tokens 2\n")
+        terminal.wait_for("max tokens 2")
+        terminal.type("three\n")
+        terminal.wait_for("tr\n")
+        terminal.type("/undo\n")
+        terminal.wait_for("taken back")
+        terminal.type("/tokens many\n")
+        terminal.wait_for("it takes a number")
+        terminal.type("/tokens 20\n")
+        terminal.wait_for("max tokens 20")
+        terminal.type("/temperature -1\n")
+        terminal.wait_for("/temperature -1: ")
+        terminal.type("/nothing\n")
+        terminal.wait_for("there is no command /nothing")
+        terminal.type("one\\\n")
+        terminal.wait_for("… ")
+        terminal.type("two\n")
+        terminal.wait_for("\n> ")
+        terminal.type('"""a\n')
+        terminal.wait_for("… ")
+        terminal.type('b"""\n')
+        terminal.wait_for("\n> ")
+        terminal.type("/system be kind\n")
+        terminal.wait_for("the system message is set")
+        terminal.type(f"/save {saved}\n")
+        terminal.wait_for("saved: ")
+        terminal.process.send_signal(signal.SIGINT)
+        terminal.wait_for("Ctrl-D leaves")
+        terminal.type("\x04")
+        assert terminal.process.wait(60) == 0
+    finally:
+        terminal.process.kill()
+        os.close(terminal.master)
+    messages = json.loads(saved.read_text(encoding="utf-8"))["messages"]
+    assert messages[0] == {"role": "system", "content": "be kind"}
+    assert [m["content"] for m in messages if m["role"] == "user"] == ["one\ntwo", "a\nb"]
+
+
+def test_lines_of_a_pipe_are_messages(run: Run) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "seqloom", "chat", str(run.folder), "--greedy", "--threads", "1"],
+        input="one\n/clear\ntwo\n/quit\nthree\n",
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (0, "uno\ndos\n")
