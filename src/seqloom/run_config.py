@@ -58,9 +58,12 @@ SECTIONS: dict[str, LazyNames] = {
             "dictionary": "Dictionary",
             "annotated": "CoNLLU Columns SQuAD",
             "chats": "Chats Preferences Judged Prompts",
+            "vocab_files": "Binarized",
         }
     ),
-    "tokenizer": text_names({"tokenizer": "Characters Words BPE WordPiece Unigram File Pattern"}),
+    "tokenizer": text_names(
+        {"tokenizer": "Characters Words BPE WordPiece Unigram File Pattern", "vocab_files": "VocabFile"}
+    ),
     "batches": batches.NAMES.only(
         {
             "Windows",

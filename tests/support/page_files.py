@@ -163,6 +163,31 @@ def jsonl(path: Path) -> None:
     write(path, lines([json.dumps(row) for row in rows]))
 
 
+def chats(path: Path) -> None:
+    """Chats of the built-in world in OpenAI's form."""
+    from seqloom.world import chats as world_chats
+
+    write(path, lines([json.dumps({"messages": messages}) for messages in world_chats(80)]))
+
+
+def preferences(path: Path) -> None:
+    from seqloom.world import preference
+
+    write(path, lines([json.dumps(preference(0, index)) for index in range(60)]))
+
+
+def smollm2(path: Path) -> None:
+    """A tiny Llama with a chat template, as GGUF."""
+    from seqloom.interop import export_checkpoint, import_checkpoint
+    from seqloom.text.chat_template import TEMPLATES
+    from support import hf_folders
+
+    folder = path.with_name(".smollm2")
+    hf_folders.make("llama", folder / "hf")
+    (folder / "hf" / "chat_template.jinja").write_text(TEMPLATES["chatml"], "utf-8")
+    export_checkpoint(import_checkpoint(folder / "hf", folder / "run"), path, "gguf")
+
+
 # Patterns of file names, in order: the first that matches makes the file.
 MAKERS: list[tuple[str, Callable[[Path], None]]] = [
     (r"prompts\.txt", prompts),
@@ -175,6 +200,9 @@ MAKERS: list[tuple[str, Callable[[Path], None]]] = [
     (r"pairs\.tsv", pairs),
     (r"new\.tsv", new_texts),
     (r"(?:reviews|sst2|train|dev|valid|test)\.tsv", reviews),
+    (r"chats\.jsonl", chats),
+    (r"preferences\.jsonl", preferences),
+    (r"SmolLM2-[\w.-]+\.gguf", smollm2),
     (r"[\w-]+\.jsonl", jsonl),
     (r"[\w-]+\.conllu", conllu),
     (r"[\w-]+\.conll", conll),

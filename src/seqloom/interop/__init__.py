@@ -7,7 +7,16 @@ from functools import partial
 from pathlib import Path
 
 from seqloom.errors import DataError
-from seqloom.interop import g2p, gguf_files, gguf_write, huggingface, import_run, llama2c, nanogpt
+from seqloom.interop import (
+    g2p,
+    gguf_files,
+    gguf_write,
+    huggingface,
+    import_run,
+    llama2c,
+    nanogpt,
+    numpy_export,
+)
 from seqloom.interop.import_run import ForeignCheckpoint
 from seqloom.run import Run, RunLike, as_run, default_folder
 
@@ -24,6 +33,7 @@ EXPORTS: dict[str, Callable[[Run, Path], object]] = {
     "gguf": partial(gguf_write.write, precision="F32"),
     "gguf-f16": partial(gguf_write.write, precision="F16"),
     "gguf-q8_0": partial(gguf_write.write, precision="Q8_0"),
+    "numpy": numpy_export.write,
 }
 
 __all__ = ["export_checkpoint", "import_checkpoint"]
@@ -62,7 +72,8 @@ def import_checkpoint(
 def export_checkpoint(run: RunLike, out: str | Path, format: str = "huggingface") -> Path:
     """Writes a run for other programs, and returns the folder or file.
 
-    `huggingface` is a folder that `transformers` loads. `gguf` is a file of llama.cpp in 32 bits, `gguf-f16` and `gguf-q8_0` in fewer.
+    `huggingface` is a folder that `transformers` loads. `gguf` is a file of llama.cpp in 32 bits, `gguf-f16` and `gguf-q8_0` in fewer. `numpy` is a
+    folder with a program that needs no torch.
 
     >>> sorted(path.name for path in seqloom.export_checkpoint(masked, "exported").iterdir())[:2]
     ['config.json', 'model.safetensors']

@@ -98,6 +98,7 @@ def change_form(tree: dict[str, Any], kinds: tuple[str, ...], paths: Sequence[st
         "conll": kinds == SENTENCES,
         "squad": kinds == QUESTIONS,
         "dictionary": False,
+        "binarized": kinds == PAIRS,
     }
     if not possible[found]:
         if present == "dictionary" and found == "table":

@@ -119,7 +119,7 @@ class Prompts(ChatReader):
 
     kinds = ("prompt", "text")
 
-    def records(self, path: str | Path) -> Iterator[tuple[Chat, str]]:
+    def records(self, path: str | Path) -> Iterator[tuple[Messages, str]]:
         for chat in self.chats(path):
             prompt = prompt_of(chat)
             if not prompt:
@@ -127,7 +127,7 @@ class Prompts(ChatReader):
             answer = chat[-1].content if len(prompt) < len(chat) else ""
             yield self.with_system(prompt), answer
 
-    def chats(self, path: str | Path) -> Iterator[Chat]:
+    def chats(self, path: str | Path) -> Iterator[Messages]:
         """Yields the chats of a file of any form."""
         if starts_with(path) in ("{", "["):
             yield from self.items(path, parse_prompt_or_preference)
@@ -145,7 +145,7 @@ class Prompts(ChatReader):
                 yield [Message("user", text(self.location, "line", line.strip()))]
 
 
-def parse_prompt_or_preference(location: str, record: Any) -> Chat:
+def parse_prompt_or_preference(location: str, record: Any) -> Messages:
     """The chat of an object; of a preference, the one with the chosen answer."""
     is_preference = isinstance(record, dict) and ("preferred_output" in record or "chosen" in record)
     return parse_preference(location, record)[0] if is_preference else parse_chat(location, record)

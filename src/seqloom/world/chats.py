@@ -36,7 +36,7 @@ def tagged(of: Scene, tag: str) -> str | None:
     return ", ".join(word for word, found in zip(of.words, of.tags, strict=True) if found == tag) or None
 
 
-class Question(NamedTuple):
+class ChatQuestion(NamedTuple):
     """A question in several wordings, and its answer for a scene: None if it does not apply."""
 
     wordings: tuple[str, ...]
@@ -44,20 +44,20 @@ class Question(NamedTuple):
 
 
 QUESTIONS = {
-    "translate": Question(
+    "translate": ChatQuestion(
         ("How do you say that in French?", "Translate it into French."), lambda of: of.french
     ),
-    "it": Question(('What does "it" refer to?', 'What is "it"?'), it_answer),
-    "bank": Question(("What kind of bank is it?", "Which bank is meant?"), bank_answer),
-    "nouns": Question(("Which nouns are in it?", "List its nouns."), lambda of: tagged(of, "NOUN")),
-    "verbs": Question(("Which verbs are in it?", "List its verbs."), lambda of: tagged(of, "VERB")),
-    "words": Question(
+    "it": ChatQuestion(('What does "it" refer to?', 'What is "it"?'), it_answer),
+    "bank": ChatQuestion(("What kind of bank is it?", "Which bank is meant?"), bank_answer),
+    "nouns": ChatQuestion(("Which nouns are in it?", "List its nouns."), lambda of: tagged(of, "NOUN")),
+    "verbs": ChatQuestion(("Which verbs are in it?", "List its verbs."), lambda of: tagged(of, "VERB")),
+    "words": ChatQuestion(
         ("How many words does it have?", "Count its words."),
         lambda of: str(
             sum(tag != "PUNCT" and word != "n't" for word, tag in zip(of.words, of.tags, strict=True))
         ),
     ),
-    "negated": Question(
+    "negated": ChatQuestion(
         ("Is the sentence negated?", "Does it say no or not?"),
         lambda of: "Yes." if {"n't", "not", "no"} & set(of.words) else "No.",
     ),
