@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from seqloom.cli.inputs import check_texts, open_run
@@ -17,6 +18,7 @@ from seqloom.cli.options import (
     RunPath,
 )
 from seqloom.cli.tables import table
+from seqloom.errors import UserError
 
 
 @inspect.command
@@ -25,7 +27,9 @@ def heads(
     /,
     *texts: str,
     file: Files = None,
+    data: Path | None = None,
     order: Literal["ablation", "gradient"] = "ablation",
+    prune: int = 0,
     max_texts: Count = 50,
     max_tokens: Count = 128,
     out: OutPath = None,
@@ -39,8 +43,8 @@ def heads(
 
     Examples:
       seqloom inspect heads runs/gpt-input --file valid.txt
-      seqloom inspect heads runs/demo --file valid.tsv --order gradient
-      seqloom inspect heads runs/gpt-input "To be, or not to be" --json
+      seqloom inspect heads runs/bert --data dev.conllu
+      seqloom inspect heads runs/demo --file valid.tsv --prune 4 --out runs/less
 
     Parameters
     ----------
@@ -50,24 +54,43 @@ def heads(
         Texts to read; of a translator, a source, a tab and a translation.
     file
         Files of such lines; - or nothing is stdin.
+    data
+        A CoNLL-U file: which dependency relations each head follows. Its sentences are read if there are no other texts.
     order
         Importance by which heads are removed, the least first.
+    prune
+        How many heads to cut out; --out is then the folder of the smaller run.
     max_texts
         Texts that are read at most.
     max_tokens
         Tokens of a longer text that are read.
     out
-        Page to write; default: RUN/reports/heads.html.
+        Page to write; default: RUN/reports/heads.html. With --prune: the run to write.
     show
         Open the page in the browser.
     """
-    from seqloom.inspect.head_pages import heads_page, number
+    from seqloom.inspect.head_pages import heads_page, number, pruning_lines, syntax_lines
+    from seqloom.inspect.head_syntax import parsed_sentences
     from seqloom.inspect.head_values import heads as find
 
-    chosen = some_texts(texts, file, "seqloom inspect heads RUN --file texts.txt", max_texts)
+    if prune < 0 or (prune and out is None):
+        raise UserError("--prune N cuts N heads out and writes a smaller run: give its folder with --out")
+    sentences = [] if data is None else parsed_sentences(data, max_texts)
+    if sentences and not texts and not file:
+        chosen = [sentence.text for sentence in sentences]
+    else:
+        chosen = some_texts(texts, file, "seqloom inspect heads RUN --file texts.txt", max_texts)
     loaded = open_run(run, machine.threads)
     found = find(
-        loaded, chosen, order=order, max_tokens=max_tokens, seed=machine.seed, progress=common.progress
+        loaded,
+        chosen,
+        order=order,
+        max_tokens=max_tokens,
+        seed=machine.seed,
+        sentences=sentences,
+        remove=prune,
+        out=out if prune else None,
+        progress=common.progress,
     )
     lines = [f"loss {found.loss:.4f} on {found.texts} texts, {found.targets} targets ({found.score})"]
     rows = [
@@ -85,6 +108,11 @@ def heads(
     marks = sorted({0, *(len(found.removed) * part // 4 for part in (1, 2, 3, 4))})
     losses = ", ".join(f"{count}: {found.losses[count]:.4f}" for count in marks)
     lines.append(f"loss after removing the least important by {found.order}: {losses}")
+    if found.syntax is not None:
+        lines += syntax_lines(found.syntax)
+    if found.pruned is not None:
+        lines += pruning_lines(found.pruned)
+        out = None
     finish(loaded, "heads", found, heads_page(found), lines, out, show, common.json)
 
 

@@ -6,6 +6,8 @@ import numpy as np
 
 from seqloom.inspect.coreference_probe import Coreference
 from seqloom.inspect.gradient_norms import Gradients
+from seqloom.inspect.head_pruning import Pruned
+from seqloom.inspect.head_syntax import Syntax
 from seqloom.inspect.head_values import Heads
 from seqloom.inspect.pages import STYLE, heat_table
 from seqloom.report.page import escape, page, table
@@ -69,7 +71,73 @@ def heads_page(found: Heads) -> str:
     parts.append(
         "<h2>The pruning curve as a table</h2>" + table(["removed", "last one removed", "loss"], steps)
     )
+    if found.syntax is not None:
+        parts.insert(-2, syntax_section(found.syntax))
+    if found.pruned is not None:
+        parts[1] += "".join(f"<p>{escape(line)}</p>" for line in pruning_lines(found.pruned))
     return page("Heads", "\n".join(parts), style=STYLE + PLOT_STYLE)
+
+
+SYNTAX_HEAD = ["relation", "edges", "best head", "read", "accuracy", "best offset", "its accuracy", "gain"]
+
+
+def syntax_rows(found: Syntax) -> list[list[str]]:
+    return [
+        [
+            one.relation,
+            f"{one.count:,}",
+            one.head,
+            one.direction,
+            f"{one.accuracy:.1%}",
+            f"{one.offset:+d}",
+            f"{one.offset_accuracy:.1%}",
+            f"{one.accuracy - one.offset_accuracy:+.1%}",
+        ]
+        for one in found.relations
+    ]
+
+
+def syntax_lines(found: Syntax, most: int = 12) -> list[str]:
+    """The most frequent relations, for the terminal."""
+    lines = [
+        f"syntax on {found.sentences:,} sentences, {found.words:,} words ({found.skipped} sentences left out); "
+        "accuracy of the best head beside that of the best fixed offset:"
+    ]
+    for one in found.relations[:most]:
+        lines.append(
+            f"  {one.relation:10} {one.count:6,} edges  {one.head} {one.direction}: {one.accuracy:.1%}; "
+            f"offset {one.offset:+d}: {one.offset_accuracy:.1%}"
+        )
+    return lines
+
+
+def syntax_section(found: Syntax) -> str:
+    """The best head of each relation, and the best relation of each head."""
+    heads = [
+        [one.head, one.relation, one.direction, f"{one.accuracy:.1%}", f"{one.gain:+.1%}"]
+        for one in sorted(found.heads, key=lambda head: -head.gain)
+    ]
+    return (
+        "<h2>Syntax</h2><p class=soft>Attention between words read as dependency edges: how often a word's largest weight falls on its "
+        "syntactic head (read from the dependent), or the word that attends to it most is its head (read from the head). A head that "
+        "does not beat the best fixed offset has learnt a distance.</p>"
+        + table(SYNTAX_HEAD, syntax_rows(found), f"{found.sentences:,} sentences, {found.words:,} words")
+        + "<details><summary>The best relation of each head</summary>"
+        + table(["head", "relation", "read", "accuracy", "gain over the best offset"], heads)
+        + "</details>"
+    )
+
+
+def pruning_lines(found: Pruned) -> list[str]:
+    """The smaller run beside the old one."""
+    before, after = found.seconds
+    return [
+        f"without {len(found.removed)} heads: {found.folder}",
+        f"loss {found.loss:.6f}, with the same heads masked {found.masked_loss:.6f}; largest difference of a score "
+        f"{found.largest_difference:.1e}",
+        f"parameters {found.parameters[0]:,} → {found.parameters[1]:,}; file {found.bytes[0]:,} → {found.bytes[1]:,} bytes; "
+        f"these texts {1000 * before:.1f} → {1000 * after:.1f} ms",
+    ]
 
 
 def importance_table(found: Heads, layers: list[str], most: int) -> str:

@@ -9,8 +9,11 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -19,6 +22,8 @@ from torch import Tensor
 
 from seqloom.errors import DataError, RunError
 from seqloom.inspect.attention_maps import BATCH_TOKENS, AttentionLayer, attention_layers
+from seqloom.inspect.head_pruning import Pruned, RemoveHeads, choose_heads, compare, prune
+from seqloom.inspect.head_syntax import ParsedSentence, Syntax, syntax
 from seqloom.inspect.reading import Reading, read_given
 from seqloom.nn.capture import HasPoints, KeepSteps, StepChange, capture, change
 from seqloom.progress import ProgressOption, Reporter
@@ -64,23 +69,8 @@ class Heads(Result):
     order: str  # by which importance heads are removed
     removed: tuple[str, ...] = field(repr=False)  # the least important first
     losses: tuple[float, ...] = field(repr=False)  # without the first 0, 1, 2, … of them
-
-
-class RemoveHeads(StepChange):
-    """Sets heads to zero in some copies of a text; `rows` has (copy, head). A value without an axis of heads is one head."""
-
-    def __init__(self, rows: np.ndarray, has_heads: bool):
-        self.rows = rows
-        self.has_heads = has_heads
-
-    def at(self, value: Tensor, step: int) -> Tensor:
-        changed = value.clone()
-        copies, heads = self.rows.T
-        if self.has_heads:
-            changed[copies, heads] = 0
-        else:
-            changed[copies] = 0
-        return changed
+    syntax: Syntax | None = None
+    pruned: Pruned | None = None
 
 
 def heads(
@@ -90,6 +80,9 @@ def heads(
     order: Importance = "ablation",
     max_tokens: int = 128,
     seed: int = 0,
+    sentences: Sequence[ParsedSentence] = (),
+    remove: int = 0,
+    out: str | os.PathLike[str] | None = None,
     progress: ProgressOption = False,
 ) -> Heads:
     """Similarity, distance, importance and pruning of every head on the texts. A text of a translator is `source<tab>translation`.
@@ -149,6 +142,15 @@ def heads(
                 float(others[best]) if alike else None,
             )
         )
+    pruned = None
+    if remove:
+        if out is None:
+            raise RunError("removing heads writes a smaller run: give the folder to write it to")
+        counts = Counter(one.layer for one in found)
+        chosen = choose_heads([found[number].name for number in ranks], remove, counts)
+        view = Run(run.folder, run.config, run.tokenizer, run.model, run.labels)
+        again = [read_given(view, text, max_tokens, seed) for text in texts]
+        pruned = compare(view, prune(run, chosen, Path(out)), again, chosen)
     return Heads(
         str(run.folder),
         len(texts),
@@ -160,6 +162,8 @@ def heads(
         order,
         tuple(found[number].name for number in ranks),
         tuple(map(float, curve)),
+        syntax(run, sentences, max_tokens, progress) if sentences else None,
+        pruned,
     )
 
 

@@ -125,6 +125,11 @@ def transformer_sizes(
         "its attention is not scaled dot-product attention",
     )
     require(attention.visibility_rule.window is None, "its attention has a window")
+    require(
+        all(one.attention.shape == attention.shape for one in blocks)
+        and all(one.cross is None or one.cross.shape.heads == attention.shape.heads for one in blocks),
+        "its layers have different numbers of heads",
+    )
     norm: LayerNorm | RMSNorm = require_type(block.attention_norm, norm_cls, "norm")
     ffn: FeedForward | SwiGLU = require_type(block.feedforward, ffn_cls, "feed-forward part")
     activation = ffn.activation if isinstance(ffn, FeedForward) else "swish"

@@ -50,8 +50,9 @@ class HeadSizes(NamedTuple):
         key_dim: int | None,
         value_dim: int | None = None,
     ) -> HeadSizes:
+        sized = key_dim is not None and value_dim is not None
         require(
-            heads > 0 and size % heads == 0,
+            heads > 0 and (sized or size % heads == 0),
             f"size {size} cannot be divided into {heads} heads: choose heads that divide it",
         )
         kv_heads = heads if kv_heads is None else kv_heads
@@ -180,7 +181,7 @@ class SelfAttention(Layer):
 class CrossAttention(Layer):
     """y = W_O [head₁; …; head_H],   head = attend(W_Q x, W_K m, W_V m) over the memory m   [F11]
 
-    `key_dim` and `kv_heads` are those of SelfAttention.
+    `key_dim`, `kv_heads` and `value_dim` are those of SelfAttention.
     """
 
     points: ClassVar[Points] = HEAD_POINTS
@@ -196,17 +197,18 @@ class CrossAttention(Layer):
         key_dim: int | None = None,
         kv_heads: int | None = None,
         weights: Factory[AttentionWeights] = Softmax,
+        value_dim: int | None = None,
     ):
         super().__init__()
         self.dim = size
         self.heads = heads
-        self.shape = HeadSizes.create(size, heads, kv_heads, key_dim)
+        self.shape = HeadSizes.create(size, heads, kv_heads, key_dim, value_dim)
         q_width, k_width, v_width = self.shape.proj_widths
         self.q_proj = Linear(size, q_width, bias)
         self.kv_proj = Linear(memory, k_width + v_width, bias)
         self.score = score(self.shape.key_dim)
         self.weights = weights()
-        self.out_proj = Linear(size, size, bias)
+        self.out_proj = Linear(heads * self.shape.value_dim, size, bias)
 
     def start(self, batch: int, memory: Memory | None = None) -> CrossKV:
         if memory is None:

@@ -72,10 +72,22 @@ class Block(Layer):
         return x if self.order == "pre" else norm(x)
 
 
+def heads_by_layer(heads: int | list[int], layers: int) -> list[int]:
+    """The number of heads of each layer."""
+    found = heads if isinstance(heads, list) else [heads] * layers
+    require(
+        len(found) == layers and min(found) > 0,
+        f"heads are {found}: give one number above 0 for each of the {layers} layers",
+    )
+    return found
+
+
 class Transformer(Layer):
     """Positions, then `layers` blocks, then a final norm if the blocks are pre-norm. With a memory it is a
     decoder, without causality an encoder. `attention` and `cross` take options such as `window`, `kv_heads`
-    and `key_dim`. `input_norm` normalises the input of the first block, positions included (BERT).
+    and `key_dim`. `input_norm` normalises the input of the first block, positions included (BERT). `heads` may
+    be a list, one number for each layer, and so may `cross_heads`, which is `heads` by default: the sizes of
+    heads are then those of `key_dim` and `value_dim` (a model whose heads were pruned).
 
     Weights are initialised from N(0, 0.02²), those of an `out_proj`, which feed the residual path, from N(0,
     0.02²/2L).
@@ -87,7 +99,7 @@ class Transformer(Layer):
         self,
         size: int,
         layers: int = 6,
-        heads: int = 8,
+        heads: int | list[int] = 8,
         position: Factory[Position] = Sinusoidal,
         norm: Factory[Norm] = LayerNorm,
         order: Literal["pre", "post"] = "pre",
@@ -100,28 +112,35 @@ class Transformer(Layer):
         attention: Factory[SelfAttention] = SelfAttention,
         cross: Factory[CrossAttention] = CrossAttention,
         input_norm: Factory[Norm] | None = None,
+        cross_heads: int | list[int] | None = None,
     ):
         super().__init__()
         require(layers > 0, f"a Transformer needs at least one layer, not {layers}")
         require(
-            heads > 0 and size % heads == 0,
+            isinstance(heads, list) or (heads > 0 and size % heads == 0),
             f"size {size} cannot be divided into {heads} heads: choose heads that divide it",
         )
-        self.position = position(size, heads)
+        by_layer = heads_by_layer(heads, layers)
+        cross_by_layer = by_layer if cross_heads is None else heads_by_layer(cross_heads, layers)
+        self.position = position(size, max(by_layer))
+        require(
+            type(self.position).bias is Position.bias or len(set(by_layer)) == 1,
+            f"{type(self.position).__name__} has a bias for each head, so all layers need the same number of heads",
+        )
         self.dim = self.position.dim
         self.causal = causal
         self.context = self.position.context
         self.depth = layers
         self.blocks = nn.ModuleList(
             Block(
-                attention(self.dim, heads, score, self.position, causal, bias),
-                cross(self.dim, memory, heads, score, bias) if memory else None,
+                attention(self.dim, by_layer[layer], score, self.position, causal, bias),
+                cross(self.dim, memory, cross_by_layer[layer], score, bias) if memory else None,
                 feedforward(self.dim),
                 norm,
                 order,
                 dropout,
             )
-            for _ in range(layers)
+            for layer in range(layers)
         )
         self.input_norm = None if input_norm is None else input_norm(self.dim)
         self.norm = norm(self.dim) if order == "pre" else None
