@@ -12,6 +12,7 @@ from pathlib import Path
 from seqloom.results import Result
 
 PACKAGES = ("torch", "numpy", "numba", "tokenizers", "safetensors", "scikit-learn", "sacrebleu", "cyclopts")
+COMPUTING_PACKAGES = ("numpy", "numba")
 VARIABLES = (
     *("SEQLOOM_RUNS", "SEQLOOM_DATA", "SEQLOOM_CACHE", "SEQLOOM_THREADS", "SEQLOOM_LOG"),
     *(
@@ -73,6 +74,23 @@ def env() -> Environment:
         cache_size=folder_size(cache),
         variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
+
+
+def fingerprint() -> dict[str, str]:
+    """What the bits of a training depend on besides its config, data and threads: versions and the processor."""
+    import torch
+
+    from seqloom import __version__
+
+    return {
+        "seqloom": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: installed_version(name) or "" for name in COMPUTING_PACKAGES},
+        "system": platform.system(),
+        "processor": processor_name(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
 
 
 def installed_version(name: str) -> str | None:

@@ -7,14 +7,16 @@ other module of the package, and no torch.
 
 import errno
 import hashlib
+import json
 import os
+import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from uuid import uuid4
 
 from seqloom.errors import DataError, NoRoom
@@ -26,6 +28,8 @@ except ImportError:  # this system has no advisory locks: `is_locked` looks at t
     fcntl = None
 
 _DAY_SECONDS = 86_400.0
+DRAFT_SUFFIX = ".draft"
+_DRAFT = re.compile(r"\.[0-9a-f]{32}\.draft")
 _NOT_PERMITTED = (
     "writing here is not permitted",
     "choose a folder that you may write to, or change its permissions",
@@ -83,21 +87,18 @@ def free_bytes(path: str | Path) -> int:
     return shutil.disk_usage(existing).free
 
 
-def write_atomic(path: str | Path, data: bytes | str) -> None:
+def write_atomic(path: str | Path, data: bytes | str, mode: int = 0o666) -> None:
     """Writes `data` to `path` in one step: a reader sees the old
     file or the new one, never a part, even after a power cut."""
     content = data.encode() if isinstance(data, str) else data
     target = _regular_target(path)
-    temporary = target.parent / f".{uuid4().hex}.tmp"
     try:
-        write_new(temporary, content)
-        os.replace(temporary, target)
-        fsync_folder(target.parent)
+        with draft_folder(target.parent) as draft:
+            write_new(draft / target.name, content, mode)
+            os.replace(draft / target.name, target)
+            fsync_folder(target.parent)
     except OSError as error:
         raise disk_error(error, path, "the file", len(content)) from error
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary)
 
 
 @contextmanager
@@ -105,19 +106,53 @@ def open_atomic(path: str | Path) -> Iterator[BinaryIO]:
     """Opens a file for writing; it replaces `path` in one step
     at the end of the `with`, unless an error occurred."""
     target = _regular_target(path)
-    temporary = target.parent / f".{uuid4().hex}.tmp"
     try:
-        with open(temporary, "xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-        fsync_folder(target.parent)
+        with draft_folder(target.parent) as draft:
+            with open(draft / target.name, "xb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft / target.name, target)
+            fsync_folder(target.parent)
     except OSError as error:
         raise disk_error(error, path, "the file") from error
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary)
+
+
+@contextmanager
+def draft_folder(parent: str | Path) -> Iterator[Path]:
+    """A hidden folder in which a result is made before it is moved to its place; it is removed at the end.
+
+    It is locked, so that it can be told from those of processes that were killed, which are removed from `parent` first. Raises `OSError`.
+    """
+    sweep_drafts(parent)
+    while True:
+        draft = Path(parent) / f".{uuid4().hex}{DRAFT_SUFFIX}"
+        draft.mkdir(mode=0o700)
+        try:
+            with lock_folder(draft) as locked:
+                if locked and draft.exists():  # no other process has swept it before it was locked
+                    yield draft
+                    return
+        finally:
+            try:
+                draft.rmdir()  # it is empty, unless an error occurred
+            except OSError:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+def sweep_drafts(parent: str | Path) -> None:
+    """Removes the drafts of processes that were killed."""
+    with suppress(OSError):
+        for path in Path(parent).glob(f".*{DRAFT_SUFFIX}"):
+            if is_draft(path):
+                with lock_if_dead(path) as dead:
+                    if dead:
+                        shutil.rmtree(path, ignore_errors=True)
+
+
+def is_draft(path: Path) -> bool:
+    """Whether a path has the name of a draft."""
+    return _DRAFT.fullmatch(path.name) is not None
 
 
 def _regular_target(path: str | Path) -> Path:
@@ -131,9 +166,9 @@ def _regular_target(path: str | Path) -> Path:
     return target
 
 
-def write_new(path: str | Path, data: bytes) -> None:
+def write_new(path: str | Path, data: bytes, mode: int = 0o666) -> None:
     """Writes a file that must not exist yet and flushes it to the disk; raises `OSError`."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         remaining = memoryview(data)
         while remaining:  # a nearly full disk accepts a part and fails at the next call
@@ -161,10 +196,31 @@ def read_limited(path: str | Path, limit: int) -> bytes:
     return data
 
 
+def digest(content: bytes) -> str:
+    """Returns the SHA-256 of some bytes in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def sha256(path: str | Path) -> str:
     """Returns the SHA-256 of a file in hexadecimal; the file is read in blocks, in constant memory."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def with_digest(body: Mapping[str, Any]) -> bytes:
+    """The canonical bytes of a JSON object that carries its own SHA-256. A file with any other bytes, even other spaces, is damaged."""
+    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({**body, "sha256": digest}, indent=1, sort_keys=True) + "\n").encode()
+
+
+def check_digest(content: bytes) -> dict[str, Any] | None:
+    """The object that `with_digest` wrote, or None if a byte of it has changed."""
+    try:
+        body = json.loads(content)
+        body.pop("sha256")
+        return body if content == with_digest(body) else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
 
 
 def fsync_file(path: str | Path) -> None:
@@ -230,21 +286,32 @@ def exclusive(folder: str | Path, work: str) -> Iterator[None]:
 def is_locked(folder: str | Path) -> bool:
     """Returns whether a running process may still write into
     `folder`; without locks, whether it changed within a day."""
+    with lock_if_dead(folder) as dead:
+        return not dead and os.path.lexists(folder)
+
+
+@contextmanager
+def lock_if_dead(folder: str | Path) -> Iterator[bool]:
+    """Locks a folder during a `with`, unless a running process may still write into it; yields whether it is locked.
+
+    On a file system without locks, a process that wrote within a day counts as running.
+    """
     try:
-        is_recent = time.time() - os.stat(folder).st_mtime < _DAY_SECONDS
+        is_old = time.time() - os.stat(folder).st_mtime >= _DAY_SECONDS
         handle = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return False
     except OSError:
-        return True
+        yield False
+        return
     try:
-        if fcntl is None:
-            return is_recent
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    except OSError:
-        return is_recent
+        dead = is_old
+        if fcntl is not None:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                dead = True
+            except BlockingIOError:
+                dead = False
+            except OSError:
+                pass
+        yield dead
     finally:
         os.close(handle)

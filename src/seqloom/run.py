@@ -21,7 +21,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import Module
 
-from seqloom import compat, files, layouts
+from seqloom import compat, files, layouts, run_manifest
 from seqloom.batches.buckets import pad
 from seqloom.decoding.generation_config import read_generation_config
 from seqloom.errors import ConfigError, RunError
@@ -172,11 +172,8 @@ def load_weights(folder: Path, model: Model | None = None) -> dict[str, Tensor]:
 
 def has_no_labels(folder: Path) -> bool:
     """Whether a run has no labels.json because its data has no labels, such as questions that all have answers."""
-    try:
-        data = json.loads((folder / "data.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return not (folder / "labels.json").exists() and "labels" not in data
+    data = run_manifest.data_digests(folder)
+    return data is not None and not (folder / "labels.json").exists() and "labels" not in data
 
 
 def load(
@@ -192,6 +189,7 @@ def load(
     """
     folder, checkpoint = split_checkpoint(run)
     require_run(folder)
+    run_manifest.check(folder)
     config = Config(*config_of(folder), parts)
     if checkpoint is not None and "lora" in config.tree:
         raise RunError(
@@ -215,6 +213,7 @@ def require_run(folder: Path) -> None:
     """Raises if a folder is not a run."""
     if is_run(folder):
         return
+    run_manifest.check_lost_config(folder)
     found = "there is no such folder"
     if folder.is_dir():
         there = (folder / "config.yaml").exists()
@@ -261,14 +260,20 @@ def find_checkpoint(folder: Path, checkpoint: str) -> Path:
         raise RunError(f"{folder}@{checkpoint}: the run has no checkpoint of step {step}; {there}")
     path = checkpoint_folder(folder, step) / "model.safetensors"
     try:
-        manifest = json.loads(path.with_name("manifest.json").read_text("utf-8"))
-        digest = manifest["files"][path.name]["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
-        digest = None
-    if digest is None or not path.exists() or files.sha256(path) != digest:
-        raise RunError(
-            f"{path}: damaged, its SHA-256 is not the one in manifest.json; use another checkpoint"
+        body = files.check_digest(path.with_name("manifest.json").read_bytes()) or {}
+        intact = body["step"] == step and all(
+            files.sha256(path.with_name(name)) == body["files"][name]["sha256"]
+            for name in (path.name, "state.json")
         )
+    except (OSError, KeyError, TypeError):
+        intact = False
+    if not intact:
+        raise RunError(
+            f"{path}: damaged, its SHA-256 or step is not the one in manifest.json; use another checkpoint"
+        )
+    manifest = run_manifest.read(folder)
+    if manifest and json.loads(path.with_name("state.json").read_bytes()).get("run") != manifest.identity:
+        raise RunError(f"{path.parent}: a checkpoint of another run; use another checkpoint")
     return path
 
 

@@ -15,7 +15,7 @@ import torch
 from tokenizers import Tokenizer
 from torch.nn import Module
 
-from seqloom import __version__, batches, compat, config_tree, files, models, nn, objectives
+from seqloom import __version__, batches, compat, config_tree, files, models, nn, objectives, run_manifest
 from seqloom.batches.batch import Batches
 from seqloom.config_changes import Assignment, Change, apply_changes, callables_in, parse_changes
 from seqloom.data import options as data_options
@@ -108,6 +108,7 @@ def find_config(name: str) -> tuple[config_tree.Tree, config_tree.Locations]:
     if is_run(path):
         return config_of(path)
     if path.is_dir():
+        run_manifest.check_lost_config(path)
         raise ConfigError(f"{name}: this folder is not a run; give a preset, a YAML file or a run folder")
     if path.suffix in (".yaml", ".yml") or path.exists():
         return read_config(path)
@@ -131,7 +132,8 @@ def read_config(path: Path) -> tuple[config_tree.Tree, config_tree.Locations]:
 
 
 def config_of(folder: str | Path) -> tuple[config_tree.Tree, config_tree.Locations]:
-    """The config of a run folder, even if the folder has the name of a preset."""
+    """The config of a run folder, even if the folder has the name of a preset; raises if it is not the one of the run's manifest."""
+    run_manifest.check_config(Path(folder))
     return read_config(Path(folder) / "config.yaml")
 
 

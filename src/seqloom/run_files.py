@@ -22,6 +22,7 @@ from seqloom.results import Result, to_json
 
 RESULTS_FILE = "results.json"
 METRICS_FILE = "metrics.jsonl"
+DAMAGED_METRICS_FILE = "metrics-damaged.jsonl"
 TIMES_FILE = "times.jsonl"
 
 
@@ -124,8 +125,16 @@ def read_results(folder: Path) -> Results:
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The lines of a run's metrics.jsonl, under their present names."""
-    lines = (folder / METRICS_FILE).read_text("utf-8").splitlines()
-    return [compat.upgrade_metrics(json.loads(line)) for line in lines]
+    path = folder / METRICS_FILE
+    records = []
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        try:
+            records.append(compat.upgrade_metrics(json.loads(line)))
+        except (ValueError, TypeError, AttributeError):
+            raise RunError(
+                f"{path}:{number}: damaged, not a line that a training wrote; delete this line and those after it"
+            ) from None
+    return records
 
 
 def json_line(record: dict[str, Any]) -> bytes:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqloom import compat, config_tree, files, models
 from seqloom.errors import RunError, UserError
@@ -23,7 +23,13 @@ from seqloom.run_config import config_of, is_run
 from seqloom.run_files import read_metrics, read_results
 from seqloom.train import checkpoint
 
-__all__ = ["Cleaned", "RunFacts", "RunSummary", "clean", "list", "show"]
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from seqloom.progress import ProgressOption
+    from seqloom.train.replay import Replay
+
+__all__ = ["Cleaned", "RunFacts", "RunSummary", "clean", "list", "replay", "show"]
 
 # Columns that are sorted from the lowest value on, since the lowest is the best or the first.
 ASCENDING = (
@@ -223,6 +229,29 @@ def show(run: RunLike) -> RunFacts:
     results = read_results(folder).to_dict() if (folder / "results.json").exists() else None
     top = {name: size for name, size in sizes.items() if not name.startswith("checkpoints/")}
     return RunFacts(summarize(folder), config_of(folder)[0], results, steps, top)
+
+
+def replay(
+    run: RunLike,
+    *,
+    from_step: int | None = None,
+    steps: int | None = None,
+    threads: int | None = None,
+    parts: Sequence[type[Module]] = (),
+    progress: ProgressOption = True,
+) -> Replay:
+    """Takes steps of a run again from a checkpoint and compares the bits of weights, optimizer and metrics with what it recorded.
+
+    By default from the last checkpoint but one to the last; 0 is the beginning. Raises where the bits cannot be the same: other threads,
+    versions or another processor.
+
+    >>> trained = seqloom.fit("lstm-lm", {"model.dim": 8, "model.stack.dim": 8}, data="input.txt", steps=4, progress=False)
+    >>> seqloom.runs.replay(trained, from_step=0, progress=False).same
+    True
+    """
+    from seqloom.train.replay import replay_run
+
+    return replay_run(as_folder(run), from_step, steps, threads, parts, progress)
 
 
 def clean(*runs: RunLike, dry_run: bool = False) -> Sequence[Cleaned]:

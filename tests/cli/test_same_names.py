@@ -40,6 +40,7 @@ DOORS: dict[str, tuple[Callable[..., Any], set[str], set[str]]] = {
     "presets": (seqloom.list_presets, {"name"}, set()),
     "runs clean": (runs.clean, set(), set()),
     "runs list": (runs.list, set(), set()),
+    "runs replay": (runs.replay, set(), set()),
     "runs show": (runs.show, set(), set()),
     "score": (seqloom.score, {"per_token"}, {"targets"}),
     "translate": (

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
-from seqloom.files import NoRoom, lock_folder
+from seqloom.files import NoRoom, lock_folder, with_digest
 from seqloom.train import checkpoint
 from seqloom.train.checkpoint import (
     average,
@@ -334,7 +334,7 @@ def test_a_manifest_that_vouches_for_nonsense_is_not_believed(tmp_path):
     path = save(tmp_path, 1, files(1), metadata(1))
 
     def forge(**changes):
-        (path / "manifest.json").write_bytes(checkpoint._with_digest({**body, **changes}))
+        (path / "manifest.json").write_bytes(with_digest({**body, **changes}))
         return "\n".join(verify(path))
 
     body = json.loads((path / "manifest.json").read_text())

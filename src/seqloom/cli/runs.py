@@ -1,4 +1,4 @@
-"""The verbs of runs: list, show and clean run folders."""
+"""The verbs of runs: list, show, replay and clean run folders."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqloom.cli.app import TRAIN, add_group, print_result
-from seqloom.cli.options import Common, CommonOptions, RunPath
+from seqloom.cli.inputs import load_code
+from seqloom.cli.options import Common, CommonOptions, Machine, MachineOptions, RunPath
 from seqloom.cli.tables import short_bytes, short_number, table
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
     from seqloom.runs import RunFacts, RunSummary
+    from seqloom.train.replay import Replay
 
-runs_app = add_group("runs", "List, show and clean what was trained.", TRAIN)
+runs_app = add_group("runs", "List, show, replay and clean what was trained.", TRAIN)
 
 
 @runs_app.command(name="list")
@@ -124,6 +126,68 @@ def fact_lines(facts: RunFacts) -> list[str]:
         steps_there = ", ".join(f"{step} ({short_bytes(size)})" for step, size in facts.checkpoints.items())
         lines.append(f"checkpoints: {steps_there}; open one as {run.path}@{list(facts.checkpoints)[-1]}")
     return [*lines, "", config_tree.write(facts.config).rstrip()]
+
+
+@runs_app.command
+def replay(
+    run: RunPath,
+    /,
+    *,
+    from_step: int | None = None,
+    steps: int | None = None,
+    common: CommonOptions = Common(),
+    machine: MachineOptions = Machine(),
+) -> None:
+    """Take steps of a run again and compare the bits.
+
+    Weights, optimizer and metrics are compared with what the run recorded; the run stays as it is. The exit code is 1 if a bit differs, and 2 if
+    the bits cannot be the same: other threads, versions or another processor.
+
+    Examples:
+      seqloom runs replay runs/gpt-input
+      seqloom runs replay runs/gpt-input --from-step 0 --steps 100
+      seqloom runs replay runs/gpt-input --json
+
+    Parameters
+    ----------
+    run
+        The run folder; it need not be finished.
+    from_step
+        The checkpoint to begin at; 0 is the beginning; default: the last but one.
+    steps
+        How many steps to take; default: up to the next checkpoint.
+    """
+    from seqloom import runs
+
+    result = runs.replay(
+        run,
+        from_step=from_step,
+        steps=steps,
+        threads=machine.threads,
+        parts=load_code(machine.code),
+        progress=common.progress,
+    )
+    print_result(result.to_dict(), replay_lines(result), common.json)
+    if not result.same:
+        raise SystemExit(1)
+
+
+def replay_lines(result: Replay) -> list[str]:
+    """What a replay found, as lines."""
+    checkpoints = ", ".join(map(str, result.checkpoints)) or "none"
+    compared = (
+        f"{result.lines} lines of metrics, {result.tensors} tensors of checkpoints (steps: {checkpoints})"
+    )
+    steps = f"steps {result.from_step:,} to {result.to_step:,}"
+    if result.difference is None:
+        return [f"same bits: {steps}, {compared}"]
+    first = result.difference
+    return [
+        f"different bits: {steps}, {compared}",
+        f"first at step {first.step}: {first.file}, {first.name}",
+        f"recorded: {first.recorded}",
+        f"replayed: {first.replayed}",
+    ]
 
 
 @runs_app.command

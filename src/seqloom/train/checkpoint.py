@@ -9,7 +9,6 @@ gathering the state of other ranks (the caller does it, and only rank 0 saves), 
 means (`loop.py`).
 """
 
-import hashlib
 import json
 import os
 import re
@@ -29,6 +28,7 @@ from torch import Tensor
 from seqloom.errors import RunError
 from seqloom.files import (
     NoRoom,
+    check_digest,
     disk_error,
     free_bytes,
     fsync_file,
@@ -36,19 +36,23 @@ from seqloom.files import (
     is_locked,
     lock_folder,
     sha256,
+    with_digest,
     write_new,
 )
 
 __all__ = [
     "Checkpoint",
     "NoRoom",
+    "NotFinite",
     "average",
     "estimated_bytes",
+    "folder_name",
     "latest",
     "load",
     "rotate",
     "save",
     "space_warning",
+    "step_folders",
     "verify",
 ]
 
@@ -57,6 +61,10 @@ _METADATA = "state.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 _STEP = re.compile(r"step-([0-9]{8,})")
 _HEADER = 4096  # approximate bytes of a safetensors header or a JSON file, for estimates of disk space
+
+
+class NotFinite(RunError):
+    """Weights that hold NaN or infinity are not saved."""
 
 
 class Checkpoint(NamedTuple):
@@ -107,7 +115,7 @@ def save(
     """
     folder = Path(folder)
     step = index(step)
-    final = folder / f"step-{step:08d}"
+    final = folder / folder_name(step)
     text = _validate(final, step, files, metadata)
     needed = estimated_bytes(files) + len(text)
     temporary = folder / f".tmp-{step}-{uuid4().hex}"
@@ -159,7 +167,7 @@ def _validate(
             values = tensor.detach().float() if tensor.element_size() == 1 else tensor.detach()
             if not torch.isfinite(values).all():
                 bad = int((~torch.isfinite(values)).sum())
-                raise RunError(
+                raise NotFinite(
                     f"{final}: not saved: model tensor {name!r} holds {bad} NaN or infinite values of "
                     f"{tensor.numel()}; "
                     "resume from the last checkpoint with a lower learning rate or tighter gradient clipping."
@@ -195,13 +203,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 def _manifest(path: Path, step: int) -> bytes:
     entries = {f.name: {"sha256": sha256(f), "size": f.stat().st_size} for f in path.iterdir()}
-    return _with_digest({"files": entries, "format": 1, "step": step})
-
-
-def _with_digest(body: Mapping[str, Any]) -> bytes:
-    """The canonical bytes of a manifest. A manifest file with any other bytes, even other spaces, is damaged."""
-    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    return (json.dumps({**body, "sha256": digest}, indent=1, sort_keys=True) + "\n").encode()
+    return with_digest({"files": entries, "format": 1, "step": step})
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
@@ -210,16 +212,13 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if file.is_symlink() or not file.is_file():
         raise RunError(f"{file}: is missing or not a regular file; {remedy}.")
     try:
-        content = file.read_bytes()
-        body = json.loads(content)
-        body.pop("sha256")
+        body = check_digest(file.read_bytes()) or {}
         entries = body["files"]
-        intact = content == _with_digest(body) and body["format"] == 1 and type(body["step"]) is int
-        intact = intact and _METADATA in entries
+        intact = body["format"] == 1 and type(body["step"]) is int and _METADATA in entries
         intact = intact and all(type(e["size"]) is int and type(e["sha256"]) is str for e in entries.values())
     except OSError as error:
         raise RunError(f"{file}: cannot be read ({error.strerror}); {remedy}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (KeyError, TypeError, AttributeError):
         intact = False
     if not intact:
         raise RunError(f"{file}: is damaged (not a manifest, or its digest does not match); {remedy}.")
@@ -287,7 +286,7 @@ def latest(folder: Path, warn: Callable[[str], None], strict: bool = False) -> C
 
     Reports a damaged one to `warn` and tries the one before it; with `strict` it raises instead.
     """
-    steps = _steps(Path(folder))
+    steps = step_folders(Path(folder))
     for _, path in steps:
         try:
             return load(path)
@@ -310,7 +309,7 @@ def rotate(folder: Path, keep: int = 2, protect: Collection[int] = ()) -> None:
         raise RunError(f"keep={keep}: rotation keeps at least 1 checkpoint.")
     folder = Path(folder)
     _remove_stale(folder)
-    steps = _steps(folder)
+    steps = step_folders(folder)
     num_intact = 0
     if len(steps) <= keep:
         return
@@ -324,7 +323,12 @@ def rotate(folder: Path, keep: int = 2, protect: Collection[int] = ()) -> None:
                 raise disk_error(error, path, "the removal of this old checkpoint") from error
 
 
-def _steps(folder: Path) -> list[tuple[int, Path]]:
+def folder_name(step: int) -> str:
+    """The name of the checkpoint of a step."""
+    return f"step-{step:08d}"
+
+
+def step_folders(folder: Path) -> list[tuple[int, Path]]:
     """(step, path) of everything with the name of a checkpoint, newest first."""
     try:
         named = [(int(m[1]), folder / m[0]) for name in os.listdir(folder) if (m := _STEP.fullmatch(name))]
@@ -334,7 +338,7 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
         raise RunError(
             f"{folder}: cannot be read ({error.strerror}); check the path and its permissions."
         ) from error
-    return sorted(((step, path) for step, path in named if path.name == f"step-{step:08d}"), reverse=True)
+    return sorted(((step, path) for step, path in named if path.name == folder_name(step)), reverse=True)
 
 
 def _discard(path: Path) -> None:

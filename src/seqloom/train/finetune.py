@@ -230,13 +230,13 @@ def source_tokenizer(config: Config) -> Tokenizer | None:
 def initialize(model: nn.Module, config: Config, folder: Path | None) -> InitReport | None:
     """Loads the weights of the source run, then freezes weights and adds adapters.
 
-    If the folder already has a checkpoint, reads begin.json instead of the source run. Returns None if the config
+    `folder` is that of a run that goes on from a checkpoint: its begin.json is read instead of the source run. Returns None if the config
     has none of the fine-tuning sections.
     """
     if not config.finetunes:
         return None
     options = FinetuneOptions(config)
-    if folder is not None and any((folder / "checkpoints").glob("step-*")):
+    if folder is not None:
         report = read_report(folder, model)
     else:
         report = load_matching(model, options.source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 
-from seqloom import __version__, evaluation, files
+from seqloom import __version__, evaluation, files, run_manifest
 from seqloom.config_changes import Change, parse_changes
 from seqloom.data.sources import Data
 from seqloom.decoding.generation_config import keep_generation_config
 from seqloom.errors import ConfigError, OutOfMemory, UserError
 from seqloom.measure.number import Number
-from seqloom.models.base import Model
 from seqloom.preset_list import preset_names
 from seqloom.progress import ProgressOption
 from seqloom.run import Run, load, named_weights, save_weights
@@ -30,18 +29,17 @@ from seqloom.train import budget as costs
 from seqloom.train import process
 from seqloom.train.limits import refuse_costs
 from seqloom.train.loop import TrainLoop
-from seqloom.train.options import TrainJob, TrainOptions, TrainResult
+from seqloom.train.opening import OpenedRun, as_run, make_job, open_run
+from seqloom.train.options import TrainOptions, TrainResult
 from seqloom.train.plan import BUDGETS, Budget, resolve_increase, set_budget
-from seqloom.train.preparation import PreparedRun, build_options, make_data, prepare
+from seqloom.train.preparation import PreparedRun, build_options, prepare
 from seqloom.train.process import ProcessGroup
+from seqloom.train.resume import newest_checkpoint
 from seqloom.train.run_folder import (
     budget_of,
-    check_folder,
-    clear_folder,
     default_folder,
     finished_results,
-    lengthen_if_asked,
-    open_folder,
+    locked_folder,
 )
 
 if TYPE_CHECKING:
@@ -198,15 +196,6 @@ def pinned(config: Config) -> Config:
     return pin_source(config)
 
 
-def lr_factors(model: Model, config: Config) -> dict[str, float]:
-    """Factors of the learning rate by parameter, if the config fine-tunes a run."""
-    if not config.finetunes:
-        return {}
-    from seqloom.train import finetune
-
-    return finetune.lr_factors(model, config)
-
-
 @contextmanager
 def on_main_rank(group: ProcessGroup) -> Iterator[bool]:
     """Yields whether this is the main rank; an error there ends all processes, which would else wait for it."""
@@ -227,61 +216,47 @@ def train_as_rank(
     describes_data: bool,
 ) -> PreparedRun | None:
     """Trains as one of the processes of a group; None if the run in the folder is finished already."""
-    config, folder, resumes = training
-    finished = False
-    prepared: PreparedRun | None = None
-    with on_main_rank(group) as is_main:
-        if is_main:
-            if overwrite:
-                clear_folder(folder)
-            check_folder(folder, config, resumes)
-            finished = finished_results(folder, options) is not None
-            if not (finished and resumes):  # a run that is named needs no data to be finished
-                prepared = prepare(config, folder / "tokenizer.json", progress, describes_data=describes_data)
-                open_folder(folder, prepared)
-            if prepared and not finished and isinstance(options, TrainOptions):
-                lengthen_if_asked(folder, config, options, config.data(prepared.train).epoch_batches)
-    if any(process.all_sum(group, finished)):
-        if group.is_main:
-            logger.info("%s: finished; lengthen it with: seqloom train %s --steps +100", folder, folder)
-        return None
-    prepared = prepared or prepare(config, folder / "tokenizer.json", is_main=False)
-    if not isinstance(options, TrainOptions):
-        if group.is_main:
-            solve_run(folder, prepared, options, progress)
+    config, folder, _ = training
+    with ExitStack() as lock:
+        opened = OpenedRun()
+        with on_main_rank(group) as is_main:
+            if is_main:
+                lock.enter_context(locked_folder(folder))
+                opened = open_run(*training, options, progress, overwrite, describes_data)
+        if any(process.all_sum(group, opened.finished)):
+            if group.is_main:
+                logger.info("%s: finished; lengthen it with: seqloom train %s --steps +100", folder, folder)
+            return None
+        prepared, saved, manifest = opened.prepared, opened.saved, run_manifest.read(folder)
+        if prepared is None:
+            saved = newest_checkpoint(folder, manifest, logger.debug)
+            prepared = prepare(config, folder / "tokenizer.json", is_main=False, resumes=saved is not None)
+        if not isinstance(options, TrainOptions):
+            if group.is_main:
+                solve_run(folder, prepared, options, progress)
+            process.barrier(group)
+            return prepared
+        job = make_job(folder, prepared, group)._replace(
+            check_costs=partial(refuse_costs, config, options),
+            saved=saved,
+            identity=manifest.identity if manifest else None,
+        )
+        with memory_errors():
+            result = TrainLoop(options, job, progress).run()
+            numbers: list[Number] = []
+            if config.uses_feedback and group.is_main:
+                from seqloom.train.feedback import held_out_numbers
+
+                conditions = evaluation.conditions(as_run(folder, prepared), prepared.valid)
+                numbers = held_out_numbers(job, options.eval_batches, conditions)
+            if config.finetunes:
+                from seqloom.nn.lora import merge_lora
+
+                merge_lora(prepared.model)
+            if group.is_main:
+                finish_run(folder, prepared, result, options.eval_batches, numbers)
         process.barrier(group)
         return prepared
-    model = prepared.model
-    data = make_data(config, model, prepared.tokenizer, group)
-    job = TrainJob(
-        folder,
-        model,
-        config.objective,
-        data(prepared.train),
-        data(prepared.valid),
-        group,
-        config.seed,
-        lr_factors(model, config),
-        partial(count_bytes, folder, prepared),
-        partial(refuse_costs, config, options),
-    )
-    with files.exclusive(folder, "training") if group.is_main else nullcontext(), memory_errors():
-        result = TrainLoop(options, job, progress).run()
-        numbers: list[Number] = []
-        if config.uses_feedback and group.is_main:
-            from seqloom.train.feedback import held_out_numbers
-
-            numbers = held_out_numbers(
-                job, options.eval_batches, evaluation.conditions(as_run(folder, prepared), prepared.valid)
-            )
-        if config.finetunes:
-            from seqloom.nn.lora import merge_lora
-
-            merge_lora(model)
-        if group.is_main:
-            finish_run(folder, prepared, result, options.eval_batches, numbers)
-    process.barrier(group)
-    return prepared
 
 
 @contextmanager
@@ -301,21 +276,13 @@ def memory_errors() -> Iterator[None]:
         ) from error
 
 
-def count_bytes(folder: Path, prepared: PreparedRun, count: int) -> int:
-    """The UTF-8 bytes of the held-out text if `count` tokens are all of it, else 0."""
-    if not prepared.model.predicts_tokens:
-        return 0
-    return evaluation.utf8_bytes(as_run(folder, prepared), prepared.valid, count)
-
-
 def solve_run(folder: Path, prepared: PreparedRun, solver: Solver, progress: ProgressOption) -> None:
     """Fits the model by a solver and writes its weights and results.json."""
-    with files.exclusive(folder, "training"):
-        from seqloom.train.solve import solve
+    from seqloom.train.solve import solve
 
-        result, numbers = solve(folder, prepared, solver, progress)
-        save_weights(folder, prepared.model, named_weights(prepared.model), prepared.tokenizer)
-        write_results(folder, replace(results(folder, prepared, result, numbers), promised=None))
+    result, numbers = solve(folder, prepared, solver, progress)
+    save_weights(folder, prepared.model, named_weights(prepared.model), prepared.tokenizer)
+    write_results(folder, replace(results(folder, prepared, result, numbers), promised=None))
 
 
 def finish_run(
@@ -331,10 +298,6 @@ def finish_run(
     write_results(folder, results(folder, prepared, result, []))
     numbers = numbers or evaluation.held_out(as_run(folder, prepared), prepared.valid, eval_batches)
     write_results(folder, results(folder, prepared, result, numbers))
-
-
-def as_run(folder: Path, prepared: PreparedRun) -> Run:
-    return Run(folder, prepared.config, prepared.tokenizer, prepared.model, prepared.labels)
 
 
 def results(folder: Path, prepared: PreparedRun, result: TrainResult, numbers: list[Number]) -> Results:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,12 +19,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from seqloom import compat
 from seqloom.batches.batch import Batch, Cursor
+from seqloom.environment import fingerprint
 from seqloom.errors import Diverged, NoRoom, Stopped
 from seqloom.evaluation import sum_numbers
-from seqloom.nn.state import State, detach, state_tensors, with_tensors
+from seqloom.nn.state import State, detach, with_tensors
 from seqloom.progress import ProgressOption, Reporter
-from seqloom.run import named_weights, set_weights
-from seqloom.train import checkpoint, process
+from seqloom.run import set_weights
+from seqloom.train import checkpoint, loop_state, process
+from seqloom.train.loop_state import DATA, CarriesTensors
 from seqloom.train.metrics import Metrics, Speed
 from seqloom.train.options import TrainJob, TrainOptions, TrainResult, set_lr_factors
 from seqloom.train.process import Signals, keep_freed_memory
@@ -37,7 +39,6 @@ MEANS = (
     "length",
     "clipped",
 )  # sums over targets in an objective's numbers whose means are metrics
-DATA = "data."  # before the names of a source's tensors in a checkpoint
 logger = logging.getLogger("seqloom.train")
 
 
@@ -45,18 +46,6 @@ class CarriesState(Protocol):
     """A model whose state continues from one batch to the next; only such models have a state in their checkpoints."""
 
     def start(self, batch: int) -> State: ...
-
-
-@runtime_checkable
-class CarriesTensors(Protocol):
-    """A source of batches that depends on more than its cursor, as one that the model samples does. `ended` says that training should
-    end."""
-
-    ended: bool
-
-    def tensors(self) -> dict[str, Tensor]: ...
-
-    def restore(self, tensors: Mapping[str, Tensor]) -> None: ...
 
 
 class TrainStep(nn.Module):
@@ -91,6 +80,7 @@ class TrainLoop:
         self.plan = RunPlan(options, job)
         self.seconds = 0.0
         self.skipped = 0  # steps in a row
+        self.machine = fingerprint()
         self.best = math.inf
         self.best_step = 0
         self.evals_since_best = 0
@@ -98,6 +88,8 @@ class TrainLoop:
         self.state: State = None
         self.tokens = 0.0
         self.metrics_bytes = 0
+        self.metrics_checksums: str | None = None
+        self.best_saved = False  # whether the best step has a checkpoint
 
     def run(self) -> TrainResult:
         """Trains from the state of the folder to the end. The model then holds the final weights."""
@@ -107,12 +99,10 @@ class TrainLoop:
         resumed_from = self.restore()
         self.clock_start = start_time - self.seconds
         if resumed_from is None:
-            torch.manual_seed(job.seed + self.group.rank)
-            self.plan.begin(self.elapsed())
+            self.begin()
         step = TrainStep(job.model, job.objective)
         module = DistributedDataParallel(step) if self.group.size > 1 else step
-        self.metrics = Metrics(job.folder, self.group.is_main, self.options.tensorboard)
-        self.metrics.truncate(self.metrics_bytes, self.step)
+        self.metrics = self.open_metrics()
         self.report = Reporter("training", self.plan.last_step, self.progress, self.step)
         self.speed = Speed()
         stream = job.train.batches(self.cursor, self.group.rank, self.group.size)
@@ -145,6 +135,18 @@ class TrainLoop:
         return TrainResult(
             self.step, self.best, self.best_step, self.seconds, self.tokens, self.plan.estimate, resumed_from
         )
+
+    def begin(self) -> None:
+        """Prepares the first step of a run."""
+        torch.manual_seed(self.job.seed + self.group.rank)
+        self.plan.begin(self.elapsed())
+
+    def open_metrics(self) -> Metrics:
+        """The files of measurements, cut back to the step from which the run goes on."""
+        metrics = Metrics(self.job.folder, self.group.is_main, self.options.tensorboard)
+        if warning := metrics.truncate(self.metrics_bytes, self.step, self.metrics_checksums):
+            self.warn(warning)
+        return metrics
 
     def elapsed(self) -> float:
         """The seconds of the run, those before it resumed included."""
@@ -261,6 +263,7 @@ class TrainLoop:
         if improved:
             self.best = loss
             self.best_step = self.step
+            self.best_saved = False
             self.evals_since_best = 0
         else:
             self.evals_since_best += 1
@@ -280,57 +283,24 @@ class TrainLoop:
     def save_checkpoint(self) -> None:
         """Saves a checkpoint. On a full disk it logs a warning, and training continues without one."""
         self.fix_steps()
-        local_tensors = [torch.get_rng_state(), *(tensor.detach() for tensor in state_tensors(self.state))]
-        gathered = [process.gather(self.group, tensor) for tensor in local_tensors]
-        source = self.job.train
-        carried = process.gather_named(
-            self.group, source.tensors() if isinstance(source, CarriesTensors) else {}
-        )
+        files = loop_state.checkpoint_tensors(self)
         if not self.group.is_main:
             return
-        names = {id(p): name for name, p in self.job.model.named_parameters()}
-        moments = {
-            f"{names[id(p)]}:{key}": value
-            for p, state in self.optimizer.state.items()
-            for key, value in state.items()
-        }
-        files = {"model": named_weights(self.job.model), "optim": moments}
-        for rank in range(self.group.size):
-            files[f"rank-{rank}"] = {str(index): ranks[rank] for index, ranks in enumerate(gathered)}
-            files[f"rank-{rank}"] |= {f"{DATA}{name}": tensor for name, tensor in carried[rank].items()}
-        metadata = self.metadata()
+        before, self.best_saved = self.best_saved, self.best_saved or self.step == self.best_step
+        metadata = loop_state.checkpoint_metadata(self)
         try:
             size = checkpoint.estimated_bytes(files)
             if warning := checkpoint.space_warning(self.checkpoints, size):
-                self.warn(f"no checkpoint at step {self.step}: {warning}")
-                return
+                raise NoRoom(warning)
             checkpoint.save(self.checkpoints, self.step, files, metadata)
+        except checkpoint.NotFinite as error:
+            raise Diverged(str(error)) from None
         except NoRoom as error:
+            self.best_saved = before
             self.warn(f"no checkpoint at step {self.step}: {error}")
             return
         protected = [self.best_step, *self.steps_to_average()]
         checkpoint.rotate(self.checkpoints, self.options.keep_checkpoints, protected)
-
-    def metadata(self) -> dict[str, Any]:
-        """The content of a checkpoint's state.json."""
-        return {
-            "step": self.step,
-            "steps": self.plan.steps,
-            "eval_every": self.plan.eval_every,
-            "cursor": list(self.cursor),
-            "seconds": self.seconds,
-            "skipped": self.skipped,
-            "tokens": self.tokens,
-            "best": self.best if math.isfinite(self.best) else None,
-            "best_step": self.best_step,
-            "evals_since_best": self.evals_since_best,
-            "seed": self.job.seed,
-            "world": self.group.size,
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "metrics": self.metrics.sync(),
-            "estimate": self.plan.estimate and self.plan.estimate._asdict(),
-        }
 
     def steps_to_average(self) -> list[int]:
         """The steps whose checkpoints would be averaged into the final weights if training ended now."""
@@ -339,9 +309,16 @@ class TrainLoop:
         steps = [self.step, *range(last_saved, 0, -interval)]
         return steps[: self.options.average_checkpoints]
 
+    def steps_needed(self) -> list[int]:
+        """The steps of the other checkpoints from which the final weights may be made, as far as they are saved."""
+        averaged = self.options.average_checkpoints > 1
+        steps = self.steps_to_average() if averaged else [self.best_step] if self.best_saved else []
+        names = [step for step in steps if step != self.step]
+        return [step for step in names if (self.checkpoints / checkpoint.folder_name(step)).exists()]
+
     def restore(self) -> int | None:
-        """Restores the newest intact checkpoint. Returns its step, or None if there is none."""
-        saved = checkpoint.latest(self.checkpoints, self.warn)
+        """Restores the checkpoint of the job. Returns its step, or None if there is none."""
+        saved = self.job.saved
         if saved is None:
             return None
         metadata = compat.upgrade_json("state.json", saved.metadata)
@@ -359,7 +336,9 @@ class TrainLoop:
         self.best = math.inf if metadata["best"] is None else metadata["best"]
         self.best_step = metadata["best_step"]
         self.evals_since_best = metadata["evals_since_best"]
+        self.best_saved = metadata.get("best_saved", False)
         self.metrics_bytes = metadata["metrics"]
+        self.metrics_checksums = metadata.get("metrics_checksums")
         self.plan.resume(metadata)
         self.warn_if_changed("processes", metadata["world"], self.group.size)
         self.warn_if_changed("threads", metadata["threads"], torch.get_num_threads())
@@ -395,5 +374,5 @@ class TrainLoop:
             set_weights(self.job.model, mean, self.checkpoints)
         elif self.best_step and self.best_step != self.step:
             path = self.checkpoints / f"step-{self.best_step:08d}"
-            if path.exists():
+            if path.exists() or self.best_saved:
                 set_weights(self.job.model, checkpoint.load(path).tensors("model"), path)

@@ -20,6 +20,7 @@ from seqloom.errors import ConfigError
 from seqloom.models import Model
 from seqloom.nn.layer import Factory
 from seqloom.train.budget import Costs, Estimate
+from seqloom.train.checkpoint import Checkpoint
 from seqloom.train.process import ProcessGroup
 
 Parameters = Iterable[nn.Parameter]
@@ -205,6 +206,8 @@ class TrainJob(NamedTuple):
     # the UTF-8 bytes of the held-out text if it is all of the given number of tokens, else 0
     valid_bytes: Callable[[int], int] = lambda count: 0
     check_costs: Callable[[Costs], None] = lambda costs: None  # raises if this machine cannot bear them
+    saved: Checkpoint | None = None  # the checkpoint to go on from
+    identity: str | None = None  # of the run's manifest, which checkpoints carry
 
     def held_out(self, limit: int) -> Iterator[Batch]:
         """This rank's share of the held-out data, at most `limit` batches."""

@@ -80,10 +80,12 @@ def prepare(
     progress: ProgressOption = False,
     is_main: bool = True,
     describes_data: bool = True,
+    resumes: bool = False,
 ) -> PreparedRun:
     """Builds the tokenizer, the stores and the model; reads the tokenizer and the labels of a run folder if it has them.
 
-    `saved` is the path of the run's tokenizer.json. Only the main process logs what it does, and what the data is if `describes_data`.
+    `saved` is the path of the run's tokenizer.json; `resumes` says that its weights come from a checkpoint.
+    Only the main process logs what it does, and what the data is if `describes_data`.
     Sizes that do not fit each other raise before any data is read,
     and sizes that do not fit the data raise before anything is written.
     """
@@ -107,8 +109,7 @@ def prepare(
     model = config.model(trained_tokenizer.get_vocab_size(), label_names)
     if model.predicts_labels:
         model.set_unk_id(train.specials.unk)
-    # A checkpoint holds these weights as they were after training, so a resumed run does not set them again.
-    if not saved or not any((saved.parent / "checkpoints").glob("step-*")):
+    if not resumes:
         if any(isinstance(part, Embedding) and part.vectors is not None for part in model.modules()):
             from seqloom.train.initialize import load_word_vectors
 
@@ -121,7 +122,7 @@ def prepare(
     if config.finetunes:
         from seqloom.train import finetune
 
-        init_report = finetune.initialize(model, config, saved and saved.parent)
+        init_report = finetune.initialize(model, config, saved.parent if saved and resumes else None)
         if init_report and is_main:
             for line in init_report.lines(model):
                 logger.info("%s", line)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seqloom import config_tree, files
+from seqloom import config_tree, files, run_manifest
 from seqloom.errors import ConfigError, RunError
 from seqloom.run_config import Config, config_of, is_run
-from seqloom.run_files import Results, read_results
+from seqloom.run_files import METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
 from seqloom.text import fields, labels, tokenizer
 from seqloom.text.chat_template import TEMPLATE_FILE, template_source
 from seqloom.train.data_report import language_profiles
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import (
+    PLAN_FILE,
     LengthUnits,
     final_results,
     lengthen,
@@ -32,6 +35,22 @@ if TYPE_CHECKING:
     from seqloom.train.solvers import Solver
 
 COMPRESSED = (".gz", ".zst")
+INTERVALS = ("eval_every", "save_every", "log_every", "keep_checkpoints")
+UNFINISHED = ".unfinished"  # the mark of a folder whose run is being created or deleted
+# What a training writes into a run folder.
+OWN_NAMES = {
+    *run_manifest.FIXED_FILES,
+    *(
+        run_manifest.MANIFEST_FILE,
+        run_manifest.OLD_DATA_FILE,
+        PLAN_FILE,
+        METRICS_FILE,
+        TIMES_FILE,
+        RESULTS_FILE,
+    ),
+    *("model.safetensors", "config.json", "tokenizer_config.json", "generation_config.json"),
+    *("checkpoints", "reports", "tensorboard"),
+}
 logger = logging.getLogger("seqloom.train")
 
 
@@ -54,30 +73,97 @@ def free_name(folder: Path) -> Path:
     return other
 
 
-def clear_folder(folder: Path) -> None:
-    """Deletes a run, to make room for another; refuses to delete anything else, and a run that is being trained."""
-    if not folder.exists():
-        return
-    if not is_run(folder):
+@contextmanager
+def locked_folder(folder: Path) -> Iterator[None]:
+    """Creates the folder of a training and locks it; other trainings are refused until the process ends. A folder that is still
+    empty at the end is removed."""
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        for path in reversed(created):
+            path.mkdir(exist_ok=True)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise files.disk_error(error, folder, "the run") from error
+        reason = (error.strerror or str(error)).lower()
         raise ConfigError(
-            f"{folder}: this is not a run folder, so it is not overwritten; choose another --out"
-        )
-    with files.exclusive(folder, "training"):
-        doomed = folder.with_name(f".{folder.name}-overwritten")
-        shutil.rmtree(doomed, ignore_errors=True)
-        os.rename(folder, doomed)
-        shutil.rmtree(doomed)
+            f"{folder}: cannot create the run folder ({reason}); choose another --out"
+        ) from None
+    if not folder.is_dir():
+        raise ConfigError(f"{folder}: exists and is not a run folder; choose another --out")
+    try:
+        with files.exclusive(folder, "training"):
+            yield
+    finally:
+        for path in created:
+            with suppress(OSError):  # not empty
+                path.rmdir()
 
 
-def check_folder(folder: Path, config: Config, may_lengthen: bool = False) -> None:
-    """Raises unless the folder is new, empty, or holds a run with the same config; its budget may be another if the run is lengthened."""
+def require_replaceable(folder: Path) -> None:
+    """Raises unless a new run may take the place of what is in the folder: nothing, a run, or what remains of one."""
+    if is_run(folder) or is_unfinished(folder) or run_manifest.is_listed(folder) or not any(folder.iterdir()):
+        return
+    raise ConfigError(f"{folder}: this is not a run folder, so it is not overwritten; choose another --out")
+
+
+def clear_folder(folder: Path) -> None:
+    """Deletes a run, to make room for another. If the process dies meanwhile, the rest is recognised as unfinished."""
+    require_replaceable(folder)
+    if not any(folder.iterdir()):
+        return
+    mark_unfinished(folder)
+    (folder / run_manifest.CONFIG_FILE).unlink(missing_ok=True)
+    for path in folder.iterdir():
+        if path.name != UNFINISHED:
+            remove(path)
+
+
+def remove(path: Path) -> None:
+    """Deletes a file, or a folder with all that is in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def mark_unfinished(folder: Path) -> None:
+    """Marks a folder whose run is not complete yet: if the process dies, the next training begins again there."""
+    if not is_unfinished(folder):
+        files.write_new(folder / UNFINISHED, b"")
+        files.fsync_folder(folder)
+
+
+def is_unfinished(folder: Path) -> bool:
+    """Whether the creation of a run began in the folder and did not end."""
+    return (folder / UNFINISHED).is_file()
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Deletes what an interrupted creation has left; the mark goes last. Files of other names stay."""
+    for path in folder.iterdir():
+        if path.name in OWN_NAMES or files.is_draft(path):
+            remove(path)
+    (folder / UNFINISHED).unlink(missing_ok=True)
+
+
+def check_folder(folder: Path, config: Config, may_lengthen: bool = False) -> run_manifest.Manifest | None:
+    """The manifest of the run in the folder. Raises unless the folder is new, empty, unfinished, or holds a run with the same config, all
+    its files intact; its budget may be another if the run is lengthened."""
+    files.sweep_drafts(folder)
     if is_run(folder):
         check_same_config(folder, config, may_lengthen)
         check_not_imported(folder)
-        with files.exclusive(folder, "training"):
-            return
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        manifest = run_manifest.check(folder)
+        (folder / UNFINISHED).unlink(missing_ok=True)
+        return manifest
+    if is_unfinished(folder):
+        logger.info("%s: an earlier training ended before its run was complete; it begins again", folder)
+        clear_unfinished(folder)
+        return None
+    run_manifest.check_lost_config(folder)
+    if any(folder.iterdir()):
         raise ConfigError(f"{folder}: exists and is not a run folder; choose another --out")
+    return None
 
 
 def check_same_config(folder: Path, config: Config, may_lengthen: bool) -> None:
@@ -123,14 +209,18 @@ def finished_results(folder: Path, options: TrainOptions | Solver) -> Results | 
 
 
 def open_folder(folder: Path, prepared: PreparedRun) -> None:
-    """Creates the run folder with its config and tokenizer; for an existing run, checks that the data is the same."""
+    """Creates the files of a new run; for an existing run, checks that the data is the same."""
     if not is_run(folder):
-        create_folder(folder, prepared)
+        create_run(folder, prepared)
         return
-    try:
-        before = json.loads((folder / "data.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        raise ConfigError(f"{folder / 'data.json'}: missing or damaged; choose another --out") from None
+    check_data(folder, prepared)
+
+
+def check_data(folder: Path, prepared: PreparedRun) -> None:
+    """Raises if the data is not what the run began with."""
+    before = run_manifest.data_digests(folder)
+    if before is None:
+        raise ConfigError(f"{folder / run_manifest.MANIFEST_FILE}: missing; choose another --out")
     for name, digest in data_digests(prepared).items():
         if before.get(name) != digest:
             raise ConfigError(
@@ -139,37 +229,53 @@ def open_folder(folder: Path, prepared: PreparedRun) -> None:
             )
 
 
-def create_folder(folder: Path, prepared: PreparedRun) -> None:
+def create_run(folder: Path, prepared: PreparedRun) -> None:
+    """Writes the files that a run has before its first step. The config comes last: with it the folder is a run."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        mark_unfinished(folder)
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise ConfigError(
-            f"{folder}: cannot create the run folder ({reason}); choose another --out"
-        ) from None
-    tokenizer.save(prepared.tokenizer, folder / "tokenizer.json")
-    if (template := prepared.config.template) is not None:
-        files.write_atomic(folder / TEMPLATE_FILE, template_source(template))
-    if fields.has_labels(prepared.config.kinds()):
-        labels.save(prepared.labels, folder / "labels.json")
-    files.write_atomic(folder / "data.json", json.dumps(data_digests(prepared), indent=1))
-    if profiles := language_profiles(prepared.config):
-        from seqloom.inference.language_check import PROFILE_FILE
+        raise files.disk_error(error, folder, "the run") from error
+    try:
+        tokenizer.save(prepared.tokenizer, folder / "tokenizer.json")
+        if (template := prepared.config.template) is not None:
+            files.write_atomic(folder / TEMPLATE_FILE, template_source(template))
+        if fields.has_labels(prepared.config.kinds()):
+            labels.save(prepared.labels, folder / "labels.json")
+        if profiles := language_profiles(prepared.config):
+            from seqloom.inference.language_check import PROFILE_FILE
 
-        files.write_atomic(folder / PROFILE_FILE, json.dumps(profiles, ensure_ascii=False))
-    if prepared.init_report:
-        report = json.dumps(prepared.init_report._asdict(), indent=1)
-        from seqloom.train.finetune import REPORT_FILE
+            files.write_atomic(folder / PROFILE_FILE, json.dumps(profiles, ensure_ascii=False))
+        if prepared.init_report:
+            report = json.dumps(prepared.init_report._asdict(), indent=1)
+            from seqloom.train.finetune import REPORT_FILE
 
-        files.write_atomic(folder / REPORT_FILE, report)
-    # The config comes last: with it the folder is a run.
-    files.write_atomic(folder / "config.yaml", prepared.config.to_yaml())
+            files.write_atomic(folder / REPORT_FILE, report)
+        text = prepared.config.to_yaml()
+        digest = lasting_digest(prepared.config.tree)
+        run_manifest.write(folder, run_manifest.make(folder, text, digest, data_digests(prepared)))
+        files.write_atomic(folder / run_manifest.CONFIG_FILE, text)
+    except Exception:
+        with suppress(OSError):
+            clear_unfinished(folder)
+        raise
+    (folder / UNFINISHED).unlink(missing_ok=True)
+
+
+def lasting_digest(tree: config_tree.Tree) -> str:
+    """The digest of what stays of a config when the run is lengthened: all but its budget, its intervals and the names of its files."""
+    train = {name: value for name, value in without_budget(tree)["train"].items() if name not in INTERVALS}
+    lasting = {**tree, "train": train, "files": None}
+    return files.digest(json.dumps(lasting, sort_keys=True, default=str).encode())
 
 
 def lengthen_if_asked(
-    folder: Path, config: Config, options: TrainOptions, epoch_batches: Callable[[], int]
+    folder: Path,
+    config: Config,
+    options: TrainOptions,
+    epoch_batches: Callable[[], int],
+    has_checkpoint: bool,
 ) -> None:
-    """Lengthens the run in a folder if the config has another budget than its plan.
+    """Lengthens the run in a folder if the config has another budget than its plan. A run without a checkpoint just begins again.
 
     The config is written before the plan: if the process dies between, the next one finds the difference again.
     """
@@ -177,13 +283,13 @@ def lengthen_if_asked(
     phases = read_plan(folder)
     if options.budget == (phases[-1].budget if phases else before):
         return
-    if not phases and not any((folder / "checkpoints").glob("step-*")):
-        # No step is fixed or saved yet: the run just begins again.
-        files.write_atomic(folder / "config.yaml", config.to_yaml())
+    if not has_checkpoint and not (folder / "model.safetensors").exists():
+        (folder / PLAN_FILE).unlink(missing_ok=True)
+        run_manifest.write_with_config(folder, config.to_yaml())
         return
     epoch_steps = epoch_batches() / options.accumulate if "epochs" in options.budget else 0.0
     phase = lengthen(folder, before, options.budget, LengthUnits(epoch_steps, options.eval_every))
-    files.write_atomic(folder / "config.yaml", config.to_yaml())
+    run_manifest.write_with_config(folder, config.to_yaml())
     phases = read_plan(folder)
     write_plan(folder, [*phases, phase])
     logger.info(

@@ -63,7 +63,7 @@ def solve(
     tokens = passes * len(texts.y)
     seconds = time.perf_counter() - start_time
     metrics = Metrics(folder, True, False)
-    metrics.truncate(0, 0)
+    metrics.truncate()
     metrics.add({"step": passes, "tokens": tokens, "valid_loss": loss})
     metrics.add_time(passes, seconds)
     metrics.close()
