@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -127,6 +129,12 @@ def test_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 2 and "--once" in capsys.readouterr().err
 
 
+def take_terminal() -> None:
+    """Makes stdin the controlling terminal, so that Ctrl-C interrupts, even if this program runs in the background."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A program in a pseudo-terminal."""
 
@@ -138,6 +146,8 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             env={**os.environ, "TERM": "dumb", "OMP_NUM_THREADS": "1"},
+            start_new_session=True,
+            preexec_fn=take_terminal,
         )
         os.close(slave)
         self.shown = ""
@@ -193,9 +203,11 @@ def test_the_terminal(run: Run, tmp_path: Path) -> None:
         terminal.type("/system be kind\n")
         terminal.wait_for("the system message is set")
         terminal.type(f"/save {saved}\n")
-        terminal.wait_for("saved: ")
-        terminal.process.send_signal(signal.SIGINT)
-        terminal.wait_for("Ctrl-D leaves")
+        terminal.wait_for(f"saved: {saved}\n> ")
+        terminal.type("\x03")
+        terminal.wait_for("Ctrl-D leaves\n> ")
+        terminal.type("\x03")
+        terminal.wait_for("Ctrl-D leaves\n> ")
         terminal.type("\x04")
         assert terminal.process.wait(60) == 0
     finally:

@@ -14,6 +14,7 @@ from seqloom.cli.app import USE, app, print_result
 from seqloom.cli.decoding_options import Sampling, SamplingOptions
 from seqloom.cli.inputs import open_run
 from seqloom.cli.options import Common, CommonOptions, Kind, Machine, MachineOptions, RunPath
+from seqloom.cli.signals import conversation
 from seqloom.errors import Error, UserError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ HELP = """\
 /clear           begin again
 /quit            leave, as Ctrl-D does
 A line that ends with \\ goes on in the next one; \"\"\" begins and ends a text of several lines. Ctrl-C stops an answer."""
+LEAVE = "\nCtrl-D leaves"
 QUOTES = '"""'
 
 
@@ -84,7 +86,8 @@ def chat(
         else:
             answer(talk, once)
         return
-    converse(talk, common.quiet)
+    with conversation():
+        converse(talk, common.quiet)
 
 
 def converse(talk: Chat, quiet: bool) -> None:
@@ -101,6 +104,8 @@ def converse(talk: Chat, quiet: bool) -> None:
                 answer(talk, line)
         except Error as error:
             print(f"seqloom: {error}", file=sys.stderr, flush=True)
+        except KeyboardInterrupt:
+            print(LEAVE, file=sys.stderr, flush=True)
 
 
 def answer(talk: Chat, message: str) -> None:
@@ -136,7 +141,7 @@ def read_messages(terminal: bool) -> Iterator[str]:
                 print()
             return
         except KeyboardInterrupt:
-            print("\nCtrl-D leaves", file=sys.stderr, flush=True)
+            print(LEAVE, file=sys.stderr, flush=True)
             continue
         yield line
 

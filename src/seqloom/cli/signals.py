@@ -52,3 +52,16 @@ def hear_signals() -> Iterator[None]:
     finally:
         signal.set_wakeup_fd(before)
         os.close(writer)  # the thread reads the end of the pipe and ends
+
+
+@contextmanager
+def conversation() -> Iterator[None]:
+    """Inside, SIGINT only interrupts, as often as it comes: the user stops an answer, not the program."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.set_wakeup_fd(-1)
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
