@@ -37,6 +37,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PYTHONPATH": f"{SUPPORT / 'short_trainings'}{os.pathsep}{SOURCE}",
         "PYTHONWARNINGS": "error::DeprecationWarning:__main__",
         "OMP_NUM_THREADS": "1",
+        "BROWSER": "true",  # what --open calls
         "TQDM_DISABLE": "1",
     }
 

@@ -30,7 +30,7 @@ class Translated(NamedTuple):
         return self.translation in self.expected
 
     def lines(self) -> list[str]:
-        """The sentence and its translation; beside a wrong one stands a right one."""
+        """The sentence and its translation; a wrong one is followed by a right one."""
         if self.is_right:
             return [self.source, f"    {self.translation}"]
         return [
@@ -80,8 +80,8 @@ def report(run: Run, progress: bool = True) -> tuple[dict[str, Any], list[str]]:
         f"BLEU {found['bleu'].value:.1f}, chrF {found['chrf'].value:.1f} on {len(english):,} held-out sentences; "
         f"loss {found['nats_per_token'].value:.4f} nats per token, the floor that no model can beat is {floor:.4f}",
         f"run: {run.folder}",
-        f'next: seqloom translate {run.folder} "The bank near the school was muddy." · seqloom explain {run.folder} · '
-        "seqloom compare rnnsearch transformer --minutes 1",
+        f'next: seqloom inspect attention {run.folder} "The bank near the school was muddy." --open · '
+        f"seqloom inspect coreference {run.folder} · seqloom explain {run.folder}",
     ]
     return {
         "run": str(run.folder),

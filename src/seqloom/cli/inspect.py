@@ -82,7 +82,7 @@ def attention(
         one = next(one for one in found.maps if (one.layer, one.head) == (edge.layer, edge.head))
         queries, keys = found.names(one)
         lines.append(
-            f"{edge.layer} {edge.head}: {queries[edge.query]} → {keys[edge.key]} {edge.weight:.2f}, "
+            f"{edge.layer} {edge.head}: {queries[edge.query].strip()} → {keys[edge.key].strip()} {edge.weight:.2f}, "
             f"removing this edge changes {found.score} by {edge.effect:+.3f}"
         )
     lines.append(warning(found))

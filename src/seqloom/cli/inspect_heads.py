@@ -233,7 +233,7 @@ def coreference(
         for layer in sorted(some, key=lambda layer: -abs(layer.effect))[:3]:
             asking = "it" if layer.reads == "source" else one.right
             lines.append(
-                f"  without {asking} → {layer.key} in {layer.layer}: d changes by {layer.effect:+.3f}"
+                f"  without {asking} → {layer.key} in {layer.layer}: this preference changes by {layer.effect:+.3f}"
             )
     lines.append(f"right: {found.accuracy:.1%} of {len(found.decisions)} sentences")
     if found.pair_accuracy is not None:

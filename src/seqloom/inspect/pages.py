@@ -22,8 +22,8 @@ STYLE = """
        display: flex; flex-direction: column; align-items: center; font: inherit; font-size: .75rem; }
 .map canvas { width: 84px; height: 84px; object-fit: contain; image-rendering: pixelated; }
 .map[aria-pressed=true] { border-color: var(--mark); color: var(--ink); } .map:focus-visible { outline: 2px solid var(--ink); }
-.detail { display: grid; grid-template-columns: minmax(0, 3fr) minmax(0, 2fr); gap: 1.5rem; align-items: start; }
-@media (max-width: 800px) { .detail { grid-template-columns: minmax(0, 1fr); } }
+.detail { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 29rem); gap: 1.5rem; align-items: start; }
+@media (max-width: 900px) { .detail { grid-template-columns: minmax(0, 1fr); } }
 svg.lines { width: 100%; height: auto; } svg.lines text { fill: var(--ink); font: 15px system-ui, sans-serif; cursor: pointer; }
 svg.lines text.on { font-weight: 700; fill: var(--mark); }
 .note { border-left: 4px solid var(--mark); background: var(--wash); padding: .5rem .9rem; max-width: 60rem; }

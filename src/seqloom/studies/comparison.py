@@ -90,7 +90,7 @@ def compare(
 ) -> Comparison:
     """Compares presets, YAML files, finished runs, or the systems of a study (table2, classical), all of one task.
 
-    A change such as "model.dim=64" belongs to the system before it, or to all if it stands first. Systems are trained `seeds` times on
+    A change such as "model.dim=64" belongs to the system before it, or to all if it comes first. Systems are trained `seeds` times on
     `data` under the same budget; finished runs are only measured. Without test files a share of the data is held out for the test. `quick`
     means one seed and a tenth of the budget. The same call goes on where an earlier one stopped.
 
