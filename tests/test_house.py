@@ -86,7 +86,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "interop": BELOW_RUN | {"run", "run_config", "run_files", "train", "inference", "report"},
     "equations": BELOW_RUN | {"run", "run_config", "run_files", "train", "inference", "report"},
     "studies": BELOW_RUN
-    | {"run", "run_config", "run_files", "train", "inference", "evaluation", "report", "preset_list"},
+    | {
+        "run",
+        "run_config",
+        "run_files",
+        "train",
+        "inference",
+        "evaluation",
+        "report",
+        "preset_list",
+        "world",
+    },
     "inspect": BELOW_RUN | {"run", "run_config", "run_files", "inference", "report", "train", "world"},
     "__init__": BELOW_RUN
     | {

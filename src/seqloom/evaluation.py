@@ -239,10 +239,13 @@ def evaluate(
     >>> evaluate(classifier, [("the old king", "court"), ("a red cat", "animal")])["accuracy"].value
     50.0
     """
-    from seqloom.inference.evaluation_data import read_data
+    from seqloom.inference.evaluation_data import as_language_model, read_data
     from seqloom.inference.verbs import wrong_verb
 
     run = as_run(run)
+    if run.model.task == "reward":
+        return evaluate_reward(run, data, limit)
+    run = as_language_model(run, data)
     if not run.model.predicts_labels and not run.model.predicts_tokens:
         raise wrong_verb(
             run, "evaluate", f"embed texts with it, seqloom embed {run.folder}, or fine-tune it for a task"
@@ -260,11 +263,22 @@ def evaluate(
     numbers = likelihood(sums["nats"], count, utf8_bytes(run, test.store, count), shared, blocks)
     numbers += accuracies(sums, count, shared)
     scored = None
-    if len(test.store.fields) == 2:
+    if test.store.names == ("text", "text"):
         plan = Decoding().with_options(decoding).plan(run.decoding)
         scores, scored = evaluate_pairs(run, test.records, plan, progress, shared)
         numbers += scores
     return Evaluation(tuple(numbers), test.digest, weights, scored)
+
+
+def evaluate_reward(run: Run, data: Data, limit: int | None) -> Evaluation:
+    """Accuracy and calibration of a reward model on preferences."""
+    from seqloom.inference.evaluation_data import read_data
+    from seqloom.inference.feedback_numbers import feedback_numbers
+
+    test = read_data(run, data, limit)
+    batches = run.config.data(test.store).sequential()
+    numbers = feedback_numbers(run.model, run.config.objective, batches, conditions(run, test.store))
+    return Evaluation(tuple(numbers), test.digest, run.results.weights_sha256)
 
 
 def check_options(run: Run, has_windows: bool, decoding: DecodingOptions) -> None:

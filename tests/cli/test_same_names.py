@@ -28,7 +28,7 @@ DOORS: dict[str, tuple[Callable[..., Any], set[str], set[str]]] = {
     # `files` are the data; the other numbers have functions of their own
     "evaluate": (
         seqloom.evaluate,
-        {"by_length", "confusion", "files", "pseudo_perplexity"},
+        {"against", "by_length", "confusion", "files", "judge", "pseudo_perplexity"},
         {"coverage_penalty", "data", "n", *SAMPLING},
     ),
     "export": (seqloom.export_checkpoint, {"folder"}, set()),  # an older spelling of --out

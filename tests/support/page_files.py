@@ -188,6 +188,12 @@ def smollm2(path: Path) -> None:
     export_checkpoint(import_checkpoint(folder / "hf", folder / "run"), path, "gguf")
 
 
+def chat_prompts(path: Path) -> None:
+    """Questions, some with an answer."""
+    rows = [{"prompt": f"Tell me about the {scene.words[-2]}."} for scene in world()[:40]]
+    write(path, lines([json.dumps(row) for row in rows]))
+
+
 # Patterns of file names, in order: the first that matches makes the file.
 MAKERS: list[tuple[str, Callable[[Path], None]]] = [
     (r"prompts\.txt", prompts),
@@ -203,6 +209,7 @@ MAKERS: list[tuple[str, Callable[[Path], None]]] = [
     (r"chats\.jsonl", chats),
     (r"preferences\.jsonl", preferences),
     (r"SmolLM2-[\w.-]+\.gguf", smollm2),
+    (r"prompts\.jsonl", chat_prompts),
     (r"[\w-]+\.jsonl", jsonl),
     (r"[\w-]+\.conllu", conllu),
     (r"[\w-]+\.conll", conll),

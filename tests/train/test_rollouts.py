@@ -8,11 +8,12 @@ import torch
 
 from seqloom.batches.prompts import PromptBatch
 from seqloom.errors import ConfigError
+from seqloom.inference.answers import sample_texts
 from seqloom.models import ActorCritic, LanguageModel
 from seqloom.nn import Learned, Transformer
 from seqloom.objectives.policy import token_log_probs
 from seqloom.studies.known_optimum import RepeatedBatch
-from seqloom.train.rollouts import RolloutOptions, Rollouts, sample_texts, select_rows, token_rewards
+from seqloom.train.rollouts import RolloutOptions, Rollouts, select_rows, token_rewards
 
 STOP = (0,)
 

@@ -1,4 +1,4 @@
-"""The verb demo: trains a translator on the built-in world and measures it, in a few minutes."""
+"""The verb demo: trains a translator, or the chain of human feedback, on the built-in world and measures it, in a few minutes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def report(run: Run, progress: bool = True) -> tuple[dict[str, Any], list[str]]:
 
 @app.command(group=START)
 def demo(
-    name: Literal["translator"] = "translator",
+    name: Literal["translator", "feedback"] = "translator",
     /,
     *,
     minutes: Minutes = 4.0,
@@ -104,24 +104,27 @@ def demo(
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
 ) -> None:
-    """Train a small translator and show what it can do.
+    """Train a small model and show what it can do.
 
     Examples:
       seqloom demo
       seqloom demo --minutes 2 --out runs/first
-      seqloom demo translator --open
+      seqloom demo feedback --open
 
     Parameters
     ----------
     name
-        What to show: translator, English to French on the built-in world.
+        What to show: translator, English to French on the built-in world; or feedback, a language model that learns from preferences.
     minutes
         Minutes of training.
     out
         The folder of the run.
     open
-        Show the equations of the model in the browser.
+        Show the equations of the translator, or the page of the feedback, in the browser.
     """
+    if name == "feedback":
+        show_feedback(out, minutes, machine, common, open)
+        return
     result, lines = run_demo(out, minutes, machine.seed, thread_count(machine.threads), common.progress)
     print_result(result, lines, common.json)
     if open:
@@ -140,3 +143,46 @@ def show_equations(run: Path) -> None:
     files.write_atomic(page, explain(str(run)).to_html())
     print(f"page: {page}")
     webbrowser.open(page.resolve().as_uri())
+
+
+def show_feedback(out: Path, minutes: float, machine: Machine, common: Common, open: bool) -> None:
+    """Trains the chain of human feedback, writes its page and prints what it found."""
+    from seqloom import files
+    from seqloom.studies.feedback_chain import feedback_chain
+    from seqloom.studies.feedback_pages import chain_page
+
+    out = Path("runs/feedback") if out == Path("runs/demo") else out
+    chain = feedback_chain(
+        out, minutes, seed=machine.seed, threads=thread_count(machine.threads), progress=common.progress
+    )
+    page = out / "feedback.html"
+    files.write_atomic(page, chain_page(chain))
+    lines = []
+    for sample in chain.samples[:4]:
+        lines += [
+            sample.prompt,
+            f"    before: {sample.before}",
+            f"    after:  {sample.after}",
+            f"    last:   {sample.last}",
+        ]
+    for title, point in (
+        ("sft", chain.before),
+        (f"stopped, {chain.chosen.name}", chain.chosen),
+        (f"last, {chain.path[-1].name}", chain.path[-1]),
+    ):
+        lines.append(
+            f"{title}: judge {point.gold:.3f}, reward model {point.proxy:.2f}, KL {point.kl:.2f}, perplexity {point.perplexity:.2f}, "
+            f"wins over sft {point.win_rate:.0f} % [{point.win_low:.0f}, {point.win_high:.0f}]"
+        )
+    lines += [
+        f"best by the judge: {chain.peak.name} with {chain.peak.gold:.3f}; "
+        f"the reward model agrees with {chain.reward_accuracy:.0f} % of held-out preferences",
+        f"page: {page}",
+        f"next: seqloom prefer {out}/sft --file {out}/data/prompts.jsonl · "
+        f"seqloom train dpo --from {out}/sft --data {out}/data/preferences.jsonl",
+    ]
+    print_result(chain.to_dict(), lines, common.json)
+    if open:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())

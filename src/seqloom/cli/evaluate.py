@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
 
 from seqloom.cli.app import COMPARE, app, print_result
 from seqloom.cli.decoding_options import Search, SearchOptions
 from seqloom.cli.inputs import open_run
-from seqloom.cli.options import Common, CommonOptions, Count, Kind, Machine, MachineOptions, RunPath
+from seqloom.cli.options import (
+    Common,
+    CommonOptions,
+    Count,
+    Kind,
+    Machine,
+    MachineOptions,
+    RunPath,
+    complete_run,
+)
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,6 +39,8 @@ def evaluate(
     confusion: bool = False,
     pseudo_perplexity: bool = False,
     by_length: bool = False,
+    against: Annotated[Path | None, Parameter(completer=complete_run)] = None,
+    judge: Annotated[Path | None, Parameter(completer=complete_run)] = None,
     limit: Count | None = None,
     quantize: Kind | None = None,
     machine: MachineOptions = Machine(),
@@ -58,6 +72,10 @@ def evaluate(
         Also the pseudo-perplexity of a masked model: every token of every line masked by itself, one pass each.
     by_length
         Also the main metric in buckets of source length.
+    against
+        Compare the answers of a policy with those of this run, which it began from: win rate, KL, length, diversity; FILES are prompts.
+    judge
+        The reward run that judges these answers.
     limit
         Measure on at most so many records.
     quantize
@@ -69,6 +87,19 @@ def evaluate(
     if not files:
         raise UserError("no data: give the files to measure on, as in: seqloom evaluate RUN FILE")
     data = list(files)
+    if against is not None:
+        from seqloom.studies.policy_measures import compare_policies
+
+        found = compare_policies(loaded, against, data[0], judge=judge, limit=limit or 100, seed=machine.seed)
+        policies = {
+            "run": str(run),
+            "against": str(against),
+            "numbers": [number.to_dict() for number in found],
+        }
+        print_result(policies, [format_number(number) for number in found], common.json)
+        return
+    if judge is not None:
+        raise UserError("--judge compares two policies: give --against RUN too")
 
     def measured() -> Evaluation:
         return measure(

@@ -8,7 +8,7 @@ from __future__ import annotations
 # The verbs by group, in the order of `seqloom --help`.
 VERBS = {
     "Start": ("demo", "presets", "env"),
-    "Train": ("train", "check", "runs"),
+    "Train": ("train", "check", "runs", "prefer"),
     "Use": ("generate", "chat", "translate", "predict", "fill-mask", "embed", "score"),
     "Look inside": ("explain", "inspect"),
     "Compare": ("evaluate", "compare"),

@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 from seqloom.data.sources import record_fields, resolve_path
 from seqloom.errors import DataError
 from seqloom.run import Run
+from seqloom.run_config import Config
 from seqloom.text.fields import RecordSchema
+from seqloom.text.formats import detect_format
 from seqloom.text.store import Store, build, in_memory_store
 
 Data = str | os.PathLike[str] | list[Any]  # a file, files, or records
+PLAIN_WIDTH = 256  # tokens of a window of plain text, for a model of chats
 
 
 class EvaluationData(NamedTuple):
@@ -45,6 +48,30 @@ def read_data(run: Run, data: Data, limit: int | None = None) -> EvaluationData:
     store = in_memory_store(records, schema)
     store.digest = digest
     return EvaluationData(store, records, digest)
+
+
+def as_language_model(run: Run, data: Data) -> Run:
+    """A run that was trained on chats, as it is measured by the likelihood of `data`: of the assistant's turns in chats, or of all of a
+    plain text. Other runs stay as they are."""
+    template = run.config.template
+    if template is None or not run.model.predicts_tokens:
+        return run
+    items: list[Any] = data if isinstance(data, list) else [data]
+    is_file = bool(items) and isinstance(items[0], str | os.PathLike)
+    sections: dict[str, Any] = {
+        "corpus": {"type": "Chats", "template": template},
+        "batches": {"type": "Turns"},
+        "objective": {"type": "next_token"},
+    }
+    if is_file and detect_format([os.fspath(items[0])]) in ("text", "lines"):
+        width = min(run.model.context or PLAIN_WIDTH, PLAIN_WIDTH)
+        sections["corpus"] = {"type": "Text"}
+        sections["batches"] = {"type": "Windows", "width": width, "batch": 8}
+    elif not run.config.uses_feedback:
+        return run
+    tree = {name: section for name, section in run.config.tree.items() if name != "rollouts"}
+    config = Config({**tree, **sections}, run.config.lines, run.config.own_parts)
+    return Run(run.folder, config, run.tokenizer, run.model, run.labels)
 
 
 def data_paths(name: str, kinds: Sequence[str]) -> list[str]:

@@ -50,6 +50,12 @@ class SpecialTokens(NamedTuple):
         return tuple(sorted(ids - {self.eos, *self.stop_ids}))
 
     @property
+    def without_text(self) -> frozenset[int]:
+        """The ids that are no text: padding, beginning, end and mask."""
+        found = {self.pad, self.bos, self.eos, self.mask, *self.stop_ids}
+        return frozenset(index for index in found if index is not None)
+
+    @property
     def first_id(self) -> int:
         """The id before the first token of a text."""
         return self.before[-1] if self.before else self.eos

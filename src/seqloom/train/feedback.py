@@ -19,6 +19,7 @@ from seqloom import config_tree, objectives
 from seqloom.batches.batch import Batches, Cursor
 from seqloom.batches.preference import PreferenceBatch
 from seqloom.errors import ConfigError
+from seqloom.inference.answers import evaluating
 from seqloom.inference.feedback_numbers import feedback_numbers
 from seqloom.measure.number import Number
 from seqloom.models.base import Model
@@ -31,7 +32,7 @@ from seqloom.train import finetune
 from seqloom.train.options import TrainJob
 from seqloom.train.process import ProcessGroup
 from seqloom.train.rewards import RewardOnIds, reward_names
-from seqloom.train.rollouts import Reference, RolloutOptions, Rollouts, evaluating
+from seqloom.train.rollouts import Reference, RolloutOptions, Rollouts
 
 
 def needs_reference(config: Config) -> bool:

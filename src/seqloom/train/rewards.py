@@ -17,7 +17,6 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from seqloom.batches.buckets import pad
 from seqloom.batches.prompts import PromptBatch
 from seqloom.errors import ConfigError, UserError
 from seqloom.text.special_tokens import special_tokens
@@ -164,7 +163,7 @@ class RewardOnIds:
     def __init__(self, reward: TextReward, tokenizer: Tokenizer):
         self.reward = reward
         self.tokenizer = tokenizer
-        self.pad = special_tokens(tokenizer).pad or 0
+        self.specials = special_tokens(tokenizer).without_text
         if isinstance(reward, RewardRun) and reward.run.tokenizer.to_str() != tokenizer.to_str():
             raise ConfigError(
                 f"{reward.run.folder}: the reward run has another tokenizer than the policy; train it with --from the same run"
@@ -182,13 +181,8 @@ class RewardOnIds:
 
     def decode(self, ids: Tensor, mask: Tensor) -> list[str]:
         """The texts of the ids where the mask is True, without special tokens."""
-        rows = [row[keep].tolist() for row, keep in zip(ids, mask, strict=True)]
+        rows = [
+            [index for index in row[keep].tolist() if index not in self.specials]
+            for row, keep in zip(ids, mask, strict=True)
+        ]
         return [text.strip() for text in self.tokenizer.decode_batch(rows, skip_special_tokens=True)]
-
-
-def score_texts(reward: RewardRun, rows: Sequence[Sequence[int]]) -> list[float]:
-    """The scores of a reward run for rows of ids."""
-    import numpy as np
-
-    tokens, mask = pad([np.array(row) for row in rows])
-    return reward.scores(tokens, mask).tolist()

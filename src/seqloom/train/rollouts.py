@@ -8,8 +8,7 @@ times over. A checkpoint holds the texts that are in use, so a resumed run conti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -17,8 +16,8 @@ from torch import Tensor
 from seqloom.batches.batch import Batch, Batches, Cursor, hash_key
 from seqloom.batches.prompts import PromptBatch
 from seqloom.batches.rollout import RolloutBatch
-from seqloom.decoding import RandomSampler, generate_steps
 from seqloom.errors import ConfigError
+from seqloom.inference.answers import evaluating, sample_texts
 from seqloom.models.base import Model
 from seqloom.nn.basic import Dropout
 from seqloom.nn.layer import Factory
@@ -104,56 +103,6 @@ class RolloutOptions:
         self.decay = decay
         self.cut_penalty = cut_penalty
         self.kl_limit = kl_limit
-
-
-class SampledTexts(NamedTuple):
-    """Texts after their prompts."""
-
-    tokens: Tensor  # (B, T + 1)
-    mask: Tensor  # (B, T): the targets that were sampled
-    finished: Tensor  # (B,): whether the text has ended by itself
-
-
-@contextmanager
-def evaluating(model: torch.nn.Module) -> Iterator[None]:
-    """The model without dropout and gradients, and then as it was."""
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
-
-
-def sample_texts(
-    model: Model, prompts: PromptBatch, max_tokens: int, stop_ids: tuple[int, ...], seed: int
-) -> SampledTexts:
-    """y ~ π(· | x) for each prompt, its end included."""
-    steps = [
-        torch.where(step.tokens >= 0, step.tokens, -1)
-        for step in generate_steps(
-            model,
-            prompts.ids,
-            mask=prompts.mask,
-            sampler=RandomSampler(),
-            max_tokens=max_tokens,
-            stop_ids=stop_ids,
-            banned=(),
-            seed=seed,
-        )
-    ]
-    texts = torch.stack(steps, 1)  # (B, S), -1 after the end
-    sizes = (texts >= 0).sum(1, keepdim=True)
-    starts = prompts.mask.sum(1, keepdim=True)
-    positions = torch.arange(int((starts + sizes).max()), device=texts.device)
-    is_text = (positions >= starts) & (positions < starts + sizes)  # (B, T + 1)
-    tokens = torch.zeros_like(is_text, dtype=torch.long)
-    tokens[:, : prompts.ids.shape[1]] = torch.where(prompts.mask, prompts.ids, 0)[:, : tokens.shape[1]]
-    tokens = tokens.masked_scatter(is_text, texts[texts >= 0])
-    ends = texts.gather(1, sizes - 1)[:, 0]
-    finished = torch.isin(ends, torch.tensor(stop_ids, dtype=torch.long, device=ends.device))
-    return SampledTexts(tokens, is_text[:, 1:], finished)
 
 
 class Rollouts:
