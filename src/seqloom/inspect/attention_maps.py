@@ -7,6 +7,8 @@ random says how far the weights may be read as explanations.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,8 +18,10 @@ from torch import Tensor
 
 from seqloom.errors import RunError
 from seqloom.inspect.reading import Reading, read
+from seqloom.nn.attention import SelfAttention
 from seqloom.nn.attention_core import AttentionWeights, Softmax
 from seqloom.nn.capture import HasPoints, StepChange, capture, change
+from seqloom.nn.transformer import Block, Transformer, resume
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
 from seqloom.run import RunLike, as_run
@@ -60,6 +64,7 @@ class Attention(Result):
     maps: tuple[AttentionMap, ...] = field(repr=False)
     edges: tuple[Edge, ...] = field(repr=False)
     correlation: float | None  # Spearman's, of weight and |effect| over the drawn edges
+    window: str | None = None  # which tokens of a long text were read
 
     def names(self, found: AttentionMap) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tokens of a map's queries and keys."""
@@ -112,6 +117,7 @@ def attention(
     edges: int = 500,
     seed: int = 0,
     max_tokens: int = 128,
+    window: int = 1,
     progress: ProgressOption = False,
 ) -> Attention:
     """The weights of every head on a text, and the effect of the `edges` strongest and of as many drawn with the seed.
@@ -121,7 +127,7 @@ def attention(
     ('decoder.attention', (3, 6))
     """
     run = as_run(run)
-    reading = read(run, text, target, max_tokens)
+    reading = read(run, text, target, max_tokens, window)
     layers = attention_layers(run.model, bool(reading.source))
     if not layers:
         raise RunError(
@@ -138,7 +144,14 @@ def attention(
         found = edge_effects(run.model, reading, layers, maps, edges, seed, progress)
     drawn = [edge for edge in found if edge.drawn]
     return Attention(
-        reading.tokens, reading.source, reading.targets, reading.score, maps, found, rank_correlation(drawn)
+        reading.tokens,
+        reading.source,
+        reading.targets,
+        reading.score,
+        maps,
+        found,
+        rank_correlation(drawn),
+        reading.window and str(reading.window),
     )
 
 
@@ -169,46 +182,95 @@ def edge_effects(
     seed: int,
     progress: ProgressOption,
 ) -> tuple[Edge, ...]:
-    """The effects of the chosen edges, many copies of the text at a time."""
+    """The effects of the chosen edges, layer by layer, many copies of the text at a time."""
     chosen, drawn = choose_edges(maps, count, seed)
     unchanged = reading.scores(1)[0].double()
     size = max(1, BATCH_TOKENS // max(1, len(reading.tokens) + len(reading.source)))
-    softmax = {layer.path: layer.softmax for layer in layers}
-    found: list[Edge] = []
+    effects = np.zeros((len(chosen), len(unchanged)))
+    paths = np.array([maps[index].layer for index, _, _ in chosen])
     with Reporter("edges", len(chosen), progress) as report:
-        for start in range(0, len(chosen), size):
-            part = chosen[start : start + size]
-            changes: dict[str, StepChange] = {}
-            for path, is_softmax in softmax.items():
-                rows = np.array(
-                    [
-                        (copy, maps[index].head, query, key)
-                        for copy, (index, query, key) in enumerate(part)
-                        if maps[index].layer == path
-                    ],
-                    dtype=np.int64,
-                ).reshape(-1, 4)
-                name, value = ("score", float("-inf")) if is_softmax else ("weights", 0.0)
-                if len(rows):
-                    changes[f"{path}.{name}"] = HideEdges(rows, value)
-            with change(model, changes):
-                effects = (reading.scores(len(part)).double() - unchanged).numpy()
-            for offset, (index, query, key) in enumerate(part.tolist()):
-                of_query = maps[index].reads != "source" and effects.shape[1] == len(reading.tokens)
-                found.append(
-                    Edge(
-                        maps[index].layer,
-                        maps[index].head,
-                        query,
-                        key,
-                        float(maps[index].weights[query, key]),
-                        float(effects[offset].sum()),
-                        float(effects[offset, query]) if of_query else None,
-                        start + offset in drawn,
-                    )
-                )
-            report.advance(len(part))
+        for layer in layers:
+            rows = np.flatnonzero(paths == layer.path)
+            edges = np.array([(maps[index].head, query, key) for index, query, key in chosen[rows]])
+            if not len(rows):
+                continue
+            block = BlockEdges.create(model, reading, layer)
+            for start in range(0, len(rows), size):
+                part = edges[start : start + size]
+                with hidden(model, layer, part) if block is None else block.without(part):
+                    scores = reading.scores(len(part)).double()
+                effects[rows[start : start + size]] = (scores - unchanged).numpy()
+                report.advance(len(part))
+    found = []
+    for row, (index, query, key) in enumerate(chosen.tolist()):
+        of_query = maps[index].reads != "source" and effects.shape[1] == len(reading.tokens)
+        found.append(
+            Edge(
+                maps[index].layer,
+                maps[index].head,
+                query,
+                key,
+                float(maps[index].weights[query, key]),
+                float(effects[row].sum()),
+                float(effects[row, query]) if of_query else None,
+                row in drawn,
+            )
+        )
     return tuple(found)
+
+
+def hidden(model: torch.nn.Module, layer: AttentionLayer, edges: np.ndarray) -> AbstractContextManager[None]:
+    """Inside, copy i of the text lacks edge i of the layer, (head, query, key): for attention of any kind."""
+    rows = np.concatenate([np.arange(len(edges))[:, None], edges], 1)
+    name, value = ("score", float("-inf")) if layer.softmax else ("weights", 0.0)
+    return change(model, {f"{layer.path}.{name}": HideEdges(rows, value)})
+
+
+@dataclass(frozen=True)
+class BlockEdges:
+    """Edges of self-attention in a Transformer. Without one, only the query's own position of that block differs: it is computed from the
+    values of the unchanged text, and the model goes on after the block, in its fast form."""
+
+    stack: Transformer
+    number: int  # of the block
+    values: Mapping[str, Tensor]  # of the unchanged text
+
+    @classmethod
+    def create(cls, model: torch.nn.Module, reading: Reading, layer: AttentionLayer) -> BlockEdges | None:
+        """None if the layer is no self-attention of a Transformer without cross-attention."""
+        path, _, name = layer.path.rpartition(".")
+        stack_path, _, number = path.rpartition(".blocks.")
+        stack = model.get_submodule(stack_path) if number.isdigit() else None
+        if not isinstance(stack, Transformer) or name != "attention" or not layer.softmax:
+            return None
+        block = stack.typed_blocks()[int(number)]
+        if type(block) is not Block or type(block.attention) is not SelfAttention or block.cross is not None:
+            return None
+        before = f"{stack_path}.input" if number == "0" else f"{stack_path}.blocks.{int(number) - 1}"
+        names = {"x": before, "y": path, "a": layer.path}
+        names |= {one: f"{layer.path}.{one}" for one in ("score", "v", "head")}
+        with capture(model, *names.values()) as captured:
+            reading.scores(1)
+        return cls(stack, int(number), {short: captured[full][0] for short, full in names.items()})
+
+    def without(self, edges: np.ndarray) -> AbstractContextManager[None]:
+        """Inside, copy i of the text lacks edge i: (head, query, key)."""
+        block = self.stack.typed_blocks()[self.number]
+        heads, queries, keys = torch.from_numpy(edges).T
+        copies = torch.arange(len(edges))
+        scores = self.values["score"][heads, queries]  # (N, S)
+        scores[copies, keys] = float("-inf")
+        shared = block.attention.shape.heads // block.attention.shape.kv_heads
+        values = self.values["v"][heads // shared]  # (N, S, K)
+        head = torch.einsum("ns,nsk->nk", scores.softmax(-1), values)
+        every = self.values["head"][:, queries].transpose(0, 1).clone()  # (N, H, K)
+        every[copies, heads] = head
+        a = block.attention.out_proj(every.flatten(1)[:, None])  # (N, 1, D)
+        x = block.add(self.values["x"][queries][:, None], a, block.attention_norm)
+        y = block.feedforward(block.feedforward_norm(x) if block.order == "pre" else x)
+        outputs = self.values["y"].expand(len(edges), -1, -1).clone()
+        outputs[copies, queries] = block.add(x, y, block.feedforward_norm)[:, 0]
+        return resume(self.stack, self.number + 1, outputs)
 
 
 def rank_correlation(edges: list[Edge]) -> float | None:

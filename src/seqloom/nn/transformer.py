@@ -5,6 +5,10 @@ blocks.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
 from typing import ClassVar, Literal, cast
 
 from torch import Tensor, nn
@@ -70,6 +74,21 @@ class Block(Layer):
         """Adds a sub-layer's output to the residual path; a post-norm block then normalises the sum."""
         x = x + self.dropout(y)
         return x if self.order == "pre" else norm(x)
+
+
+_resumed: ContextVar[Mapping[int, tuple[int, Tensor]]] = ContextVar("resumed", default=MappingProxyType({}))
+
+
+@contextmanager
+def resume(stack: Transformer, first: int, x: Tensor) -> Iterator[None]:
+    """Inside, the stack does not compute its blocks before `first`: x (B, T, D) is the input of that block. For
+    inspection, which changes one block and knows the values before it.
+    """
+    token = _resumed.set({**_resumed.get(), id(stack): (first, x)})
+    try:
+        yield
+    finally:
+        _resumed.reset(token)
 
 
 def heads_by_layer(heads: int | list[int], layers: int) -> list[int]:
@@ -192,15 +211,16 @@ class Transformer(Layer):
         x = self.position.embed(x, visibility.positions)
         x = self.dropout(x if self.input_norm is None else self.input_norm(x))
         x = record(self, "input", x)
-        if x.shape[1] == 1 and mask is None and hidden_states is None:
+        first, x = _resumed.get().get(id(self), (0, x))
+        if x.shape[1] == 1 and mask is None and hidden_states is None and not first:
             from seqloom.nn.decode import decode_step
 
             result = decode_step(blocks, x, state, visibility)
             if result is not None:
                 y, new_state = result
                 return y if self.norm is None else self.norm(y), new_state
-        block_states = []
-        for block, block_state in zip(blocks, state, strict=True):
+        block_states = list(state[:first])
+        for block, block_state in zip(blocks[first:], state[first:], strict=True):
             x, block_state = block(x, block_state, mask, visibility)
             block_states.append(block_state)
             if hidden_states is not None:
