@@ -155,6 +155,15 @@ def test_models_without_attention_or_gates_say_so(runs):
         gates(runs("gpt"), TEXT)
 
 
-def test_a_long_text_is_cut(runs):
-    found = attention(runs("gpt"), "word " * 20_000, edges=5)
-    assert len(found.tokens) <= 128
+def test_a_long_text_is_read_window_by_window(runs):
+    text = "word " * 20_000
+    found = attention(runs("gpt"), text, edges=5)
+    assert len(found.tokens) <= 128 and found.window is not None and "window 1 of" in found.window
+    run = runs("llama")
+    second = attention(run, text, edges=1, max_tokens=10, window=2)
+    ids, _ = run.encode([text], as_prompt=True)
+    assert second.tokens == tuple(run.decode([token]) for token in ids[0, 10:20].tolist())
+    with pytest.raises(UserError, match="windows of 10 tokens"):
+        attention(run, "a cat", max_tokens=10, window=7)
+    translated = attention(runs("transformer"), text, edges=1, max_tokens=12)
+    assert len(translated.source) == 12 and len(translated.tokens) <= 12

@@ -39,6 +39,7 @@ def attention(
     target: str | None = None,
     edges: Count = 500,
     max_tokens: Count = 128,
+    window: Count = 1,
     out: OutPath = None,
     show: Open = False,
     machine: MachineOptions = Machine(),
@@ -58,13 +59,15 @@ def attention(
     run
         Run folder.
     text
-        Text to read; a tab separates the texts of a pair.
+        Text to read, - for stdin; a tab separates the texts of a pair.
     target
         Translation to look at; default: the run's own.
     edges
         How many of the strongest edges to remove one at a time, and as many drawn at random.
     max_tokens
-        Tokens of a longer text that are read.
+        Tokens of a longer text that are read at once.
+    window
+        Which part of a longer text is read, from 1.
     out
         Page to write; default: RUN/reports/attention.html.
     show
@@ -75,7 +78,14 @@ def attention(
 
     loaded, text = open_text(run, text, machine)
     found = find(
-        loaded, text, target, edges=edges, seed=machine.seed, max_tokens=max_tokens, progress=common.progress
+        loaded,
+        text,
+        target,
+        edges=edges,
+        seed=machine.seed,
+        max_tokens=max_tokens,
+        window=window,
+        progress=common.progress,
     )
     lines = [describe(found)]
     for edge in sorted(found.edges, key=lambda edge: -abs(edge.effect))[:5]:
@@ -115,7 +125,7 @@ def gates(
     run
         Run folder.
     text
-        Text to read; a tab separates the texts of a pair.
+        Text to read, - for stdin; a tab separates the texts of a pair.
     target
         Translation to look at; default: the run's own.
     out

@@ -26,7 +26,7 @@ from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
 from seqloom.run import RunLike, as_run
 
-BATCH_TOKENS = 4096  # positions that are computed together
+BATCH_TOKENS = 2048  # positions that are computed together
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
-from seqloom.inspect.attention_maps import Attention
+from seqloom.inspect.attention_maps import Attention, AttentionMap
 from seqloom.inspect.gate_values import Gates
 from seqloom.inspect.patching import Patch
 from seqloom.report.page import escape, page, table
@@ -20,11 +21,13 @@ STYLE = """
 .heads { display: flex; flex-wrap: wrap; gap: .4rem; }
 .map { background: var(--wash); border: 2px solid transparent; border-radius: 6px; padding: .25rem; cursor: pointer; color: var(--soft);
        display: flex; flex-direction: column; align-items: center; font: inherit; font-size: .75rem; }
-.map canvas { width: 84px; height: 84px; object-fit: contain; image-rendering: pixelated; }
+.map canvas { width: 74px; height: 74px; object-fit: contain; image-rendering: pixelated; }
 .map[aria-pressed=true] { border-color: var(--mark); color: var(--ink); } .map:focus-visible { outline: 2px solid var(--ink); }
 .detail { display: grid; grid-template-columns: minmax(0, 1fr) minmax(0, 29rem); gap: 1.5rem; align-items: start; }
 @media (max-width: 900px) { .detail { grid-template-columns: minmax(0, 1fr); } }
-svg.lines { width: 100%; height: auto; } svg.lines text { fill: var(--ink); font: 15px system-ui, sans-serif; cursor: pointer; }
+#large { max-width: 100%; height: auto; image-rendering: pixelated; border: 1px solid var(--line); cursor: crosshair; }
+#large:focus-visible { outline: 2px solid var(--mark); }
+svg.lines { width: 100%; max-width: 44rem; height: auto; } svg.lines text { fill: var(--ink); font: 15px system-ui, sans-serif; cursor: pointer; }
 svg.lines text.on { font-weight: 700; fill: var(--mark); }
 .note { border-left: 4px solid var(--mark); background: var(--wash); padding: .5rem .9rem; max-width: 60rem; }
 button.plain { font: inherit; font-size: .85rem; border: 1px solid var(--line); background: var(--paper); color: var(--ink);
@@ -33,8 +36,21 @@ td.heat { text-align: center; min-width: 3.2rem; } .heatmap td, .heatmap th { pa
 """
 
 
+MOST_WEIGHTS = 1_250_000  # on one page: as many bytes, 1.7 MB as text
+
+
+def maps_that_fit(found: Attention) -> tuple[AttentionMap, ...]:
+    """The maps of the first layers, as many as fit on a page."""
+    total = np.cumsum([one.weights.size for one in found.maps])
+    left_out = {one.layer for one, size in zip(found.maps, total, strict=True) if size > MOST_WEIGHTS}
+    return tuple(one for one in found.maps if one.layer not in left_out) or found.maps[:1]
+
+
 def attention_page(found: Attention, title: str) -> str:
     """Small maps of all heads; one of them large, with lines between words and the effects of its edges."""
+    whole, found = found, replace(found, maps=maps_that_fit(found))
+    left_out = len(whole.maps) - len(found.maps)
+    cut = f"The page has the maps of the first layers; {left_out} more do not fit. " if left_out else ""
     maps = [
         {
             "layer": one.layer,
@@ -55,34 +71,51 @@ def attention_page(found: Attention, title: str) -> str:
         ),
         0,
     )
+    numbers = {(one.layer, one.head): index for index, one in enumerate(found.maps)}
     content = {
         "tokens": found.tokens,
         "source": found.source,
         "maps": maps,
-        "edges": [edge.to_dict() for edge in found.edges],
+        "edges": [
+            [
+                numbers[edge.layer, edge.head],
+                edge.query,
+                edge.key,
+                round(edge.weight, 4),
+                float(f"{edge.effect:.3g}"),
+                None if edge.target_effect is None else float(f"{edge.target_effect:.3g}"),
+                int(edge.drawn),
+            ]
+            for edge in found.edges
+            if (edge.layer, edge.head) in numbers
+        ],
         "start": start,
     }
-    embedded = json.dumps(content, ensure_ascii=False).replace("</", "<\\/")
+    embedded = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
     body = f"""
 <h1>Attention</h1>
 <p class=soft>{escape(title)}</p>
-<p>{escape(describe(found))}</p>
+<p>{escape(describe(whole))}. {escape(cut)}</p>
 <p class=note>{escape(warning(found))}</p>
 <h2>Every head</h2>
 <p class=soft>A row is a word that reads, a column a word that is read; the darker, the larger the weight.
-Choose a map, or move with the arrow keys.</p>
+Choose a map, or move from map to map with the arrow keys.</p>
 <div class=maps id=maps></div>
 <h2 id=which></h2>
+<p class=soft><button class=plain id=save>Save the map as PNG</button> <button class=plain id=save-lines>Save the lines as SVG</button></p>
 <div class=detail>
-<div><p class=soft>Words that read on the left, words that are read on the right; weights below .05 are left out.
-Choose a word to see its lines alone.
-<button class=plain id=save>Save the map as PNG</button></p>
-<svg class=lines id=lines role=img aria-label="lines between words"></svg></div>
+<div><canvas id=large tabindex=0 role=img aria-label="the map; arrow keys move over its cells, the table below has its numbers"></canvas>
+<p class=soft id=cell aria-live=polite>Point at a cell, or move over the map with the arrow keys, to read it.</p>
+<details id=numbers><summary>The map as a table</summary><div class=wide></div></details></div>
 <div class=wide><table><caption>Edges of this head whose removal was measured:
-the change of all scores ({escape(found.score)}), and of the score at the word itself.</caption>
+the change of all scores ({escape(found.score)}), and of the score at the word itself. ○ drawn at random.</caption>
 <thead><tr><th>edge</th><th>weight</th><th>effect</th><th>at the word</th></tr></thead><tbody id=edges></tbody></table>
 <p class=soft id=none>No edge of this head was measured; --edges N measures more.</p></div>
 </div>
+<h3>Lines between words</h3>
+<p class=soft>Words that read on the left, words that are read on the right; weights below .05 are left out.
+Choose a word to see its lines alone.</p>
+<svg class=lines id=lines role=img aria-label="lines between words" xmlns="http://www.w3.org/2000/svg"></svg>
 <script type="application/json" id=data>{embedded}</script>"""
     script = files("seqloom.report").joinpath("attention.js").read_text("utf-8")
     return page("Attention", body, script, STYLE)
@@ -96,9 +129,10 @@ def describe(found: Attention) -> str:
         if found.source
         else f"{len(found.tokens)} tokens"
     )
-    return (
-        f"{len(found.maps)} maps in {layers} layers; {source}; {len(found.edges)} edges removed one at a time"
-    )
+    if found.window is not None:
+        source += f" ({found.window}; --window N reads another)"
+    maps = f"{len(found.maps)} map{'s' * (len(found.maps) != 1)} in {layers} layer{'s' * (layers != 1)}"
+    return f"{maps}; {source}; {len(found.edges)} edges removed one at a time"
 
 
 def warning(found: Attention) -> str:

@@ -2,7 +2,7 @@
 
 A language model is asked for the next token at each position, a translator for the translation (its own, or a given one), a masked model
 for the tokens themselves (its own choice at a mask), a model of labels for the label that it finds most probable. An encoder has no output: its
-score is the cosine of its sentence vector with the unchanged one.
+score is minus the distance of its sentence vector, of norm 1, from the unchanged one.
 """
 
 from __future__ import annotations
@@ -226,10 +226,10 @@ def read_encoder(run: Run, text: str, max_tokens: int | None, number: int) -> Re
     unchanged = vectors(1)
 
     def scores(batch: int) -> Tensor:
-        return vectors(batch) @ unchanged.T
+        return -torch.linalg.vector_norm(vectors(batch) - unchanged, dim=-1, keepdim=True)
 
     tokens = pieces(run, ids[0].tolist())
-    return Reading(tokens, (), ("sentence",), "cosine with the unchanged vector", scores, window)
+    return Reading(tokens, (), ("sentence",), "minus the distance from the unchanged vector", scores, window)
 
 
 def read_labelled(run: Run, text: str, max_tokens: int | None) -> Reading:

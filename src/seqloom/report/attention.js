@@ -52,15 +52,80 @@ let shown = 0, focus = null;
 function show(index) {
   shown = Math.max(0, Math.min(data.maps.length - 1, index));
   focus = null;
+  place = null;
   data.maps.forEach((map, number) => map.button.setAttribute("aria-pressed", number === shown));
   render();
 }
 
+let place = null;
 function render() {
   const map = data.maps[shown], { queries, keys } = names(map);
   document.getElementById("which").textContent = `${map.layer}, head ${map.head}`;
   words(map, queries, keys);
   table(map, queries, keys);
+  large(map, queries, keys);
+  if (document.getElementById("numbers").open) numbers();
+}
+
+// The map with its words at the left and above; `cell` pixels for a weight.
+function large(map, queries, keys) {
+  const canvas = document.getElementById("large"), style = getComputedStyle(document.documentElement);
+  const cell = Math.max(4, Math.min(26, Math.floor(420 / Math.max(queries.length, keys.length))));
+  const named = cell >= 11, margin = named ? 92 : 4, ratio = window.devicePixelRatio || 1;
+  canvas.width = (margin + keys.length * cell + 2) * ratio;
+  canvas.height = (margin + queries.length * cell + 2) * ratio;
+  canvas.style.width = `${canvas.width / ratio}px`;
+  const draw = canvas.getContext("2d");
+  draw.scale(ratio, ratio);
+  draw.font = `${Math.min(13, cell)}px system-ui, sans-serif`;
+  draw.fillStyle = style.getPropertyValue("--ink");
+  const short = (text) => (text.length > 11 ? `${text.slice(0, 10)}…` : text);
+  if (named) {
+    draw.textAlign = "right";
+    queries.forEach((text, row) => draw.fillText(short(text), margin - 5, margin + row * cell + cell / 2 + 4));
+    draw.textAlign = "left";
+    keys.forEach((text, column) => {
+      draw.save();
+      draw.translate(margin + column * cell + cell / 2 + 4, margin - 5);
+      draw.rotate(-Math.PI / 2.6);
+      draw.fillText(short(text), 0, 0);
+      draw.restore();
+    });
+  }
+  draw.fillStyle = ink();
+  map.values.forEach((value, index) => {
+    if (value < 1) return;
+    draw.globalAlpha = value / 255;
+    draw.fillRect(margin + (index % keys.length) * cell, margin + Math.floor(index / keys.length) * cell, cell, cell);
+  });
+  draw.globalAlpha = 1;
+  draw.strokeStyle = style.getPropertyValue("--soft");
+  draw.strokeRect(margin, margin, keys.length * cell, queries.length * cell);
+  if (place) {
+    draw.strokeStyle = style.getPropertyValue("--ink");
+    draw.lineWidth = 2;
+    draw.strokeRect(margin + place.column * cell, margin + place.row * cell, cell, cell);
+  }
+  Object.assign(canvas, { cell, margin });
+}
+function read(row, column) {
+  const map = data.maps[shown], { queries, keys } = names(map);
+  if (row < 0 || column < 0 || row >= queries.length || column >= keys.length) return;
+  place = { row, column };
+  const edge = data.edges.find((one) => one[0] === shown && one[1] === row && one[2] === column);
+  const weight = (map.values[row * keys.length + column] / 255).toFixed(3);
+  document.getElementById("cell").textContent = `${queries[row]} → ${keys[column]}: weight ${weight}`
+    + (edge ? `, effect of removing it ${signed(edge[4])}` : ", effect not measured");
+  large(map, queries, keys);
+}
+function numbers() {
+  const map = data.maps[shown], { queries, keys } = names(map);
+  const head = `<tr><th></th>${keys.map((text) => `<th>${escapeText(text)}</th>`).join("")}</tr>`;
+  const rows = queries.map((text, row) => `<tr><th>${escapeText(text)}</th>${keys.map((_, column) => {
+    const value = map.values[row * keys.length + column] / 255;
+    return `<td>${value < 0.005 ? "" : value.toFixed(2)}</td>`;
+  }).join("")}</tr>`).join("");
+  document.querySelector("#numbers div").innerHTML = `<table>${head}${rows}</table>`;
 }
 
 function words(map, queries, keys) {
@@ -83,15 +148,14 @@ function words(map, queries, keys) {
 }
 
 function table(map, queries, keys) {
-  const rows = data.edges.filter((edge) => edge.layer === map.layer && edge.head === map.head)
-    .sort((a, b) => b.weight - a.weight);
+  const rows = data.edges.filter((edge) => edge[0] === shown).sort((a, b) => b[3] - a[3]);
   document.getElementById("none").hidden = rows.length > 0;
-  document.getElementById("edges").innerHTML = rows.slice(0, 40).map((edge) =>
-    `<tr><td>${escapeText(queries[edge.query])} → ${escapeText(keys[edge.key])}</td><td>${edge.weight.toFixed(2)}</td>`
-    + `<td>${signed(edge.effect)}</td><td>${edge.target_effect === null ? "" : signed(edge.target_effect)}</td></tr>`).join("");
+  document.getElementById("edges").innerHTML = rows.slice(0, 40).map(([, query, key, weight, effect, own, drawn]) =>
+    `<tr><td>${drawn ? "○ " : ""}${escapeText(queries[query])} → ${escapeText(keys[key])}</td><td>${weight.toFixed(2)}</td>`
+    + `<td>${signed(effect)}</td><td>${own === null ? "" : signed(own)}</td></tr>`).join("");
 }
 
-const signed = (value) => (value >= 0 ? "+" : "−") + Math.abs(value).toFixed(3);
+const signed = (value) => (value >= 0 ? "+" : "−") + (Math.abs(value) >= 0.001 || value === 0 ? Math.abs(value).toFixed(3) : Math.abs(value).toExponential(0));
 const escapeText = (text) => text.replace(/[&<>"]/g, (letter) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[letter]);
 
 document.getElementById("lines").addEventListener("click", (event) => {
@@ -99,19 +163,41 @@ document.getElementById("lines").addEventListener("click", (event) => {
   focus = side && !(focus && focus.side === side && focus.at === +at) ? { side, at: +at } : null;
   render();
 });
+const picture = document.getElementById("large");
+const under = (event) => {
+  const box = picture.getBoundingClientRect(), scale = parseFloat(picture.style.width) / box.width;
+  const at = (value) => Math.floor((value * scale - picture.margin) / picture.cell);
+  return [at(event.clientY - box.top), at(event.clientX - box.left)];
+};
+picture.addEventListener("mousemove", (event) => read(...under(event)));
+picture.addEventListener("keydown", (event) => {
+  const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  if (!step) return;
+  const from = place || { row: -step[0], column: -step[1] };
+  read(Math.max(0, from.row + step[0]), Math.max(0, from.column + step[1]));
+  event.preventDefault();
+  event.stopPropagation();
+});
+document.getElementById("numbers").addEventListener("toggle", numbers);
 document.addEventListener("keydown", (event) => {
   const steps = { ArrowRight: 1, ArrowLeft: -1 };
-  if (steps[event.key]) { show(shown + steps[event.key]); data.maps[shown].button.focus({ preventScroll: true }); event.preventDefault(); }
+  if (steps[event.key] && !event.target.closest("select, details")) { show(shown + steps[event.key]); data.maps[shown].button.focus({ preventScroll: true }); event.preventDefault(); }
 });
 document.getElementById("save").addEventListener("click", () => {
-  const canvas = document.createElement("canvas");
-  paint(canvas, data.maps[shown], 12);
   const link = document.createElement("a");
   link.download = `attention-${data.maps[shown].layer}-${data.maps[shown].head}.png`;
-  link.href = canvas.toDataURL();
+  link.href = picture.toDataURL();
   link.click();
 });
-const paintAll = () => { data.maps.forEach((map) => paint(map.canvas, map, Math.max(1, Math.floor(84 / Math.max(...Object.values(names(map)).map((list) => list.length)))))); render(); };
+document.getElementById("save-lines").addEventListener("click", () => {
+  const copy = document.getElementById("lines").cloneNode(true), style = getComputedStyle(document.documentElement);
+  copy.querySelectorAll("text").forEach((text) => text.setAttribute("style", `font: 15px sans-serif; fill: ${style.getPropertyValue("--ink")}`));
+  const link = document.createElement("a");
+  link.download = `attention-${data.maps[shown].layer}-${data.maps[shown].head}.svg`;
+  link.href = URL.createObjectURL(new Blob([copy.outerHTML.replaceAll("var(--mark)", ink())], { type: "image/svg+xml" }));
+  link.click();
+});
+const paintAll = () => { data.maps.forEach((map) => paint(map.canvas, map, Math.max(1, Math.floor(74 / Math.max(...Object.values(names(map)).map((list) => list.length)))))); render(); };
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintAll);
 show(data.start);
 paintAll();

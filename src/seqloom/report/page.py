@@ -18,7 +18,7 @@ h1 { font-size: 1.7rem; margin: 0 0 .3rem; } h2 { font-size: 1.2rem; margin: 2.4
 p, li { max-width: 60rem; } .soft, caption { color: var(--soft); }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-caption { text-align: left; padding: .3rem 0; font-size: .9rem; }
+caption { text-align: left; padding: .3rem 0; font-size: .9rem; white-space: normal; max-width: calc(100vw - 3rem); }
 th, td { padding: .4rem .7rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top; white-space: nowrap; }
 th { font-weight: 600; color: var(--soft); font-size: .88rem; } th:first-child, td:first-child, .text { text-align: left; }
 td.text { white-space: normal; min-width: 14rem; } table.prose td:first-child { width: 8rem; color: var(--soft); }
