@@ -109,23 +109,62 @@ def test_features_that_may_be_negative_have_a_gaussian_naive_bayes(tmp_path: Pat
         return features(ids, mask).numpy().astype(np.float64)
 
     x = rows(data[0])
-    np.testing.assert_allclose((x.mean(0), x.std(0)), (np.zeros(6), np.ones(6)), atol=1e-4)
+    assert (x**2).mean() == pytest.approx(1, abs=1e-4)
     expected = GaussianNB().fit(x, data[1]).predict_proba(rows(new))
     np.testing.assert_allclose(probabilities(run, new), expected, atol=1e-3)
 
 
-def test_the_penalty_with_the_least_held_out_loss_is_chosen(tmp_path: Path) -> None:
+CANDIDATES = [30.0, 3.0, 0.3, 0.03]
+PENALTIES = ["train.l2=[30, 3, 0.3, 0.03]", "train.tolerance=1e-7"]
+
+
+def tfidf(texts: list[str]) -> TfidfVectorizer:
+    return TfidfVectorizer(tokenizer=split, token_pattern=None, lowercase=False).fit(texts)
+
+
+def regressions(x, y) -> list[LogisticRegression]:
+    return [LogisticRegression(C=1 / l2, max_iter=5000, tol=1e-10).fit(x, y) for l2 in CANDIDATES]
+
+
+def test_the_penalty_that_is_most_often_right_on_the_users_held_out_files_is_chosen(tmp_path: Path) -> None:
     data, valid = make_texts(60, 2), make_texts(200, 2, 1)
-    candidates = [30.0, 3.0, 0.3, 0.03]
-    run = fit_run("logistic", tmp_path, data, valid, "train.l2=[30, 3, 0.3, 0.03]", "train.tolerance=1e-7")
-    peer = TfidfVectorizer(tokenizer=split, token_pattern=None, lowercase=False).fit(data[0])
-    x, z = peer.transform(data[0]), peer.transform(valid[0])
-    fits = [LogisticRegression(C=1 / l2, max_iter=5000, tol=1e-10).fit(x, data[1]) for l2 in candidates]
-    best = min(fits, key=lambda fit: log_loss(valid[1], fit.predict_proba(z)))
-    assert best not in (fits[0], fits[-1])
+    run = fit_run("logistic", tmp_path, data, valid, *PENALTIES)
+    peer = tfidf(data[0])
+    z = peer.transform(valid[0])
+    fits = regressions(peer.transform(data[0]), data[1])
+    scores = [fit.score(z, valid[1]) for fit in fits]
+    best = fits[scores.index(max(scores))]
+    assert scores.count(max(scores)) == 1 and best is not fits[0]
     np.testing.assert_allclose(probabilities(run, valid[0]), best.predict_proba(z), atol=2e-3)
     losses = {number["name"]: number["value"] for number in run_valid(run)}
     assert losses["nats_per_label"] == pytest.approx(log_loss(valid[1], best.predict_proba(z)), abs=2e-3)
+
+
+def test_without_held_out_files_the_penalty_is_chosen_on_a_tenth_of_the_texts(tmp_path: Path) -> None:
+    data = make_texts(400, 2)
+    run = fit_run("logistic", tmp_path, data, None, *PENALTIES, "seed=3")
+    peer = tfidf(data[0])
+    x, y = peer.transform(data[0]), np.array(data[1])
+    held_out = np.zeros(len(y), dtype=bool)
+    held_out[np.random.default_rng(3).permutation(len(y))[: len(y) // 10]] = True
+    scores = [fit.score(x[held_out], y[held_out]) for fit in regressions(x[~held_out], y[~held_out])]
+    chosen = scores.index(max(scores))
+    assert min(scores) < max(scores) and chosen > 0
+    expected = regressions(x, y)[chosen].predict_proba(x)
+    np.testing.assert_allclose(probabilities(run, data[0]), expected, atol=2e-3)
+
+
+def test_a_refitted_model_reads_the_texts_in_the_order_of_the_file(tmp_path: Path) -> None:
+    """Vectors that the texts are the means of are those of the file, however the held-out share is drawn."""
+    data = make_texts(80, 2)
+    features = "model.features={type: MeanVectors, method: skip-gram, dim: 6}"
+    tables = [
+        fit_run("naive-bayes", tmp_path / str(share), data, None, features, f"files.valid_fraction={share}")
+        .model.get_submodule("text_features")
+        .get_parameter("table")
+        for share in (0.1, 0.3)
+    ]
+    assert torch.equal(tables[0], tables[1])
 
 
 def run_valid(run: Run) -> list[dict]:

@@ -5,6 +5,9 @@ A formula or a solver of convex problems finds their weights: see `train/solvers
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -14,6 +17,9 @@ from seqloom.models.classifier import IdsAndMask, TextClassifier
 from seqloom.models.text_features import TFIDF, Counts, FeatureMatrix, TextFeatures
 from seqloom.nn.layer import Factory, require
 
+LossOfScores: TypeAlias = Callable[[Tensor], Tensor]  # scores (texts, rows) → the loss, summed over the texts
+# (loss, rows, factor of the penalty) → weight (rows, F), bias (rows,)
+SolveRows: TypeAlias = Callable[[LossOfScores, int, float], tuple[np.ndarray, np.ndarray]]
 MAX_FEATURES = 1 << 24  # numbers of a batch's features that are in memory at a time
 
 
@@ -105,8 +111,8 @@ class Regression(LinearClassifier):
         """(B, rows) → (B, K)"""
         raise NotImplementedError
 
-    def loss(self, z: Tensor, y: Tensor) -> Tensor:
-        """What the weights minimise, summed over the texts, for the linear scores z (B, rows) and the labels y (B,)."""
+    def solve_rows(self, y: Tensor, solve: SolveRows) -> tuple[np.ndarray, np.ndarray]:
+        """The weight (rows, F) and the bias (rows,) for the labels y (texts,), by `solve` of the problems that they consist of."""
         raise NotImplementedError
 
     def feature_scores(self, x: Tensor) -> Tensor:
@@ -125,13 +131,18 @@ class LogisticRegression(Regression):
     def label_scores(self, z: Tensor) -> Tensor:
         return F.logsigmoid(torch.cat([-z, z], 1) if self.labels == 2 else z)
 
-    def loss(self, z: Tensor, y: Tensor) -> Tensor:
-        targets = y[:, None] if self.labels == 2 else F.one_hot(y, self.labels)
-        return F.binary_cross_entropy_with_logits(z, targets.to(z), reduction="sum")
+    def solve_rows(self, y: Tensor, solve: SolveRows) -> tuple[np.ndarray, np.ndarray]:
+        positive = [1] if self.labels == 2 else range(self.labels)
+        rows = [solve(binary_loss(y == label), 1, 1.0) for label in positive]
+        return np.concatenate([weight for weight, _ in rows]), np.concatenate([bias for _, bias in rows])
 
 
 class SoftmaxRegression(Regression):
-    """P(k | x) = exp(w_k · x + b_k) / Σ_j exp(w_j · x + b_j)   [B3]"""
+    """P(k | x) = exp(w_k · x + b_k) / Σ_j exp(w_j · x + b_j)   [B3]
+
+    With two labels only w = w₁ - w₀ matters, and |w₀|² + |w₁|² is least at w₁ = -w₀ = w/2, where it is |w|²/2: logistic regression with half
+    the penalty.
+    """
 
     def __init__(self, vocabulary: int, labels: int, features: Factory[TextFeatures] = TFIDF):
         super().__init__(vocabulary, labels, features, labels)
@@ -139,5 +150,14 @@ class SoftmaxRegression(Regression):
     def label_scores(self, z: Tensor) -> Tensor:
         return z
 
-    def loss(self, z: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(z, y, reduction="sum")
+    def solve_rows(self, y: Tensor, solve: SolveRows) -> tuple[np.ndarray, np.ndarray]:
+        if self.labels > 2:
+            return solve(lambda z: F.cross_entropy(z, y, reduction="sum"), self.labels, 1.0)
+        weight, bias = solve(binary_loss(y == 1), 1, 0.5)
+        return np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+
+
+def binary_loss(positive: Tensor) -> LossOfScores:
+    """-Σ ln P of being positive or not, as a function of the scores z (texts, 1)."""
+    targets = positive[:, None].double()
+    return lambda z: F.binary_cross_entropy_with_logits(z, targets, reduction="sum")

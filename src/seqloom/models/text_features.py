@@ -109,7 +109,7 @@ class TFIDF(TextFeatures):
 
 
 class DenseFeatures(TextFeatures):
-    """x = (y T - μ) / σ, where y is a text's weighted counts; μ and σ are the mean and the deviation over the training texts."""
+    """x = y T / s, where y is a text's weighted counts; s makes the mean of x² over the training texts 1, so that one penalty suits all tables."""
 
     nonnegative = False
 
@@ -118,8 +118,7 @@ class DenseFeatures(TextFeatures):
         require(dim >= 1, f"model.features.dim must be at least 1, not {dim}")
         self.dim = dim
         self.table = fixed(torch.zeros(self.columns, dim))
-        self.mean = fixed(torch.zeros(dim))
-        self.deviation = fixed(torch.ones(dim))
+        self.scale = fixed(torch.ones((), dtype=torch.float64))
 
     def weighted(self, counts: Tensor) -> Tensor:
         """c → y (B, columns)"""
@@ -129,26 +128,27 @@ class DenseFeatures(TextFeatures):
         """`weighted` of the counts of many texts."""
         raise NotImplementedError
 
-    def standardize(self, counts: csr_array) -> None:
-        """Sets μ and σ."""
+    def set_scale(self, counts: csr_array) -> None:
+        """Sets s."""
         x = self.weighted_matrix(counts) @ as_double(self.table)
-        self.mean.copy_(torch.from_numpy(x.mean(0)))
-        deviation = x.std(0)
-        self.deviation.copy_(torch.from_numpy(np.where(deviation > 1e-12, deviation, 1)))
+        self.scale.fill_(float(np.sqrt(np.mean(x**2))) or 1.0)
+
+    def scaled_table(self) -> Tensor:
+        """T / s"""
+        return (self.table.double() / self.scale).to(self.table.dtype)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        return (self.weighted(self.counts(ids, mask)) @ self.table - self.mean) / self.deviation
+        return self.weighted(self.counts(ids, mask)) @ self.scaled_table()
 
     def matrix(self, counts: csr_array) -> FeatureMatrix:
-        x = self.weighted_matrix(counts) @ as_double(self.table)
-        return (x - as_double(self.mean)) / as_double(self.deviation)
+        return self.weighted_matrix(counts) @ as_double(self.scaled_table())
 
 
 class SVD(DenseFeatures):
-    """x = (y T - μ) / σ,   y = (c ⊙ u) / |c ⊙ u|   [A7]
+    """x = y T / s,   y = (c ⊙ u) / |c ⊙ u|   [A7]
 
-    y is TF-IDF, T the first `dim` right singular vectors of the training texts' TF-IDF: latent semantic analysis. μ and σ standardise x over
-    the training texts.
+    y is TF-IDF, T the first `dim` right singular vectors of the training texts' TF-IDF: latent semantic analysis. s makes the mean of x² over
+    the training texts 1.
     """
 
     def fit(self, counts: csr_array) -> None:
@@ -162,7 +162,7 @@ class SVD(DenseFeatures):
             _, _, directions = svds(x, rank, v0=np.ones(min(x.shape)), solver="arpack")
             signs = np.sign(directions[np.arange(rank), np.abs(directions).argmax(1)])
             self.table[:, :rank] = torch.from_numpy((directions * signs[:, None])[::-1].T.copy()).float()
-        self.standardize(counts)
+        self.set_scale(counts)
 
     def weighted(self, counts: Tensor) -> Tensor:
         x = counts * self.weight
@@ -174,10 +174,10 @@ class SVD(DenseFeatures):
 
 
 class MeanVectors(DenseFeatures):
-    """x = (Σ_w c_w u_w T_w / Σ_w c_w u_w - μ) / σ   [A9–A12]
+    """x = Σ_w c_w u_w T_w / Σ_w c_w u_w / s   [A9–A12]
 
     The mean of the vectors T of a text's words; u_w is 1 if w has a vector. The vectors are trained on the training texts by `method`, or
-    come from `vectors`, a file or folder of word vectors. μ and σ standardise x over the training texts.
+    come from `vectors`, a file or folder of word vectors. s makes the mean of x² over the training texts 1.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class MeanVectors(DenseFeatures):
         self.weight[torch.from_numpy(ids)] = 1
 
     def fit(self, counts: csr_array) -> None:
-        self.standardize(counts)
+        self.set_scale(counts)
 
     def weighted(self, counts: Tensor) -> Tensor:
         x = counts * self.weight

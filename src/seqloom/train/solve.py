@@ -25,7 +25,7 @@ from seqloom.train import budget
 from seqloom.train.initialize import match_tokens
 from seqloom.train.metrics import Metrics
 from seqloom.train.options import TrainResult
-from seqloom.train.solvers import LabelledFeatures, Solver, held_out_loss
+from seqloom.train.solvers import LabelledFeatures, Solver, count_right
 
 if TYPE_CHECKING:
     from seqloom.measure.number import Number
@@ -45,20 +45,32 @@ def solve(
     model, train, valid = prepared.model, prepared.train, prepared.valid
     if not isinstance(model, LinearClassifier):
         raise TypeError(f"{type(model).__name__} has no features to fit")
-    refit = solver.refit and not prepared.config.files.valid
+    config = prepared.config
+    refit = solver.refit and not config.files.valid
+    # The training texts in the order of the file, those that are held out included.
+    everything = config.training_store(prepared.tokenizer, labels=prepared.labels) if refit else train
     with torch.no_grad(), Reporter("fitting", 4, progress) as report:
-        set_word_vectors(model.text_features, prepared, [train, valid] if refit else [train])
+        features = model.text_features
+        set_word_vectors(features, prepared, everything)
         report.advance()
-        texts, held_out = fit_features(model.text_features, [train], [valid])
+        if config.files.valid:
+            texts, held_out = fit_features(features, train, valid)
+            passes = solver.choose(model, texts, held_out, config.seed)
+        else:
+            (all_texts,) = fit_features(features, everything)
+            final_features = {name: value.clone() for name, value in features.state_dict().items()}
+            passes = solver.choose(model, all_texts, None, config.seed)
+            texts, held_out = fit_features(features, train, valid)
         report.advance()
-        passes = solver.choose(model, texts, held_out)
+        passes += solver.fit(model, texts)
         report.advance()
-        loss = held_out_loss(model, held_out)
-        run = Run(folder, prepared.config, prepared.tokenizer, model.eval(), prepared.labels)
+        loss = count_right(model, held_out).mean_nats
+        run = Run(folder, config, prepared.tokenizer, model.eval(), prepared.labels)
         numbers = evaluation.held_out(run, valid, len(valid))
         if refit:
-            (texts,) = fit_features(model.text_features, [train, valid])
-            passes += solver.fit_again(model, texts)
+            features.load_state_dict(final_features)
+            texts = all_texts
+            passes += solver.fit(model, texts)
         report.advance()
     tokens = passes * len(texts.y)
     seconds = time.perf_counter() - start_time
@@ -79,12 +91,12 @@ def own_parameters(model: LinearClassifier) -> int:
 
 
 def fit_features(
-    features: TextFeatures, train: list[Store], valid: list[Store] | None = None
+    features: TextFeatures, train: Store, valid: Store | None = None
 ) -> tuple[LabelledFeatures, ...]:
     """Fits the features to the training texts; the features and labels of the training texts, and of the held-out ones if they are given."""
     if not isinstance(features, MeanVectors):
         features.weight.fill_(1)
-        specials = train[0].specials
+        specials = train.specials
         ids = {specials.pad, specials.unk, specials.bos, specials.mask, specials.eos, *specials.stop_ids} - {
             None
         }
@@ -97,26 +109,24 @@ def fit_features(
     return fitted, LabelledFeatures(features.matrix(count_texts(features, valid)), labels_of(valid))
 
 
-def count_texts(features: TextFeatures, stores: list[Store]) -> csr_array:
-    """The word counts of all texts of the stores."""
-    from scipy.sparse import vstack
-
-    fields = [store.columns("text")[0].gathered() for store in stores]
-    return csr_array(vstack([features.count_matrix(field.tokens, field.offsets) for field in fields]))
+def count_texts(features: TextFeatures, store: Store) -> csr_array:
+    """The word counts of all texts of the store."""
+    field = store.columns("text")[0].gathered()
+    return features.count_matrix(field.tokens, field.offsets)
 
 
-def labels_of(stores: list[Store]) -> np.ndarray:
-    return np.concatenate([store.columns("label")[0].gathered().tokens for store in stores]).astype(np.int64)
+def labels_of(store: Store) -> np.ndarray:
+    return store.columns("label")[0].gathered().tokens.astype(np.int64)
 
 
-def set_word_vectors(features: TextFeatures, prepared: PreparedRun, stores: list[Store]) -> None:
-    """Gives the words their vectors, from a file or trained on the words of the stores, whose labels are not read."""
+def set_word_vectors(features: TextFeatures, prepared: PreparedRun, texts: Store) -> None:
+    """Gives the words their vectors, from a file or trained on the words of the texts, whose labels are not read."""
     if not isinstance(features, MeanVectors):
         return
     from seqloom.vectors import formats
 
     if features.vectors is None:
-        vectors = cached_vectors(features, prepared.tokenizer, stores, prepared.config.seed)
+        vectors = cached_vectors(features, prepared.tokenizer, texts, prepared.config.seed)
     else:
         vectors = formats.load(features.vectors)
     if vectors.dim != features.dim:
@@ -133,29 +143,28 @@ def set_word_vectors(features: TextFeatures, prepared: PreparedRun, stores: list
     logger.info("%d of %d words have a vector", len(ids), prepared.tokenizer.get_vocab_size())
 
 
-def cached_vectors(features: MeanVectors, tokenizer: Tokenizer, stores: list[Store], seed: int) -> Vectors:
+def cached_vectors(features: MeanVectors, tokenizer: Tokenizer, texts: Store, seed: int) -> Vectors:
     """`train_vectors`, which are kept in the cache: several classifiers average the same vectors."""
     from seqloom.vectors import formats
 
     options = [features.method, features.dim, features.epochs, features.min_count, seed, __version__]
-    name = json.dumps([*options, *(store.digest for store in stores)])
+    name = json.dumps([*options, texts.digest])
     folder = files.cache_folder() / f"vectors-{hashlib.sha256(name.encode()).hexdigest()[:32]}"
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        formats.save(train_vectors(features, tokenizer, stores, seed), folder)
+        formats.save(train_vectors(features, tokenizer, texts, seed), folder)
     return formats.load(folder)
 
 
-def train_vectors(features: MeanVectors, tokenizer: Tokenizer, stores: list[Store], seed: int) -> Vectors:
-    """Word vectors trained on the words of the stores. One thread, so that the seed decides the bits."""
+def train_vectors(features: MeanVectors, tokenizer: Tokenizer, texts: Store, seed: int) -> Vectors:
+    """Word vectors trained on the words of the texts. One thread, so that the seed decides the bits."""
     from seqloom.vectors.training import train
 
     words = [tokenizer.id_to_token(index) for index in range(tokenizer.get_vocab_size())]
-    eos = stores[0].specials.eos
-    fields = [store.columns("text")[0] for store in stores]
+    eos = texts.specials.eos
+    field = texts.columns("text")[0]
     sentences = [
         [words[index] for index in field.row(record).tolist() if index != eos]
-        for field in fields
         for record in range(field.num_records)
     ]
     epochs = features.epochs or (EPOCHS if features.method in ("skip-gram", "cbow") else None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -15,9 +16,11 @@ import torch
 
 from seqloom.errors import ConfigError
 from seqloom.models.base import Model
-from seqloom.models.linear import LinearClassifier, NaiveBayes, Regression
+from seqloom.models.linear import MAX_FEATURES, LinearClassifier, LossOfScores, NaiveBayes, Regression
 from seqloom.models.text_features import FeatureMatrix
+from seqloom.threads import use_threads
 
+FLOAT_TOLERANCE = 64 * np.finfo(np.float64).eps  # a smaller relative change of the loss is rounding
 logger = logging.getLogger("seqloom.train")
 Fitted = TypeVar("Fitted", bound=LinearClassifier)
 
@@ -55,12 +58,15 @@ class Solver(Generic[Fitted]):
                 "remove train.type to train by gradient steps"
             )
 
-    def choose(self, model: Fitted, train: LabelledFeatures, valid: LabelledFeatures) -> int:
-        """Fits the model, choosing on the held-out texts what has to be chosen. Returns the number of passes over the training texts."""
-        raise NotImplementedError
+    def choose(
+        self, model: Fitted, texts: LabelledFeatures, held_out: LabelledFeatures | None, seed: int
+    ) -> int:
+        """Chooses what the data has to decide: on the held-out texts, or on a tenth of the texts, drawn by the seed. Returns the number of
+        passes over the texts."""
+        return 0
 
-    def fit_again(self, model: Fitted, texts: LabelledFeatures) -> int:
-        """Fits the model with what `choose` chose; returns the number of passes."""
+    def fit(self, model: Fitted, texts: LabelledFeatures) -> int:
+        """Fits the model with what was chosen; returns the number of passes."""
         raise NotImplementedError
 
 
@@ -69,10 +75,7 @@ class ClosedForm(Solver[NaiveBayes]):
 
     model = NaiveBayes
 
-    def choose(self, model: NaiveBayes, train: LabelledFeatures, valid: LabelledFeatures) -> int:
-        return self.fit_again(model, train)
-
-    def fit_again(self, model: NaiveBayes, texts: LabelledFeatures) -> int:
+    def fit(self, model: NaiveBayes, texts: LabelledFeatures) -> int:
         with torch.no_grad():
             model.fit(texts.x, texts.y)
         return 1
@@ -81,7 +84,7 @@ class ClosedForm(Solver[NaiveBayes]):
 class LBFGS(Solver[Regression]):
     """W, b = argmin Σ loss(W x + b, y) + λ/2 |W|², by limited-memory BFGS.
 
-    l2: candidates for λ; the one with the least held-out loss is chosen. C of scikit-learn is 1/λ.
+    l2: candidates for λ, which is 1/C of scikit-learn. The one that labels most held-out texts right is chosen, at a tie the strongest.
     tolerance: the largest element of the gradient at the end, divided by the number of texts.
     iterations: at most so many for each λ.
     """
@@ -90,9 +93,9 @@ class LBFGS(Solver[Regression]):
 
     def __init__(
         self,
-        l2: tuple[float, ...] = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1),
+        l2: tuple[float, ...] = (100 / 3, 10.0, 10 / 3, 1.0, 1 / 3, 0.1),
         tolerance: float = 1e-4,
-        iterations: int = 300,
+        iterations: int = 1000,
         refit: bool = True,
     ):
         super().__init__(refit)
@@ -100,81 +103,126 @@ class LBFGS(Solver[Regression]):
             raise ConfigError(
                 "train: l2, tolerance and iterations must be above 0; correct the one that is not"
             )
-        self.l2 = sorted(l2, reverse=True)  # from the strongest on, each begins where the last one ended
+        self.l2 = sorted(l2, reverse=True)
         self.tolerance = tolerance
         self.iterations = iterations
-        self.chosen = self.l2[0]
+        self.chosen = min(self.l2, key=lambda l2: abs(math.log(l2)))  # the one closest to 1
 
-    def choose(self, model: Regression, train: LabelledFeatures, valid: LabelledFeatures) -> int:
-        passes = 0
-        best_loss, best_weights = math.inf, [p.detach().clone() for p in (model.weight, model.bias)]
+    def choose(
+        self, model: Regression, texts: LabelledFeatures, held_out: LabelledFeatures | None, seed: int
+    ) -> int:
+        if len(self.l2) == 1:
+            return 0
+        if held_out is None:
+            texts, held_out = hold_out_tenth(texts, seed)
+            if not len(held_out.y) or len(set(texts.y)) < model.labels:
+                return 0  # too few texts to choose by
+        passes, most_right = 0, -1
         for l2 in self.l2:
-            passes += self.minimize(model, train, l2)
-            loss = held_out_loss(model, valid)
-            logger.debug("l2 %g: held-out loss %.4f nats per label", l2, loss)
-            if loss < best_loss:
-                best_loss, self.chosen = loss, l2
-                best_weights = [p.detach().clone() for p in (model.weight, model.bias)]
-        set_weights(model, *best_weights)
+            passes += self.minimize(model, texts, l2)
+            counts = count_right(model, held_out)
+            logger.debug("l2 %.3g: %d of %d held-out texts right", l2, counts.right, counts.texts)
+            if counts.right > most_right:
+                most_right, self.chosen = counts.right, l2
         return passes
 
-    def fit_again(self, model: Regression, texts: LabelledFeatures) -> int:
+    def fit(self, model: Regression, texts: LabelledFeatures) -> int:
         return self.minimize(model, texts, self.chosen)
 
     def minimize(self, model: Regression, texts: LabelledFeatures, l2: float) -> int:
-        """Minimises the loss from the present weights on; returns the number of passes over the texts."""
+        """Fits all rows of the model; returns the number of passes over the texts.
+
+        Each problem begins at zero and ends at a small gradient, as in scikit-learn: to end early is a part of the penalty.
+        """
         from scipy.optimize import minimize
 
-        x, y = texts.x, torch.from_numpy(texts.y)
-        x_t = x.T if isinstance(x, np.ndarray) else x.T.tocsr()
-        num_weights, count = model.weight.numel(), len(y)
-        # Dense features are correlated. In the variables v = W L, L Lᵀ an upper bound of the Hessian, a few iterations suffice.
-        inverse = None
-        if isinstance(x, np.ndarray):
-            factor = np.linalg.cholesky((x.T @ x / 4 + l2 * np.eye(x.shape[1])) / count)
-            inverse = np.linalg.inv(factor)
+        product, transposed_product = products(texts.x)
+        dim, count, passes = texts.x.shape[1], len(texts.y), 0
+        limits = {"maxiter": self.iterations, "gtol": self.tolerance, "ftol": FLOAT_TOLERANCE, "maxls": 50}
 
-        def loss_and_gradient(values: np.ndarray) -> tuple[float, np.ndarray]:
-            weight, bias = values[:num_weights].reshape(model.weight.shape), values[num_weights:]
-            weight = weight if inverse is None else weight @ inverse
-            z = torch.from_numpy(np.asarray(x @ weight.T) + bias).requires_grad_()  # (texts, rows)
-            with torch.enable_grad():
-                loss = model.loss(z, y)
-                (gradient,) = torch.autograd.grad(loss, z)
-            dz = gradient.numpy()
-            d_weight = np.asarray(x_t @ dz).T + l2 * weight
-            d_weight = d_weight if inverse is None else d_weight @ inverse.T
-            total = float(loss.detach()) + l2 / 2 * float((weight**2).sum())
-            return total / count, np.concatenate([d_weight.ravel(), dz.sum(0)]) / count
+        def solve(loss: LossOfScores, rows: int, penalty: float) -> tuple[np.ndarray, np.ndarray]:
+            """The weight (rows, F) and the bias (rows,) at the minimum of a loss of the scores (texts, rows)."""
+            nonlocal passes
 
-        weight = model.weight.detach().double().numpy()
-        weight = weight if inverse is None else np.linalg.solve(inverse.T, weight.T).T
-        start = np.concatenate([weight.ravel(), model.bias.detach().double().numpy()])
-        limits = {
-            "maxiter": self.iterations,
-            "maxfun": 2 * self.iterations,
-            "gtol": self.tolerance,
-            "ftol": 1e-14,
-        }
-        found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=limits)
-        weight, bias = found.x[:num_weights].reshape(model.weight.shape), found.x[num_weights:]
-        weight = weight if inverse is None else weight @ inverse
-        set_weights(model, torch.from_numpy(weight), torch.from_numpy(bias))
-        return int(found.nfev)
+            def loss_and_gradient(values: np.ndarray) -> tuple[float, np.ndarray]:
+                weight, bias = values[:-rows].reshape(rows, dim), values[-rows:]
+                z = torch.from_numpy(product(weight.T) + bias).requires_grad_()  # (texts, rows)
+                with torch.enable_grad():
+                    total = loss(z)
+                    (gradient,) = torch.autograd.grad(total, z)
+                dz = gradient.numpy()
+                d_weight = transposed_product(dz).T + penalty * l2 * weight
+                value = float(total.detach()) + penalty * l2 / 2 * float((weight**2).sum())
+                return value / count, np.concatenate([d_weight.ravel(), dz.sum(0)]) / count
+
+            start = np.zeros(rows * dim + rows)
+            found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", options=limits)
+            passes += int(found.nfev)
+            return found.x[:-rows].reshape(rows, dim), found.x[-rows:]
+
+        with use_threads(1):  # the products are small: a second thread waits more than it works
+            weight, bias = model.solve_rows(torch.from_numpy(texts.y), solve)
+        with torch.no_grad():
+            model.weight.copy_(torch.from_numpy(weight))
+            model.bias.copy_(torch.from_numpy(bias))
+        return passes
 
 
-def set_weights(model: Regression, weight: torch.Tensor, bias: torch.Tensor) -> None:
-    with torch.no_grad():
-        model.weight.copy_(weight)
-        model.bias.copy_(bias)
+Product = Callable[[np.ndarray], np.ndarray]
 
 
-def held_out_loss(model: LinearClassifier, valid: LabelledFeatures) -> float:
-    """The mean of -ln P of the right label."""
-    x = valid.x if isinstance(valid.x, np.ndarray) else valid.x.toarray()
-    with torch.no_grad():
-        scores = model.feature_scores(torch.from_numpy(x).to(model.text_features.weight))
-        return float(torch.nn.functional.cross_entropy(scores.double(), torch.from_numpy(valid.y)))
+def products(x: FeatureMatrix) -> tuple[Product, Product]:
+    """v ↦ x v and v ↦ xᵀ v. Dense features are multiplied by torch, whose number of threads can be set for one call."""
+    if isinstance(x, np.ndarray):
+        dense = torch.from_numpy(x)
+        return (
+            lambda v: (dense @ torch.from_numpy(np.ascontiguousarray(v))).numpy(),
+            lambda v: (dense.T @ torch.from_numpy(np.ascontiguousarray(v))).numpy(),
+        )
+    transposed = x.T.tocsr()
+    return lambda v: np.asarray(x @ v), lambda v: np.asarray(transposed @ v)
+
+
+def hold_out_tenth(texts: LabelledFeatures, seed: int) -> tuple[LabelledFeatures, LabelledFeatures]:
+    """Nine tenths of the texts, and a tenth that the seed draws."""
+    order = np.random.default_rng(seed).permutation(len(texts.y))
+    outside = np.sort(order[: len(order) // 10])
+    inside = np.sort(order[len(order) // 10 :])
+    return (
+        LabelledFeatures(texts.x[inside], texts.y[inside]),
+        LabelledFeatures(texts.x[outside], texts.y[outside]),
+    )
+
+
+class LabelCounts(NamedTuple):
+    """How many texts a model labels right, of how many, and the sum of -ln P of the right labels."""
+
+    right: int = 0
+    nats: float = 0.0
+    texts: int = 0
+
+    @property
+    def mean_nats(self) -> float:
+        return self.nats / max(self.texts, 1)
+
+    def __add__(self, other: tuple) -> LabelCounts:
+        right, nats, texts = other
+        return LabelCounts(self.right + right, self.nats + nats, self.texts + texts)
+
+
+def count_right(model: LinearClassifier, texts: LabelledFeatures) -> LabelCounts:
+    """What a model makes of the texts, in blocks of a bounded number of features."""
+    rows = max(1, MAX_FEATURES // max(texts.x.shape[1], 1))
+    counts = LabelCounts()
+    for start in range(0, len(texts.y), rows):
+        block = texts.x[start : start + rows]
+        x = torch.from_numpy(block if isinstance(block, np.ndarray) else block.toarray())
+        y = torch.from_numpy(texts.y[start : start + rows])
+        with torch.no_grad():
+            scores = model.feature_scores(x.to(model.text_features.weight)).double()
+            nats = torch.nn.functional.cross_entropy(scores, y, reduction="sum")
+        counts += LabelCounts(int((scores.argmax(1) == y).sum()), float(nats), len(y))
+    return counts
 
 
 SOLVERS: dict[str, type[Solver]] = {"ClosedForm": ClosedForm, "LBFGS": LBFGS}
