@@ -80,7 +80,7 @@ def main() -> None:
         run = seqloom.fit(
             preset, every, data=str(corpus), out=args.out / preset, steps=args.steps, threads=args.threads
         )
-        found = geometry(run, texts, seed=0)
+        found = geometry(run, texts)
         for number, layer in enumerate(found.layers):
             values = [rounded(measure(layer, one)) for one in MEASURES]
             print(f"| {name} | {number} {layer.layer} | {' | '.join(values)} |", flush=True)

@@ -5,6 +5,7 @@ metrics.jsonl   one line per measurement and no times, so that equal runs write 
                 {"step", "tokens", "loss", "lr", "grad_norm"}, {"step", "tokens", "valid_loss", "valid_<metric>"},
                 {"step", "event", "reason"}
 times.jsonl     {"step", "seconds", "memory"}: what differs from one run to the next
+gradients.jsonl with train.watch=gradients, the gradients at each evaluation (train/gradient_watch.py)
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ RESULTS_FILE = "results.json"
 METRICS_FILE = "metrics.jsonl"
 DAMAGED_METRICS_FILE = "metrics-damaged.jsonl"
 TIMES_FILE = "times.jsonl"
+GRADIENTS_FILE = "gradients.jsonl"
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from seqloom.errors import UserError
 from seqloom.fused.dispatch import plain
 from seqloom.inspect.attention_maps import attention
 from seqloom.inspect.gate_values import carry, gates
+from seqloom.inspect.gradient_norms import gradients
 from seqloom.inspect.named_values import activations
 from seqloom.inspect.patching import patch
 from seqloom.inspect.reading import read
@@ -111,8 +112,35 @@ def test_gates_are_within_their_range_and_carry_is_their_product(runs, name: str
                 assert (series.values >= 0).all() and (series.values <= 1).all()
         if cell.carry is not None:
             keep = next(one.values for one in cell.gates if one.role == "keeps")
-            expected = np.array([keep[t + 1 :].prod(0) for t in range(len(keep))])
+            later = [keep[:t] if cell.reads_backward else keep[t + 1 :] for t in range(len(keep))]
+            expected = np.array([gates_after.prod(0) for gates_after in later])
             assert np.allclose(cell.carry, expected, atol=1e-6)
+
+
+def test_a_cell_that_reads_backward_carries_to_the_first_word(runs):
+    """The carry is ∂cₛ/∂cₜ through the gates alone: that of the last read step to each one before."""
+    [forward, backward, *_] = gates(runs("tagger"), "the old cat").cells
+    assert not forward.reads_backward and backward.reads_backward
+    for cell, order in ((forward, slice(None)), (backward, slice(None, None, -1))):
+        [keep] = [one.values for one in cell.gates if one.name in ("forget", "keep")]
+        left = np.ones(keep.shape[1])
+        for step in reversed(range(len(keep))):
+            assert np.allclose(cell.carry[order][step], left, atol=1e-6)
+            left = left * keep[order][step]
+
+
+def test_long_texts_have_windows_and_patching_has_a_limit(runs):
+    run = runs("lstm")
+    text = "the old cat sees a river " * 20
+    whole = gates(run, text)
+    first, second = (gates(run, text, max_tokens=20, window=number) for number in (1, 2))
+    assert len(first.tokens) == 20 and first.tokens + second.tokens == whole.tokens[:40]
+    assert "tokens 21 to 40 of" in second.window and not whole.window
+    assert np.allclose(first.cells[0].gates[0].values, whole.cells[0].gates[0].values[:20], atol=1e-5)
+    with pytest.raises(UserError, match="512 can be patched"):
+        patch(run, "the cat " * 600, "the man " * 600)
+    found = gradients(run, [text, "a cat"], max_tokens=10)
+    assert found.cut == 1 and found.tokens <= 20
 
 
 def test_carry_of_open_gates_is_one():

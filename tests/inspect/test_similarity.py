@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from seqloom.inspect.representation_similarity import kernel_cka, linear_cka, rbf_gram
-from seqloom.inspect.vector_geometry import layer_geometry
+from seqloom.errors import UserError
+from seqloom.inspect.representation_similarity import compare_layers, kernel_cka, linear_cka, rbf_gram
+from seqloom.inspect.vector_geometry import LayerSums, WordTable, layer_geometry
 
 RANDOM = np.random.RandomState(1337)
 X = RANDOM.randn(100, 10)
@@ -79,7 +80,7 @@ def test_geometry_is_that_of_plain_loops():
     random = np.random.default_rng(2)
     words = [["a", "b", "a", "c"], ["b", "c"], ["a", "d", "b"]]
     sentences = [random.normal(size=(len(sentence), 6)) + 1 for sentence in words]
-    found = layer_geometry("x", sentences, words, pairs=20_000)
+    found = layer_geometry("x", sentences, words)
 
     def cosine(u: np.ndarray, v: np.ndarray) -> float:
         return u @ v / np.linalg.norm(u) / np.linalg.norm(v)
@@ -91,7 +92,7 @@ def test_geometry_is_that_of_plain_loops():
         for b, j in where
         if words[a][i] != words[b][j]
     ]
-    assert found.anisotropy == pytest.approx(np.mean(pairs), abs=0.01)
+    assert found.anisotropy == pytest.approx(np.mean(pairs), abs=1e-9)
     same = {
         word: [
             cosine(sentences[a][i], sentences[b][j])
@@ -109,3 +110,38 @@ def test_geometry_is_that_of_plain_loops():
     assert found.variance_explained == pytest.approx(PCA(1).fit(everything).explained_variance_ratio_[0])
     singular = np.linalg.svd(everything, compute_uv=False)
     assert found.origin_variance_explained == pytest.approx(singular[0] ** 2 / np.square(singular).sum())
+
+
+def test_geometry_of_blocks_is_that_of_the_text_and_keeps_no_vectors():
+    random = np.random.default_rng(3)
+    words = [random.integers(0, 40, random.integers(2, 9)) for _ in range(300)]
+    sentences = [random.normal(size=(len(sentence), 5)) + sentence[:, None] / 30 for sentence in words]
+    whole = layer_geometry("x", sentences, [list(map(str, sentence)) for sentence in words])
+    table, sums = WordTable(), LayerSums("x")
+    for start in range(0, 300, 7):
+        part = slice(start, start + 7)
+        rows = table.find(np.concatenate(words[part]) * 3)  # ids need not be dense
+        sums.add(
+            np.concatenate(sentences[part]),
+            rows,
+            np.repeat(np.arange(len(words[part])), [len(one) for one in words[part]]),
+        )
+    found = sums.geometry()
+    for name, value in whole.to_dict().items():
+        assert found.to_dict()[name] == (value if name == "layer" else pytest.approx(value, abs=1e-10))
+    assert table.count == 40 and sums.word_sums.shape[0] < 80  # by words, not by tokens
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+@pytest.mark.parametrize("estimate", ["biased", "debiased"])
+def test_layers_are_compared_by_the_named_kernel_and_estimate(kernel, estimate):
+    found = compare_layers({"x": X, "y": Y}, {"y": 3 * Y[:, ::-1]}, estimate, kernel)
+    grams = [rbf_gram(one) if kernel == "rbf" else one @ one.T for one in (X, Y)]
+    assert found.cka[0, 0] == pytest.approx(kernel_cka(grams[0], grams[1], estimate), abs=1e-9)
+    assert found.cka[1, 0] == pytest.approx(1, abs=1e-6)  # a permutation of coordinates is a rotation
+    assert (found.kernel, found.estimate, found.examples) == (kernel, estimate, 100)
+
+
+def test_the_rbf_kernel_has_a_limit():
+    with pytest.raises(UserError, match="all pairs of texts"):
+        compare_layers({"x": np.zeros((2001, 2))}, {"x": np.zeros((2001, 2))}, "biased", "rbf")

@@ -106,6 +106,8 @@ def gates(
     /,
     *,
     target: str | None = None,
+    max_tokens: Count = 512,
+    window: Count = 1,
     out: OutPath = None,
     show: Open = False,
     machine: MachineOptions = Machine(),
@@ -113,7 +115,7 @@ def gates(
 ) -> None:
     """Show what recurrent cells keep, write and read.
 
-    The carry of a word is the share of its memory that is left at the end of the text.
+    The carry of a word is the share of its memory that is left when the text is read.
 
     Examples:
       seqloom inspect gates runs/lstm-lm-input "To be, or not to be"
@@ -128,6 +130,10 @@ def gates(
         Text to read, - for stdin; a tab separates the texts of a pair.
     target
         Translation to look at; default: the run's own.
+    max_tokens
+        Tokens of a longer text that are read.
+    window
+        Which so many tokens of a longer text: 1 is the beginning.
     out
         Page to write; default: RUN/reports/gates.html.
     show
@@ -137,13 +143,14 @@ def gates(
     from seqloom.inspect.pages import gates_page
 
     loaded, text = open_text(run, text, machine)
-    found = find(loaded, text, target)
-    lines = []
+    found = find(loaded, text, target, max_tokens=max_tokens, window=window)
+    lines = [found.window] if found.window else []
     for cell in found.cells:
         means = ", ".join(f"{one.name} {one.values.mean():.2f}" for one in cell.gates if one.role != "value")
-        kept = (
-            "" if cell.carry is None else f"; {cell.carry[0].mean():.3f} of the first word is left at the end"
-        )
+        first, share = ("last", -1) if cell.reads_backward else ("first", 0)
+        kept = ""
+        if cell.carry is not None:
+            kept = f"; {cell.carry[share].mean():.3f} of the {first} word is left when all are read"
         lines.append(f"{cell.kind} {cell.cell}: {means or 'no gates'}{kept}")
     finish(loaded, "gates", found, gates_page(found, text), lines, out, show, common.json)
 
@@ -280,7 +287,7 @@ def finish(
     show: bool,
     json: bool,
 ) -> None:
-    """Writes the page, by default into the run's folder, and prints the finding."""
+    """Writes the page, by default into the folder of the run, which may still be in training, and prints the finding."""
     from seqloom.files import write_atomic
     from seqloom.inspect.pages import report_path
 

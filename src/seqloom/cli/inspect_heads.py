@@ -132,7 +132,8 @@ def gradients(
 ) -> None:
     """Show how far back and how deep gradients reach.
 
-    The norm of the gradient of a word's loss k steps back; by depth; the eigenvalues of the matrices that multiply h.
+    The norm of the gradient of a word's loss k steps back; by depth; the eigenvalues of the matrices that multiply h. Without texts: what a
+    training with train.watch=gradients has written down, also while it runs.
 
     Examples:
       seqloom inspect gradients runs/lstm-lm-input --file valid.txt
@@ -146,7 +147,7 @@ def gradients(
     texts
         Texts to read; of a translator, a source, a tab and a translation.
     file
-        Files of such lines; - or nothing is stdin.
+        Files of such lines; - is stdin, and so is nothing if the training was not watched.
     max_texts
         Texts that are read at most.
     max_tokens
@@ -159,12 +160,25 @@ def gradients(
         Open the page in the browser.
     """
     from seqloom.inspect.gradient_norms import gradients as find
+    from seqloom.inspect.gradient_norms import watched_gradients
     from seqloom.inspect.head_pages import gradients_page
+    from seqloom.inspect.watch_pages import watched_lines, watched_page
+    from seqloom.run_files import GRADIENTS_FILE
+
+    if not texts and not file and (run / GRADIENTS_FILE).exists():
+        watched = watched_gradients(run)
+        page = watched_page(watched)
+        finish(run, "gradients", watched, page, watched_lines(watched), out, show, common.json)
+        return
 
     chosen = some_texts(texts, file, "seqloom inspect gradients RUN --file texts.txt", max_texts)
     loaded = open_run(run, machine.threads)
     found = find(loaded, chosen, max_tokens=max_tokens, positions=positions, progress=common.progress)
     lines = [f"{found.texts} texts, {found.tokens} tokens"]
+    if found.cut:
+        lines.append(
+            f"{found.cut} of the texts are longer: their first {max_tokens} tokens are read, or as many as the model takes"
+        )
     for curve in found.curves:
         ks = [k for k in (0, 1, 2, 4, 8, 16, 32) if k < len(curve.norms)]
         shown = ", ".join(f"{k}: {curve.norms[k]:.2e}" for k in ks)

@@ -87,7 +87,7 @@ def beam(
         max_tokens=max_tokens,
         branches=branches,
     )
-    lines = list(found.why_lines) or [f"answer  {found.score:9.4f}  {found.answer}"]
+    lines = list(found.why_lines) or [f"answer  {found.score:9.4f}  {found.answer!r}"]
     pruned = sum(one.status == "pruned" for step in found.steps for one in step)
     lines.append(f"{len(found.steps)} steps with a beam of {found.beam}; {pruned} pruned branches are shown")
     finish(loaded, "beam", found, beam_page(found), lines, out, show, common.json)

@@ -65,7 +65,6 @@ def geometry(
     *runs: Path,
     file: Files = None,
     max_texts: Count = 5000,
-    pairs: Count = 1000,
     out: OutPath = None,
     show: Open = False,
     machine: MachineOptions = Machine(),
@@ -90,8 +89,6 @@ def geometry(
         Files of texts, one on each line; - or nothing is stdin.
     max_texts
         Texts that are read at most.
-    pairs
-        Pairs of words that are drawn to estimate anisotropy.
     out
         Page to write; default: RUN/reports/geometry.html.
     show
@@ -103,7 +100,7 @@ def geometry(
 
     texts = some_texts((), file, "seqloom inspect geometry RUN --file texts.txt", max_texts)
     loaded = [open_run(folder, machine.threads) for folder in (run, *runs)]
-    found = [find(one, texts, pairs=pairs, seed=machine.seed, progress=common.progress) for one in loaded]
+    found = [find(one, texts, progress=common.progress) for one in loaded]
     lines = []
     for one in found:
         lines.append(f"{one.run}: {one.texts:,} texts, {one.tokens:,} tokens")
@@ -129,6 +126,7 @@ def similarity(
     *,
     file: Files = None,
     estimate: Literal["biased", "debiased"] = "debiased",
+    kernel: Literal["linear", "rbf"] = "linear",
     max_texts: Count = 1000,
     out: OutPath = None,
     show: Open = False,
@@ -154,6 +152,8 @@ def similarity(
         Files of texts, one on each line; - or nothing is stdin.
     estimate
         Estimate of HSIC: biased and debiased are different numbers.
+    kernel
+        linear, or rbf: Gaussian, of half the median distance.
     max_texts
         Texts that are read at most.
     out
@@ -166,7 +166,7 @@ def similarity(
 
     texts = some_texts((), file, "seqloom inspect similarity A B --file texts.txt", max_texts)
     one, other = (open_run(folder, machine.threads) for folder in (first, second))
-    found = find(one, other, texts, estimate=estimate)
+    found = find(one, other, texts, estimate=estimate, kernel=kernel, progress=common.progress)
     numbers = [str(index) for index in range(len(found.columns))]
     lines = [f"CKA, {found.kernel} kernel, {found.estimate} estimate, {found.examples:,} texts"]
     lines += [f"column {index}: {name}" for index, name in enumerate(found.columns)]

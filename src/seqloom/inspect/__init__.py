@@ -23,6 +23,7 @@ __all__ = [
     "similarity",
     "tokens",
     "trace",
+    "watched_gradients",
 ]
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.attention_maps import attention
     from seqloom.inspect.coreference_probe import coreference
     from seqloom.inspect.gate_values import gates
-    from seqloom.inspect.gradient_norms import gradients
+    from seqloom.inspect.gradient_norms import gradients, watched_gradients
     from seqloom.inspect.head_values import heads
     from seqloom.inspect.layer_vectors import geometry, similarity
     from seqloom.inspect.named_values import activations

@@ -15,6 +15,7 @@ from seqloom.errors import RunError
 from seqloom.inspect.reading import read
 from seqloom.nn.capture import capture
 from seqloom.nn.cells import Cell
+from seqloom.nn.recurrent import UnrolledCell
 from seqloom.results import Result
 from seqloom.run import RunLike, as_run
 
@@ -40,9 +41,9 @@ class CellGates(Result):
     kind: str
     positions: str  # text, or source: which tokens the steps read
     gates: tuple[GateSeries, ...]
-    carry: np.ndarray | None = field(
-        repr=False
-    )  # (T, D): from each step to the last; None if no gate keeps the state
+    # (T, D): from each word to the last that is read; None if no gate keeps the state
+    carry: np.ndarray | None = field(repr=False)
+    reads_backward: bool = False  # from the last word to the first
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,13 @@ class Gates(Result):
     tokens: tuple[str, ...]
     source: tuple[str, ...]
     cells: tuple[CellGates, ...]
+    window: str = ""  # which tokens of a long text these are
 
 
-def gates(run: RunLike, text: str, target: str | None = None) -> Gates:
-    """The gates of every recurrent cell on a text.
+def gates(
+    run: RunLike, text: str, target: str | None = None, *, max_tokens: int = 512, window: int = 1
+) -> Gates:
+    """The gates of every recurrent cell on a text, or on one window of `max_tokens` tokens of it.
 
     >>> [(cell.kind, [gate.name for gate in cell.gates]) for cell in seqloom.inspect.gates(run, "the cat").cells][0]
     ('GRU', ['reset', 'keep', 'new', 'h'])
@@ -68,7 +72,7 @@ def gates(run: RunLike, text: str, target: str | None = None) -> Gates:
     }
     if not cells:
         raise RunError(f"{run.folder}: the model has no recurrent cells, so no gates; inspect its attention")
-    reading = read(run, text, target)
+    reading = read(run, text, target, max_tokens, window)
     with torch.no_grad(), capture(run.model, "*cell.*") as captured:
         reading.scores(1)
     found = []
@@ -87,10 +91,12 @@ def gates(run: RunLike, text: str, target: str | None = None) -> Gates:
             continue
         keep = next((one.values for one in series if one.name in KEEPS), None)
         positions = "source" if reading.source and path.startswith("encoder") else "text"
-        found.append(
-            CellGates(path, type(cell).__name__, positions, series, None if keep is None else carry(keep))
-        )
-    return Gates(reading.tokens, reading.source, tuple(found))
+        around = run.model.get_submodule(path.rpartition(".")[0])
+        backward = isinstance(around, UnrolledCell) and around.backward
+        left = None if keep is None else carry(keep[::-1])[::-1] if backward else carry(keep)
+        found.append(CellGates(path, type(cell).__name__, positions, series, left, backward))
+    which = "" if reading.window is None else str(reading.window)
+    return Gates(reading.tokens, reading.source, tuple(found), which)
 
 
 def carry(keep: np.ndarray) -> np.ndarray:

@@ -178,15 +178,17 @@ def gates_page(found: Gates, title: str, coordinates: int = 16) -> str:
     parts = [f"<h1>Gates</h1><p class=soft>{escape(title)}</p>"]
     parts.append(
         "<p>A gate near 1 is open. One that keeps holds on to the old state, one that writes lets the new value in, one that reads shows the state. "
-        "The carry is the product of the keeping gate over all later words: what is left of a memory at the end.</p>"
+        "The carry is the product of the keeping gate over all words that are read later: what is left of a memory at the end.</p>"
     )
+    if found.window:
+        parts.append(f"<p class=note>{escape(found.window)}</p>")
     for cell in found.cells:
         tokens = found.source if cell.positions == "source" else found.tokens
         open_gates = [one for one in cell.gates if one.role != "value"]
         rows = [f"{one.name} ({one.symbol}) {one.role}" for one in open_gates]
         values = [one.values.mean(1) for one in open_gates]
         if cell.carry is not None:
-            rows.append("carry to the last word")
+            rows.append("carry to the first word" if cell.reads_backward else "carry to the last word")
             values.append(cell.carry.mean(1))
         parts.append(f"<h2>{escape(cell.kind)}: {escape(cell.cell)}</h2>")
         if not values:

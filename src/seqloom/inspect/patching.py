@@ -18,6 +18,8 @@ from seqloom.nn.capture import Captured, Point, StepChange, capture, change
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 
+MOST_TOKENS = 512  # of a text that is patched at each of its positions
+
 
 @dataclass(frozen=True)
 class Patch(Result):
@@ -64,6 +66,11 @@ def patch(run: RunLike, clean: str, corrupted: str, points: str = "") -> Patch:
         counts = [len(row[0]) for row in ids]
         raise DataError(
             f"the clean text has {counts[0]} tokens and the corrupted one {counts[1]}: give texts that differ in words, not in length"
+        )
+    most = min(MOST_TOKENS, run.model.context or MOST_TOKENS)
+    if ids[0].shape[1] > most:
+        raise DataError(
+            f"the texts have {ids[0].shape[1]:,} tokens and {most:,} can be patched: each position is a run of its own; give shorter texts"
         )
     with torch.no_grad():
         return patch_ids(run, ids[0], ids[1], points)

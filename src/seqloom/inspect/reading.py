@@ -95,7 +95,8 @@ def read_given(run: Run, text: str, max_tokens: int | None = None, seed: int = 0
 
 def read_next(run: Run, text: str, max_tokens: int | None) -> Reading:
     """Each token of a text after the first, predicted from those before it."""
-    ids = cut(run, run.encode([text], as_prompt=True)[0], None if max_tokens is None else max_tokens + 1)
+    most = None if max_tokens is None else max_tokens + 1
+    ids, window = choose_window(run.encode([text], as_prompt=True)[0], (most, run.model.context), 1)
     if ids.shape[1] < 2:
         raise DataError(f"{text!r}: one token has no next one; give a longer text")
     targets = ids[:, 1:]
@@ -104,12 +105,12 @@ def read_next(run: Run, text: str, max_tokens: int | None) -> Reading:
         return picked(run.model(ids[:, :-1].expand(batch, -1))[0], targets)
 
     tokens = pieces(run, ids[0].tolist())
-    return Reading(tokens[:-1], (), tokens[1:], "ln P of the next token", scores)
+    return Reading(tokens[:-1], (), tokens[1:], "ln P of the next token", scores, window)
 
 
 def read_hidden(run: Run, text: str, max_tokens: int | None, seed: int) -> Reading:
     """15 % of the tokens, at least one, hidden and predicted from the others."""
-    ids = cut(run, torch.tensor([encode_masked(run, text)]), max_tokens)
+    ids, window = choose_window(torch.tensor([encode_masked(run, text)]), (max_tokens, run.model.context), 1)
     if ids.shape[1] < 3 or run.specials.mask is None:
         raise DataError(f"{text!r}: no word that could be hidden; give a longer text")
     inner = torch.arange(1, ids.shape[1] - 1)
@@ -123,18 +124,12 @@ def read_hidden(run: Run, text: str, max_tokens: int | None, seed: int) -> Readi
         return picked(run.model(masked.expand(batch, -1))[0][:, hidden], targets)
 
     names = pieces(run, targets[0].tolist())
-    return Reading(pieces(run, masked[0].tolist()), (), names, "ln P of the hidden token", scores)
+    return Reading(pieces(run, masked[0].tolist()), (), names, "ln P of the hidden token", scores, window)
 
 
 def pieces(run: Run, ids: Sequence[int]) -> tuple[str, ...]:
     """Each token as text; a special token by its name."""
     return tuple(run.decode([token]).strip("\n") or str(run.tokenizer.id_to_token(token)) for token in ids)
-
-
-def cut(run: Run, ids: Tensor, max_tokens: int | None) -> Tensor:
-    """At most `max_tokens` ids (1, T), and no more than the model takes."""
-    limits = [limit for limit in (max_tokens, run.model.context) if limit is not None]
-    return ids[:, : min(limits)] if limits else ids
 
 
 def choose_window(ids: Tensor, limits: Sequence[int | None], number: int) -> tuple[Tensor, Window | None]:

@@ -18,6 +18,8 @@ from seqloom.errors import DataError
 from seqloom.results import Result
 
 Estimate = Literal["biased", "debiased"]
+Kernel = Literal["linear", "rbf"]
+MOST_GRAM = 2000  # examples whose Gram matrices are kept
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,23 @@ class Similarity(Result):
     estimate: str
     kernel: str
     examples: int
+
+
+def compare_layers(
+    rows: dict[str, np.ndarray], columns: dict[str, np.ndarray], estimate: Estimate, kernel: Kernel
+) -> Similarity:
+    """CKA of each of some layers with each of others; vectors (n, D) of the same examples."""
+    examples = len(next(iter(rows.values())))
+    if kernel == "rbf":
+        if examples > MOST_GRAM:
+            raise DataError(
+                f"the RBF kernel compares all pairs of texts: give at most {MOST_GRAM:,} of them, not {examples:,}"
+            )
+        grams = [{name: rbf_gram(x) for name, x in side.items()} for side in (rows, columns)]
+        found = [[kernel_cka(k, other, estimate) for other in grams[1].values()] for k in grams[0].values()]
+    else:
+        found = [[linear_cka(x, y, estimate) for y in columns.values()] for x in rows.values()]
+    return Similarity(tuple(rows), tuple(columns), np.array(found), estimate, kernel, examples)
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray, estimate: Estimate = "debiased") -> float:

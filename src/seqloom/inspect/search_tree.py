@@ -62,7 +62,7 @@ def beam(
     run = as_run(run)
     if not run.model.generates:
         raise RunError(
-            f"{run.folder}: a {type(run.model).__name__} does not generate text, so there is no search"
+            f"{run.folder}: the model ({type(run.model).__name__}) does not generate text, so there is no search"
         )
     if not text.strip():
         raise DataError("the text is empty; give one with at least one word")

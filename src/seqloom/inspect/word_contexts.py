@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from seqloom.errors import DataError
-from seqloom.inspect.layer_vectors import token_vectors
+from seqloom.inspect.layer_vectors import text_vectors
 from seqloom.inspect.token_list import framed_spans
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
@@ -77,25 +77,30 @@ def contexts(
         raise DataError(
             f"{word!r} occurs in {len(chosen)} of {len(texts)} texts; give texts with at least two contexts of it"
         )
-    kept: list[tuple[str, tuple[int, int]]] = []
-    vectors, statics = [], []
+    found: dict[
+        int, tuple[np.ndarray, np.ndarray]
+    ] = {}  # by the number of the text: the vector, and the static one
     top = bottom = ""
     with Reporter("contexts", len(chosen), progress) as report:
-        for (text, span), found in zip(chosen, token_vectors(run, [text for text, _ in chosen]), strict=True):
-            names = list(found.layers)
+        for batch in text_vectors(run, [text for text, _ in chosen]):
+            names = list(batch.layers)
             bottom, top = names[0], names[-1] if layer is None else layer
-            if top not in found.layers:
+            if top not in names:
                 raise DataError(f"{top}: no layer has this name; the layers are {', '.join(names)}")
-            covering = [
-                position
-                for position, place in enumerate(framed_spans(run, text)[: len(found.tokens)])
-                if place is not None and place[0] < span[1] and place[1] > span[0]
-            ]
-            if covering:  # not cut off
-                kept.append((text, span))
-                vectors.append(found.layers[top][covering].mean(0))
-                statics.append(found.layers[bottom][covering].mean(0))
-            report.advance()
+            for number, at_top, at_bottom in zip(
+                batch.index, batch.split(top), batch.split(bottom), strict=True
+            ):
+                text, span = chosen[number]
+                covering = [
+                    position
+                    for position, place in enumerate(framed_spans(run, text)[: len(at_top)])
+                    if place is not None and place[0] < span[1] and place[1] > span[0]
+                ]
+                if covering:  # not cut off
+                    found[number] = at_top[covering].mean(0), at_bottom[covering].mean(0)
+            report.advance(len(batch.index))
+    kept = [chosen[number] for number in sorted(found)]
+    vectors, statics = ([found[number][which] for number in sorted(found)] for which in (0, 1))
     if len(kept) < 2:
         raise DataError(f"{word!r}: the texts are so long that the word is cut off; give shorter ones")
     matrix, static = np.stack(vectors).astype(np.float64), np.stack(statics).astype(np.float64)

@@ -44,6 +44,10 @@ class Model(nn.Module):
         """(B, T) → what the output layer reads, (B, T, D), and the state."""
         raise self.unsupported("compute features of tokens")
 
+    def vectors(self, ids: Tensor, mask: Tensor | None = None) -> Tensor:
+        """(B, T) → the vectors of the tokens that other models may use, (B, T, D)."""
+        return self.features(ids, None, mask)[0]
+
     def features_with_attention(
         self, ids: Tensor, state: State = None, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None, State]:

@@ -71,7 +71,8 @@ Points = Mapping[str, Point]
 
 
 class HasPoints(nn.Module):
-    """A part that names its values. `points` lists them; "" is the value that is called by the part's path alone."""
+    """A part that names its values. `points` lists them; "" is the value that is called by the part's path alone. Values that differ by a
+    number, such as `output.0` and `output.1`, have one point, `output`."""
 
     points: ClassVar[Points] = {}
     reads_memory: ClassVar[bool] = False  # whether its `weights` are attention to an encoder's outputs
@@ -272,7 +273,8 @@ def record(part: HasPoints, name: str, value: Tensor) -> Tensor:
     recorder = _recorder.get()
     if recorder is None:
         return value
-    return recorder(part, name, value, part.points.get(name, Point()))
+    point = part.points.get(name) or part.points.get(name.partition(".")[0], Point())
+    return recorder(part, name, value, point)
 
 
 @contextmanager

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.nn.basic import Dropout
+from seqloom.nn.capture import Point, Points, record
 from seqloom.nn.cells import LSTM, Cell
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.recurrent import RNN, UnrolledCell
@@ -123,6 +124,7 @@ class SeparateBiRNN(Layer):
     concatenates them between its layers. With `residual`, layers after the first add their input to their output.
     """
 
+    points: ClassVar[Points] = {"output": Point("[x; x] or [h→; h←] of a layer", "BTD")}
     causal = False
 
     def __init__(
@@ -175,7 +177,10 @@ class SeparateBiRNN(Layer):
         forward_state, backward_state = state or self.start(x.shape[0])
         forward_outputs, forward_state = self.run_direction(self.forward_layers, x, forward_state, mask)
         backward_outputs, backward_state = self.run_direction(self.backward_layers, x, backward_state, mask)
-        pairs = [torch.cat(pair, -1) for pair in zip(forward_outputs, backward_outputs, strict=True)]
+        pairs = [
+            record(self, f"output.{level}", torch.cat(pair, -1))
+            for level, pair in enumerate(zip(forward_outputs, backward_outputs, strict=True))
+        ]
         return [*pairs[1:], self.mix(pairs)], (forward_state, backward_state)
 
     def forward(self, x: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:

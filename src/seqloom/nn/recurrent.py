@@ -126,6 +126,8 @@ class RNN(Layer):
     the h that its products read, with one mask for all steps of a call; `zoneout` to the state (see `UnrolledCell`).
     """
 
+    points: ClassVar[Points] = {"output": Point("[h→; h←] or h of a layer, + x if residual", "BTD")}
+
     def __init__(
         self,
         size: int,
@@ -208,6 +210,7 @@ class RNN(Layer):
             ]
             y = torch.cat([y for y, _, _ in results], -1) if len(results) > 1 else results[0][0]
             x = x + y if self.residual and x.shape == y.shape else y
+            x = record(self, f"output.{index}", x)
             if hidden_states is not None:
                 hidden_states.append(x)
             gates.append([cell_gates for _, cell_gates, _ in results])

@@ -27,7 +27,7 @@ from seqloom.progress import ProgressOption, Reporter
 from seqloom.run import set_weights
 from seqloom.train import checkpoint, loop_state, process
 from seqloom.train.loop_state import DATA, CarriesTensors
-from seqloom.train.metrics import Metrics, Speed
+from seqloom.train.metrics import Metrics, Speed, open_watch
 from seqloom.train.options import TrainJob, TrainOptions, TrainResult, set_lr_factors
 from seqloom.train.process import Signals, keep_freed_memory
 from seqloom.train.run_plan import RunPlan
@@ -103,6 +103,7 @@ class TrainLoop:
         step = TrainStep(job.model, job.objective)
         module = DistributedDataParallel(step) if self.group.size > 1 else step
         self.metrics = self.open_metrics()
+        self.watch = open_watch(self.options, job, self.step)
         self.report = Reporter("training", self.plan.last_step, self.progress, self.step)
         self.speed = Speed()
         stream = job.train.batches(self.cursor, self.group.rank, self.group.size)
@@ -277,8 +278,9 @@ class TrainLoop:
             numbers["valid_bits_per_byte"] = nll / math.log(2) / num_bytes
         self.metrics.add(numbers)
         if self.group.is_main:
-            suffix = " (best so far)" if improved else ""
-            logger.info("step %d: held-out loss %.4f%s", self.step, loss, suffix)
+            best = " (best so far)" if improved else ""
+            logger.info("step %d: held-out loss %.4f%s", self.step, loss, best)
+            self.watch(self.step, int(self.tokens))
 
     def save_checkpoint(self) -> None:
         """Saves a checkpoint. On a full disk it logs a warning, and training continues without one."""

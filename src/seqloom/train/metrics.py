@@ -6,14 +6,20 @@ import json
 import os
 import time
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from seqloom import files
 from seqloom.errors import ConfigError
 from seqloom.run_files import DAMAGED_METRICS_FILE, METRICS_FILE, TIMES_FILE, json_line
 from seqloom.train.budget import current_memory
+
+if TYPE_CHECKING:
+    from seqloom.train.options import TrainJob, TrainOptions
+
+Watch = Callable[[int, int], None]
 
 
 class Metrics:
@@ -56,7 +62,7 @@ class Metrics:
         self.file.seek(0, os.SEEK_END)
         self.checksums = "".join(map(checksum, good))
         self.times.close()
-        drop_later_times(self.folder / TIMES_FILE, step)
+        drop_later_lines(self.folder / TIMES_FILE, step)
         self.times = self.open(TIMES_FILE)
         return warning
 
@@ -125,8 +131,8 @@ def is_record(line: bytes) -> bool:
         return False
 
 
-def drop_later_times(path: Path, step: int) -> None:
-    """Removes the lines of later steps from times.jsonl, and lines that a kill has cut off."""
+def drop_later_lines(path: Path, step: int) -> None:
+    """Removes the lines of later steps from a file of measurements, and lines that a kill has cut off."""
     kept = []
     for line in path.read_text("utf-8", "replace").splitlines():
         try:
@@ -164,3 +170,14 @@ class Speed:
         """Counts tokens; the speed so far."""
         self.tokens += tokens
         return self.tokens / max(time.perf_counter() - self.start_time, 1e-9)
+
+
+def open_watch(options: TrainOptions, job: TrainJob, step: int) -> Watch:
+    """What is to be measured besides the loss at an evaluation, as a function of the step and the tokens so far."""
+    if options.watch != "gradients":
+        return lambda step, tokens: None
+    from seqloom.train.gradient_watch import (
+        GradientWatch,
+    )  # it knows every kind of layer: others do not load it
+
+    return GradientWatch(options, job, step).measure

@@ -243,6 +243,7 @@ class TrainOptions:
     log_every: steps between training losses in metrics.jsonl.
     eval_batches: largest number of held-out batches that one evaluation reads.
     tensorboard: whether to write TensorBoard files too.
+    watch: what to measure besides the loss at each evaluation: the gradients of the model's values (gradients.jsonl).
     """
 
     def __init__(
@@ -265,6 +266,7 @@ class TrainOptions:
         log_every: int = 10,
         eval_batches: int = 400,
         tensorboard: bool = False,
+        watch: Literal["gradients"] | None = None,
     ):
         counts = {
             "steps": steps,
@@ -296,6 +298,7 @@ class TrainOptions:
         self.precision = precision
         self.eval_batches = eval_batches
         self.tensorboard = tensorboard
+        self.watch = watch
 
     def use_bf16(self, device: torch.device) -> bool:
         """Whether to compute in bfloat16: if requested, or with `auto` on a GPU that supports it.
