@@ -319,19 +319,14 @@ class Config:
             return []
         return fields.collect_labels(self.reader(self.files.require("train")))
 
-    def training_store(
-        self, tokenizer: Tokenizer, progress: Callable[[int], None] | None = None, labels: Sequence[str] = ()
-    ) -> store.Store:
-        """All records of the training files in their order, those that will be held out included."""
-        reader = self.reader(self.files.require("train"))
-        return store.build(reader, tokenizer, progress=progress, labels=labels)
-
     def stores(
         self, tokenizer: Tokenizer, progress: Callable[[int], None] | None = None, labels: Sequence[str] = ()
     ) -> tuple[store.Store, store.Store]:
         """The training data and the validation data, whose labels are among `labels`. `progress` is called with the number of bytes since
         its last call."""
-        train = self.training_store(tokenizer, progress, labels)
+        train = store.build(
+            self.reader(self.files.require("train")), tokenizer, progress=progress, labels=labels
+        )
         if self.files.valid:
             reader = self.reader(self.files.valid)
             return train, store.build(reader, tokenizer, progress=progress, labels=labels)

@@ -20,7 +20,7 @@ from seqloom.models.linear import LinearClassifier
 from seqloom.models.text_features import MeanVectors, TextFeatures
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.run import Run
-from seqloom.text.store import Store
+from seqloom.text.store import Store, build
 from seqloom.train import budget
 from seqloom.train.initialize import match_tokens
 from seqloom.train.metrics import Metrics
@@ -48,7 +48,8 @@ def solve(
     config = prepared.config
     refit = solver.refit and not config.files.valid
     # The training texts in the order of the file, those that are held out included.
-    everything = config.training_store(prepared.tokenizer, labels=prepared.labels) if refit else train
+    reader = config.reader(config.files.require("train"))
+    everything = build(reader, prepared.tokenizer, labels=prepared.labels) if refit else train
     with torch.no_grad(), Reporter("fitting", 4, progress) as report:
         features = model.text_features
         set_word_vectors(features, prepared, everything)
