@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from seqloom import config_tree, files, run_manifest
 from seqloom.errors import ConfigError, RunError
 from seqloom.run_config import Config, config_of, is_run
-from seqloom.run_files import METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
+from seqloom.run_files import GRADIENTS_FILE, METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
 from seqloom.text import fields, labels, tokenizer
 from seqloom.text.chat_template import TEMPLATE_FILE, template_source
 from seqloom.train.data_report import language_profiles
@@ -46,6 +46,7 @@ OWN_NAMES = {
         PLAN_FILE,
         METRICS_FILE,
         TIMES_FILE,
+        GRADIENTS_FILE,
         RESULTS_FILE,
     ),
     *("model.safetensors", "config.json", "tokenizer_config.json", "generation_config.json"),
