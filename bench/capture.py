@@ -2,8 +2,8 @@
 
     python bench/capture.py OTHER_CHECKOUT [--rounds 6]
 
-Commit 9fc19af is the last one without `record` in the parts. Each round runs both checkouts in alternating order, each in a process of its own with one
-thread; printed is the median over the rounds of the median step.
+Commit 9fc19af is the last one without `record` in the parts. Each round runs both checkouts in alternating order, each in a process of its own
+with one thread; printed is the median over the rounds of the median step.
 """
 
 from __future__ import annotations
