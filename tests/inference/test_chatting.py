@@ -226,3 +226,28 @@ def test_lines_of_a_pipe_are_messages(run: Run) -> None:
         text=True,
     )
     assert (done.returncode, done.stdout) == (0, "uno\ndos\n")
+
+
+def test_the_perplexity_is_that_of_the_answers(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It equals exp of the mean of -ln p over the assistant's tokens and ends, by the model's own logits."""
+    import torch
+
+    from seqloom.text.chat_field import ChatEncoder
+
+    record = {"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "dos"}]}
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    [(ids, counted)] = ChatEncoder(run.tokenizer, run.chat_template or "").encode(
+        [[Message("user", "one"), Message("assistant", "dos")]]
+    )
+    with torch.no_grad():
+        logs = run.model(torch.tensor(ids[None, :-1]))[0].log_softmax(-1)[0]
+    picked = logs[torch.arange(len(ids) - 1), torch.tensor(ids[1:])][torch.tensor(counted[1:] > 0)]
+    assert len(picked) == 4  # d, o, s and the end
+    for data in (str(path), [record]):
+        numbers = {number.name: number.value for number in seqloom.evaluate(run, data).numbers}
+        assert numbers["perplexity"] == pytest.approx(float((-picked.mean()).exp()), rel=1e-4)
+    monkeypatch.chdir(tmp_path)
+    assert seqloom.evaluate(run, "world", limit=3).numbers

@@ -63,7 +63,7 @@ def as_language_model(run: Run, data: Data) -> Run:
         "batches": {"type": "Turns"},
         "objective": {"type": "next_token"},
     }
-    if is_file and detect_format([os.fspath(items[0])]) in ("text", "lines"):
+    if is_file and detect_format(data_paths(os.fspath(items[0]), ("chat",))) in ("text", "lines"):
         width = min(run.model.context or PLAIN_WIDTH, PLAIN_WIDTH)
         sections["corpus"] = {"type": "Text"}
         sections["batches"] = {"type": "Windows", "width": width, "batch": 8}
