@@ -1,7 +1,7 @@
 """Quality on real data, as the tables of docs/figures.md: language models on tiny Shakespeare and, by words, on WikiText-2; translators on Multi30k;
 taggers on English EWT, classifiers on SST-2 and SICK, from scratch and from MiniLM.
 
-    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned
+    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned|feedback
         [--out FOLDER] [--minutes 12] [--only RUN] [--threads N]
 
 Runs that are there already are not trained again; one that was cut goes on. SEQLOOM_MINILM is the folder of MiniLM's files.
@@ -269,7 +269,51 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
         labelled(run, test, "accuracy", "macro_f1", "calibration_error")
 
 
+def json_lines(source: Path, target: Path, tenth: int | None = None) -> Path:
+    """A JSON array or JSON Lines as JSON Lines; of an array every tenth record from `tenth` on is left out, or taken if it is negative."""
+    import json
+
+    with gzip.open(source, "rt", encoding="utf-8") as file:
+        text = file.read()
+    records = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
+    if tenth is not None:
+        records = [record for n, record in enumerate(records) if (n % 10 == abs(tenth)) == (tenth < 0)]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
+    return target
+
+
+def feedback(place: Path, out: Path, minutes: float) -> None:
+    """Perplexity of the assistant's turns after supervised tuning, and accuracy of reward models: on coffee orders (Taskmaster) and on polite against
+    impolite answers. Small models from scratch: every tenth pair, or the test file, is held out."""
+    folder, orders = out / "feedback-data", place / "taskmaster"
+    splits, halves = ("train", "valid", "test"), (("train", 5), ("test", -5))
+    chats = [json_lines(orders / f"{s}.jsonl.gz", folder / f"tm-{s}.jsonl") for s in splits]
+    judged = [json_lines(orders / f"reward.{s}.jsonl.gz", folder / f"tm-reward-{s}.jsonl") for s in splits]
+    pairs_file = place / "preference/instruction-data-with-preference.json.gz"
+    polite = [json_lines(pairs_file, folder / f"polite-{name}.jsonl", tenth) for name, tenth in halves]
+    texts_file = place / "instruction/instruction-data.json.gz"
+    texts = [json_lines(texts_file, folder / f"instruct-{name}.jsonl", tenth) for name, tenth in halves]
+    print("| run | parameters | steps | score | 95 % | minutes | promised |\n|---|---|---|---|---|---|---|")
+    size = ["tokenizer={type: BPE, size: 2000}", "train.optimizer.lr=1e-3", "model.dropout=0.1"]
+    size.append(f"train.minutes={minutes}")
+    rewards = ["train.optimizer.lr=3e-4", "model.dropout=0.1", "train.eval_every=20", "train.steps=200"]
+    single = ["corpus={type: Judged}", "batches={type: Judgements}", "objective={type: judged}"]
+    for name, preset, changes, base, (train, valid, test), metric in (
+        ("taskmaster-sft", "sft", size, None, chats, "perplexity"),
+        ("taskmaster-reward", "reward", [*single, *rewards], "taskmaster-sft", judged, "accuracy"),
+        ("instruction-sft", "sft", size, None, [*texts, texts[1]], "perplexity"),
+        ("polite-reward", "reward", rewards, "instruction-sft", [*polite, polite[1]], "preference_accuracy"),
+        ("polite-dpo", "dpo", ["train.steps=100"], "instruction-sft", [*polite, polite[1]], None),
+    ):
+        run = fitted(out / name, preset, *changes, data=[train], valid=[valid], base=base and out / base)
+        if run is not None:
+            found = run.results.valid[0] if metric is None else evaluate(run, str(test))[metric]
+            print(row(run, f"{found.name} {found.value:.2f}", found.interval))
+
+
 TIMED = {
+    "feedback": feedback,
     "words": words,
     "translation": translation,
     "tagging": tagging,

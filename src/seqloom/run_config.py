@@ -75,6 +75,7 @@ SECTIONS: dict[str, LazyNames] = {
             "Questions",
             "Turns",
             "Comparisons",
+            "Judgements",
             "PromptGroups",
         }
     ),
@@ -275,7 +276,7 @@ class Config:
     @property
     def uses_feedback(self) -> bool:
         """Whether training learns from preferences or rewards, by `train/feedback.py`."""
-        return self.objective.func.__name__ in ("bradley_terry", "dpo", "clipped_policy")
+        return self.objective.func.__name__ in ("bradley_terry", "judged", "dpo", "clipped_policy")
 
     @property
     def finetunes(self) -> bool:

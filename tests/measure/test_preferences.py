@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqloom.measure.preferences import distinct, win_rate
+from seqloom.measure.preferences import distinct, ranking_accuracy, win_rate
 
 
 def test_win_rate_by_hand() -> None:
@@ -15,3 +15,10 @@ def test_win_rate_by_hand() -> None:
 def test_diversity_by_hand() -> None:
     assert distinct(["a b a b", "a b"], 2) == 2 / 4  # ab, ba, ab, ab
     assert distinct(["a", ""], 2) == 0
+
+
+def test_ranking_is_over_all_pairs() -> None:
+    good, bad = [3.0, 1.0, 2.0], [1.0, 0.0]
+    expected = sum((a > b) + 0.5 * (a == b) for a in good for b in bad) / 6
+    assert ranking_accuracy(good, bad) == expected == 5.5 / 6
+    assert ranking_accuracy([], bad) == 0.5

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.batches.preference import PreferenceBatch
+from seqloom.batches.preference import JudgedBatch, PreferenceBatch
 from seqloom.errors import ConfigError
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN
-from seqloom.objectives.preference import bradley_terry, bradley_terry_loss, dpo, preference_loss
+from seqloom.objectives.preference import bradley_terry, bradley_terry_loss, dpo, judged, preference_loss
 
 
 def sigmoid(x: float) -> float:
@@ -143,3 +143,19 @@ def test_a_reward_model_is_trained_by_bradley_terry() -> None:
         sum(with_margin), rel=1e-6
     )
     assert numbers["correct"] == sum(a > b for a, b in zip(rewards[:3], rewards[3:], strict=True))
+
+
+def test_single_judgements_are_a_logistic_regression() -> None:
+    class Scorer:
+        training = True
+
+        def scores(self, text: tuple[torch.Tensor, torch.Tensor], pair: None = None) -> torch.Tensor:
+            return text[0][:, 0].float() / 3
+
+    tokens = torch.tensor([[1], [-2], [4], [9]])
+    batch = JudgedBatch(
+        tokens, tokens > 0, torch.tensor([1.0, 1.0, 0.0, 1.0]), torch.tensor([True, True, True, False])
+    )
+    expected = -math.log(sigmoid(1 / 3)) - math.log(sigmoid(-2 / 3)) - math.log(sigmoid(-4 / 3))
+    loss, numbers, _ = judged(Scorer(), batch)
+    assert float(loss) == pytest.approx(expected) and numbers["correct"] == 1 and batch.num_targets == 3

@@ -18,9 +18,9 @@ from seqloom.world.judge import NOUNS, described_nouns, gold_reward, judge, noun
 def test_the_judge_knows_the_language() -> None:
     prompt = prompt_for("bank")
     assert noun_of(prompt) == "bank"
-    assert judge(prompt, "The bank near the school was muddy.") == (True, True, 7)
-    assert gold_reward(prompt, "The bank near the school was muddy.") == pytest.approx(2 + 7 / 12)
-    assert gold_reward(prompt, "bank bank bank") == pytest.approx(1 + 3 / 12)
+    assert judge(prompt, "The bank near the school was muddy.") == (True, True, 6)
+    assert gold_reward(prompt, "The bank near the school was muddy.") == pytest.approx(2 + 3 * 6 / 16)
+    assert gold_reward(prompt, "bank bank bank") == pytest.approx(1 + 3 / 16)
     assert gold_reward(prompt, "") == 0
 
 

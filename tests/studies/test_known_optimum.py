@@ -62,6 +62,25 @@ def test_dpo_reaches_it_without_a_reward(answers: Answers, reference: study.Acto
     assert outcome.reached > 0.95 and outcome.final.kl_from_optimum < 0.05
 
 
+def test_grpo_with_an_undivided_penalty_has_another_optimum(
+    answers: Answers, reference: study.ActorCritic
+) -> None:
+    """More reward and a larger KL than the optimum of the same β."""
+    outcome = study.run_trial(answers, reference, "grpo-paper", steps=300, lr=1e-2)
+    best = measure(
+        optimal_log_probs(*reference_and_rewards(answers, reference)),
+        *reference_and_rewards(answers, reference),
+    )
+    assert outcome.reached < 0.8 and outcome.final.kl > 1.5 * best.kl and outcome.final.reward > best.reward
+
+
+def reference_and_rewards(
+    answers: Answers, reference: study.ActorCritic
+) -> tuple[torch.Tensor, torch.Tensor, float]:
+    with torch.no_grad():
+        return answers.log_probs(reference), answers.rewards, BETA
+
+
 def test_the_wrong_sign_of_the_kl_shows(
     answers: Answers, reference: study.ActorCritic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

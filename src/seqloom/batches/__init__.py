@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
     from seqloom.batches.masked import Masked, MaskedBatch
     from seqloom.batches.pairs import Pairs
-    from seqloom.batches.preference import Comparisons, PreferenceBatch
+    from seqloom.batches.preference import Comparisons, JudgedBatch, Judgements, PreferenceBatch
     from seqloom.batches.prompts import PromptBatch, PromptGroups
     from seqloom.batches.rollout import RolloutBatch
     from seqloom.batches.windows import Blocks, Windows
@@ -25,6 +25,8 @@ __all__ = [
     "Blocks",
     "Comparisons",
     "Cursor",
+    "JudgedBatch",
+    "Judgements",
     "Labelled",
     "LabelledBatch",
     "Masked",

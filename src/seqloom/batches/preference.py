@@ -1,4 +1,4 @@
-"""Pairs of texts for one prompt, of which the first was preferred, in batches of similar length."""
+"""Feedback on answers in batches of similar length: pairs for one prompt, of which the first was preferred, and single judged answers."""
 
 from __future__ import annotations
 
@@ -106,3 +106,52 @@ class Comparisons(Buckets):
         return PreferenceBatch(
             tokens, mask, is_answer & mask[:, 1:], none, torch.full((len(index),), counted)
         )
+
+
+class JudgedBatch(NamedTuple):
+    """Answers after their prompts, and whether each is good."""
+
+    tokens: Tensor  # (B, T): prompt and answer with its end, padded on the right
+    token_mask: Tensor  # (B, T): the real tokens
+    targets: Tensor  # (B,): 1 for a good answer, else 0
+    mask: Tensor  # (B,): the answers that count
+    carry_state: bool = False
+
+    @property
+    def ids(self) -> Tensor:
+        """The tokens that the model reads."""
+        return self.tokens
+
+    @property
+    def num_targets(self) -> int:
+        """The number of answers that count in the loss."""
+        return int(self.mask.sum())
+
+
+class Judgements(Buckets):
+    """Judged answers in batches in which rows × longest row is at most `batch_tokens`. Of a longer chat the last `max_length` tokens are read."""
+
+    def __init__(
+        self,
+        store: Store,
+        batch_tokens: int = 4096,
+        max_length: int = 512,
+        shuffle_pool: int = 4096,
+        seed: int = 0,
+    ):
+        if store.names != ("answer", "counted", "label"):
+            columns = ", ".join(store.names)
+            raise ConfigError(f"the records have {columns}: use corpus Judged, whose answers are good or bad")
+        super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
+
+    def lengths(self, index: np.ndarray) -> np.ndarray:
+        return np.minimum(sizes(self.store.columns("answer")[0], index), self.max_length)
+
+    def collate(self, index: np.ndarray, counted: bool = True) -> JudgedBatch:
+        answers, flags, labels = (
+            rows(self.store.columns(name)[0], index) for name in ("answer", "counted", "label")
+        )
+        ends = [int(np.flatnonzero(flag)[-1]) + 1 if flag.any() else len(flag) for flag in flags]
+        chats = [row[max(0, end - self.max_length) : end] for row, end in zip(answers, ends, strict=True)]
+        targets = torch.tensor([float(label[0]) for label in labels])  # false is label 0, true is label 1
+        return JudgedBatch(*pad(chats), targets, torch.full((len(index),), counted))

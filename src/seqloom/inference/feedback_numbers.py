@@ -9,11 +9,12 @@ import numpy as np
 import torch
 
 from seqloom.batches.batch import Batch
-from seqloom.batches.preference import PreferenceBatch
+from seqloom.batches.preference import JudgedBatch, PreferenceBatch
 from seqloom.batches.rollout import RolloutBatch
 from seqloom.measure.classification import BINS, Calibration
 from seqloom.measure.intervals import percent, wilson
 from seqloom.measure.number import Number, make_signature
+from seqloom.measure.preferences import ranking_accuracy
 from seqloom.models.base import Model
 from seqloom.objectives.preference import RewardScorer, bradley_terry_loss
 
@@ -28,6 +29,7 @@ def feedback_numbers(
     was_training = model.training
     model.eval()
     margins: list[float] = []
+    judged: dict[bool, list[float]] = {True: [], False: []}  # scores of good and of bad answers
     correct = count = 0
     nats = 0.0
     texts: dict[str, list[float]] = {"reward": [], "kl": [], "length": [], "score": []}
@@ -41,6 +43,13 @@ def feedback_numbers(
         if isinstance(batch, PreferenceBatch) and model.task == "reward":
             margins += reward_margins(model, batch)  # type: ignore[arg-type]
             continue
+        if isinstance(batch, JudgedBatch):
+            scores = model.scores((batch.tokens, batch.token_mask)).tolist()  # type: ignore[operator]
+            for score, target, counted in zip(
+                scores, batch.targets.tolist(), batch.mask.tolist(), strict=True
+            ):
+                if counted:
+                    judged[target > 0].append(score)
         _, numbers, _ = objective(model, batch, None)
         nats += numbers["nats"]
         correct += numbers["correct"]
@@ -50,6 +59,19 @@ def feedback_numbers(
         return reward_numbers(margins, shared)
     if count:
         interval = percent(wilson(correct, count))
+        if model.task == "reward":  # single judgements
+            signature = make_signature("judged", {"answers": count, **shared})
+            return [
+                Number("accuracy", 100 * correct / count, signature, *interval, n=count),
+                Number(
+                    "ranking_accuracy",
+                    100 * ranking_accuracy(judged[True], judged[False]),
+                    signature,
+                    n=count,
+                ),
+                Number("share_of_good", 100 * len(judged[True]) / count, signature, n=count),
+                Number("nats_per_answer", nats / count, signature, n=count),
+            ]
         signature = make_signature("preferences", {"pairs": count, **shared})
         return [
             Number("preference_accuracy", 100 * correct / count, signature, *interval, n=count),

@@ -30,6 +30,15 @@ def win_rate(first: Sequence[float], second: Sequence[float]) -> WinRate:
     return WinRate(100 * points / max(len(a), 1), low, high, wins, ties, len(a) - wins - ties)
 
 
+def ranking_accuracy(good: Sequence[float], bad: Sequence[float]) -> float:
+    """P(a good answer scores above a bad one), the area under the ROC curve; a tie is half, and ½ if one side is empty"""
+    a, b = np.asarray(good, np.float64), np.sort(np.asarray(bad, np.float64))
+    if not len(a) or not len(b):
+        return 0.5
+    below, at_most = np.searchsorted(b, a, "left"), np.searchsorted(b, a, "right")
+    return float((below + at_most).sum() / (2 * len(a) * len(b)))
+
+
 def distinct(texts: Sequence[str], n: int = 2) -> float:
     """Different n-grams of words / all n-grams, over all texts (Li et al. 2016); 0 if there are none"""
     grams = [tuple(words[i : i + n]) for words in map(str.split, texts) for i in range(len(words) - n + 1)]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from seqloom.objectives.likelihood import next_token, translation
     from seqloom.objectives.masked_lm import masked
     from seqloom.objectives.policy import clipped_policy
-    from seqloom.objectives.preference import bradley_terry, dpo
+    from seqloom.objectives.preference import bradley_terry, dpo, judged
     from seqloom.objectives.reward import mixed_reward
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "clipped_policy",
     "dpo",
     "extractive_qa",
+    "judged",
     "masked",
     "mixed_reward",
     "next_token",

@@ -45,7 +45,7 @@ def group_relative(rewards: Tensor, divide: bool = True) -> Tensor:
     """Aᵢ = rᵢ - r̄,   with `divide`  (rᵢ - r̄) / (s + 10⁻⁶),   s² = 1/(n - 1) Σ (rⱼ - r̄)²,   (…, n) → (…, n)
 
     GRPO (Shao et al. 2024). Without the division it is `leave_one_out` times (n - 1)/n. With it every prompt has the same weight,
-    however little its samples differ, and the optimum is no longer that of the expected reward.
+    however little its samples differ; a penalty that is not divided too then has another weight for each prompt, and another optimum.
     """
     centered = rewards - rewards.mean(-1, keepdim=True)
     return centered / (rewards.std(-1, keepdim=True) + 1e-6) if divide else centered

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.batches.preference import PreferenceBatch
+from seqloom.batches.preference import JudgedBatch, PreferenceBatch
 from seqloom.errors import ConfigError
 from seqloom.nn.state import State
 from seqloom.objectives.likelihood import FeatureModel, Result, Trainable
@@ -54,6 +54,14 @@ def bradley_terry(
     margins = margin_weight * batch.margins[batch.counted]
     loss = bradley_terry_loss(chosen, rejected, margins).sum() + center * (chosen + rejected).square().sum()
     return loss, {"nats": float(nats.detach()), "correct": int((chosen > rejected).sum())}, None
+
+
+def judged(model: RewardScorer, batch: JudgedBatch, state: State = None) -> Result:
+    """ℓ = Σ_answers -ln σ(r) for a good answer, -ln σ(-r) for a bad one: a reward model from single judgements"""
+    rewards = model.scores((batch.tokens, batch.token_mask)).float()[batch.mask]
+    targets = batch.targets[batch.mask]
+    loss = F.binary_cross_entropy_with_logits(rewards, targets, reduction="sum")
+    return loss, {"nats": float(loss.detach()), "correct": int(((rewards > 0) == (targets > 0)).sum())}, None
 
 
 def preference_loss(

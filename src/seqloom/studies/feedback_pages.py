@@ -119,7 +119,7 @@ def optimum_page(study: OptimumStudy) -> str:
         "“Reached” is the share of this way.</p>"
         f"{table(head, rows)}"
         f"<h2>Reward against KL</h2>{plot(series, 'KL(π ‖ π_ref), nats', 'E[r]')}"
-        "<p class=soft>No policy is above the exact curve. GRPO divided by the deviation of a group weighs prompts differently, "
-        "so its optimum is another one.</p>"
+        "<p class=soft>No policy is above the exact curve. GRPO as its authors write it divides rewards by the deviation of their group and "
+        "leaves the KL penalty undivided in the loss: the weight of the penalty differs from prompt to prompt, and so does its optimum.</p>"
     )
     return page("Reinforcement on a problem whose optimum is known", body, style=PLOT_STYLE)

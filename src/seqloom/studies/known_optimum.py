@@ -6,7 +6,9 @@ The policy that maximises J(π) = E[r(x, y)] - β KL(π ‖ π_ref) is
     π*(y | x) = π_ref(y | x) exp(r(x, y)/β) / Z(x),     J(π*) = β E[ln Z(x)],     J(π*) - J(π) = β KL(π ‖ π*)
 
 so the distance of every method from it is exact. Methods are trained through the one training loop, with the objectives and rollouts
-that the presets use; DPO sees every pair of answers with its exact probability, which is what infinitely many preferences give.
+that the presets use. `grpo-paper` is GRPO as its authors write it: rewards divided by the deviation of their group, and the KL estimate
+k3 in the loss, so the weight of the penalty differs from prompt to prompt. DPO sees every pair of answers with its exact probability,
+which is what infinitely many preferences give.
 """
 
 from __future__ import annotations
@@ -50,13 +52,14 @@ JUDGEMENTS = {
     "bank": {"muddy": 1.0, "old": 0.25, "wide": 0.5, "tired": -1.0},
 }
 BETA = 0.5
-Method = Literal["ppo", "rloo", "grpo-undivided", "grpo", "dpo"]
+Method = Literal["ppo", "rloo", "grpo-undivided", "grpo", "grpo-paper", "dpo"]
 METHODS: tuple[Method, ...] = get_args(Method)
 ADVANTAGES: dict[Method, Advantage] = {
     "ppo": "gae",
     "rloo": "rloo",
     "grpo-undivided": "grpo-undivided",
     "grpo": "grpo",
+    "grpo-paper": "grpo",
 }
 
 
@@ -281,7 +284,8 @@ class Trial:
             return batch.ids.sum(), {"nats": -self.path[-1].value if self.path else 0.0}, None
         if self.method == "dpo":
             return self.dpo_loss(model)
-        return clipped_policy(model, batch, clip=self.clip)  # type: ignore[arg-type]
+        in_loss = self.beta if self.method == "grpo-paper" else 0.0
+        return clipped_policy(model, batch, clip=self.clip, kl_weight=in_loss)  # type: ignore[arg-type]
 
     def train(self, method: Method, steps: int, lr: float, samples: int, clip: float, epochs: int) -> Outcome:
         self.method = method
@@ -293,7 +297,7 @@ class Trial:
                 advantage=ADVANTAGES[method],
                 samples=samples,
                 max_tokens=MAX_TOKENS,
-                beta=self.beta,
+                beta=0.0 if method == "grpo-paper" else self.beta,
                 epochs=epochs,
                 decay=1.0,
             )

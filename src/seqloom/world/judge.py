@@ -2,7 +2,7 @@
 
 A prompt asks for a sentence about a noun. The judge knows the grammar, so its reward is exact:
 
-    r(noun, text) = [the text is a sentence of the world] + [it mentions the noun] + min(words, 12) / 12
+    r(noun, text) = [the text is a sentence of the world] + [it mentions the noun] + 3 min(different words, 16) / 16
 
 Chats for supervised tuning answer such prompts with sentences of the world, every second of which is about something else.
 """
@@ -17,7 +17,8 @@ from seqloom.world.rng import splitmix64
 from seqloom.world.scene import log_probability, scenes
 
 NOUNS = ("animal", "bank", "boy", "car", "cat", "dog", "girl", "horse", "man", "river", "street", "woman")
-FULL_LENGTH = 12  # words of a sentence that has all the detail that counts
+FULL_DETAIL = 16  # different words of a text that has all the detail that counts
+DETAIL_WEIGHT = 3.0
 WORD = re.compile(r"[A-Za-z']+")
 
 
@@ -36,17 +37,17 @@ class Judgement(NamedTuple):
 
     is_sentence: bool
     mentions: bool
-    words: int
+    words: int  # different ones
 
     @property
     def reward(self) -> float:
-        return self.is_sentence + self.mentions + min(self.words, FULL_LENGTH) / FULL_LENGTH
+        return self.is_sentence + self.mentions + DETAIL_WEIGHT * min(self.words, FULL_DETAIL) / FULL_DETAIL
 
 
 def judge(prompt: str, text: str) -> Judgement:
     """The judgement of an answer to a prompt."""
-    words = WORD.findall(text)
-    mentions = noun_of(prompt) in (word.lower() for word in words)
+    words = {word.lower() for word in WORD.findall(text)}
+    mentions = noun_of(prompt) in words
     return Judgement(log_probability(text) > float("-inf"), mentions, len(words))
 
 
