@@ -193,5 +193,7 @@ def test_a_long_text_is_read_window_by_window(runs):
     assert second.tokens == tuple(run.decode([token]) for token in ids[0, 10:20].tolist())
     with pytest.raises(UserError, match="windows of 10 tokens"):
         attention(run, "a cat", max_tokens=10, window=7)
+    lstm = gates(runs("lstm"), text, max_tokens=20, window=3)
+    assert lstm.window is not None and all(len(cell.gates[0].values) == 20 for cell in lstm.cells)
     translated = attention(runs("transformer"), text, edges=1, max_tokens=12)
     assert len(translated.source) == 12 and len(translated.tokens) <= 12

@@ -134,6 +134,10 @@ def gates(
         Tokens of a longer text that are read.
     window
         Which so many tokens of a longer text: 1 is the beginning.
+    max_tokens
+        Tokens of a longer text that are read at once.
+    window
+        Which part of a longer text is read, from 1.
     out
         Page to write; default: RUN/reports/gates.html.
     show

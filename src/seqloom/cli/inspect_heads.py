@@ -233,7 +233,7 @@ def coreference(
     from seqloom.inspect.coreference_probe import coreference as find
     from seqloom.inspect.head_pages import coreference_page
 
-    check_texts(texts)
+    check_texts(texts, has_file=False)
     loaded = open_run(run, machine.threads)
     found = find(loaded, texts or EXAMPLES, pairs=pairs, seed=machine.seed, progress=common.progress)
     lines = []

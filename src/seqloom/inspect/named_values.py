@@ -12,6 +12,7 @@ from seqloom.results import Result
 from seqloom.run import RunLike, as_run
 
 EXAMPLE = "a text"
+MAX_TOKENS = 512  # of a longer text the first are read
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ def activations(run: RunLike, text: str = EXAMPLE, target: str | None = None) ->
     if run.model.predicts_labels and text == EXAMPLE:
         kinds = [kind for kind in run.config.kinds() if kind in ("text", "words", "passage")]
         text = "\t".join([EXAMPLE] * len(kinds))
-    reading = read(run, text, target)
+    reading = read(run, text, target, MAX_TOKENS)
     with torch.no_grad(), capture(run.model) as captured:
         reading.scores(1)
     parts = dict(run.model.named_modules())
