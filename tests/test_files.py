@@ -4,6 +4,7 @@ import ast
 import errno
 import hashlib
 import os
+import signal
 import stat
 import subprocess
 from pathlib import Path
@@ -13,13 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import seqloom.files as files
+from seqloom.errors import DataError
 from seqloom.files import (
     NoRoom,
+    cache_folder,
+    draft_folder,
     free_bytes,
     fsync_folder,
     is_locked,
     lock_folder,
+    open_atomic,
     sha256,
+    sweep_drafts,
     write_atomic,
     write_new,
 )
@@ -214,3 +220,68 @@ def test_no_module_can_run_code_from_a_file():
     assert not [
         f"{m.name}: {what}" for m in modules for what in code_runners(m.read_text(encoding="utf-8"), str(m))
     ]
+
+
+# Drafts and the cache ----------------------------------------------------------------------------------------------------------
+
+
+def test_drafts_of_killed_processes_are_swept_and_those_of_living_ones_stay(tmp_path):
+    """A child dies inside `draft_folder`; another process waits inside one."""
+    child = os.fork()
+    if child == 0:
+        with draft_folder(tmp_path) as draft:
+            (draft / "half").write_text("x")
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+    (left,) = tmp_path.iterdir()
+    with draft_folder(tmp_path) as alive:
+        assert not left.exists() and os.listdir(tmp_path) == [alive.name]
+        write_atomic(tmp_path / "a.txt", "new")
+        assert sorted(os.listdir(tmp_path)) == sorted([alive.name, "a.txt"])
+    assert os.listdir(tmp_path) == ["a.txt"]
+    foreign = tmp_path / ".notes.draft"
+    foreign.mkdir()
+    write_atomic(tmp_path / "a.txt", "newer")
+    assert foreign.exists(), "only names that seqloom gives are swept"
+
+
+def test_a_draft_that_is_swept_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    swept = []
+
+    def sweeping(folder):
+        if not swept:
+            swept.append(folder)
+            sweep_drafts(tmp_path)
+        return lock_folder(folder)
+
+    monkeypatch.setattr(files, "lock_folder", sweeping)
+    with draft_folder(tmp_path) as draft:
+        assert draft.is_dir() and draft not in swept and len(swept) == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_cache_is_private(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQLOOM_CACHE", str(tmp_path / "below" / "cache"))
+    folder = cache_folder()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    with open_atomic(folder / "keys", 0o600) as file:
+        file.write(b"x")
+    write_atomic(folder / "records", "x", 0o600)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give files away")
+def test_a_cache_of_another_user_is_not_trusted(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQLOOM_CACHE", str(tmp_path / "cache"))
+    folder = cache_folder()
+    (folder / "entry").mkdir()
+    os.chown(folder / "entry", 12345, 12345)
+    assert cache_folder() == folder, "nobody else may write here, so root itself has given it away"
+    folder.chmod(0o777)
+    with pytest.raises(DataError, match=r"entry: another user owns it.*SEQLOOM_CACHE"):
+        cache_folder()
+    os.rmdir(folder / "entry")
+    assert cache_folder() == folder
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(DataError, match="cache: another user owns it"):
+        cache_folder()

@@ -11,9 +11,11 @@ import json
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, BinaryIO
@@ -50,16 +52,38 @@ _CAUSES = {
 
 
 def cache_folder() -> Path:
-    """Returns the folder of the cache: SEQLOOM_CACHE, or `seqloom` in the user's cache folder. Only its owner can read it."""
+    """Returns the folder of the cache: SEQLOOM_CACHE, or `seqloom` in the user's cache folder. Only its owner can read it; a folder in which
+    another user has written is refused."""
     import platformdirs
 
     folder = Path(os.environ.get("SEQLOOM_CACHE") or platformdirs.user_cache_dir("seqloom"))
-    if not folder.exists():
-        try:
-            folder.mkdir(parents=True, mode=0o700, exist_ok=True)
-        except OSError as error:
-            raise disk_error(error, folder, "the cache") from error
+    try:
+        if not folder.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+        foreign = _find_foreign(folder)
+    except OSError as error:
+        raise disk_error(error, folder, "the cache") from error
+    if foreign is not None:
+        raise DataError(
+            f"{foreign}: another user owns it, so the cache is not trusted; remove it, or set SEQLOOM_CACHE to a folder of your own"
+        )
     return folder
+
+
+def _find_foreign(folder: Path) -> Path | None:
+    """The cache folder or, if others may write into it, the first entry there that another user owns; None if there is none."""
+    if not hasattr(os, "geteuid"):  # Windows: the user's cache folder is the user's own
+        return None
+    status, me = folder.stat(), os.geteuid()
+    if status.st_uid != me:
+        return folder
+    if not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return None
+    with os.scandir(folder) as entries:
+        return next(
+            (Path(entry.path) for entry in entries if entry.stat(follow_symlinks=False).st_uid != me), None
+        )
 
 
 def disk_error(
@@ -102,13 +126,13 @@ def write_atomic(path: str | Path, data: bytes | str, mode: int = 0o666) -> None
 
 
 @contextmanager
-def open_atomic(path: str | Path) -> Iterator[BinaryIO]:
+def open_atomic(path: str | Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """Opens a file for writing; it replaces `path` in one step
     at the end of the `with`, unless an error occurred."""
     target = _regular_target(path)
     try:
         with draft_folder(target.parent) as draft:
-            with open(draft / target.name, "xb") as file:
+            with open(draft / target.name, "xb", opener=partial(os.open, mode=mode)) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -125,19 +149,30 @@ def draft_folder(parent: str | Path) -> Iterator[Path]:
     It is locked, so that it can be told from those of processes that were killed, which are removed from `parent` first. Raises `OSError`.
     """
     sweep_drafts(parent)
-    while True:
-        draft = Path(parent) / f".{uuid4().hex}{DRAFT_SUFFIX}"
-        draft.mkdir(mode=0o700)
+    with ExitStack() as lock:
+        draft = _make_draft(Path(parent), lock)
         try:
-            with lock_folder(draft) as locked:
-                if locked and draft.exists():  # no other process has swept it before it was locked
-                    yield draft
-                    return
+            yield draft
         finally:
             try:
                 draft.rmdir()  # it is empty, unless an error occurred
             except OSError:
                 shutil.rmtree(draft, ignore_errors=True)
+
+
+def _make_draft(parent: Path, lock: ExitStack) -> Path:
+    """Makes a draft and locks it; one that another process has swept before it was locked is made again."""
+    while True:
+        draft = parent / f".{uuid4().hex}{DRAFT_SUFFIX}"
+        draft.mkdir(mode=0o700)
+        try:
+            if lock.enter_context(lock_folder(draft)) and draft.exists():
+                return draft
+        except FileNotFoundError:
+            continue
+        except OSError:
+            draft.rmdir()
+            raise
 
 
 def sweep_drafts(parent: str | Path) -> None:

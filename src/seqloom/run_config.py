@@ -27,7 +27,6 @@ from seqloom.models.base import Model
 from seqloom.own_parts import installed_part, parts_by_name
 from seqloom.preset_list import PRESETS, preset_file, preset_names
 from seqloom.text import fields, store, tokenizer_file
-from seqloom.text import tokenizer as tokenizer_parts
 from seqloom.text.chats import PLAIN, ChatReader
 from seqloom.text.corpus import Reader
 from seqloom.text.split import record_keys
@@ -297,7 +296,8 @@ class Config:
         key = json.dumps([section, reader.kinds, reader.digest(), __version__], sort_keys=True)
         path = files.cache_folder() / f"tokenizer-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
         if not path.exists():
-            tokenizer_parts.save(self.parts["tokenizer"](fields.iter_texts(reader)), path)
+            trained = self.parts["tokenizer"](fields.iter_texts(reader))
+            files.write_atomic(path, trained.to_str(pretty=True), 0o600)
         return tokenizer_file.load(path)
 
     def kinds(self) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def write_records(records: Sequence[Record], kinds: Sequence[str]) -> Path:
     digest = hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()
     path = cache_folder() / f"records-{digest[:32]}.jsonl"
     if not path.exists():
-        write_atomic(path, content)
+        write_atomic(path, content, 0o600)
     return path
 
 

@@ -12,14 +12,18 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from io import BufferedIOBase
 from pathlib import Path
 
 from seqloom.errors import DataError
+from seqloom.files import draft_folder
 
 BLOCK_BYTES = 1 << 20
 BOM = b"\xef\xbb\xbf"
 _spooled: dict[str, Path] = {}
+_spool_folders = ExitStack()  # removed at the end of the process; what a killed one leaves, the next removes
+atexit.register(_spool_folders.close)
 
 
 def local_copy(path: str | Path) -> Path:
@@ -39,9 +43,9 @@ def local_copy(path: str | Path) -> Path:
                 if not first_byte:
                     raise DataError(f"{path}: the file is empty; give a file with text")
                 return file
-        with tempfile.NamedTemporaryFile(prefix="seqloom-", delete=False) as copy:
-            spool = Path(copy.name)
-            atexit.register(spool.unlink, missing_ok=True)
+        folder = _spool_folders.enter_context(draft_folder(tempfile.gettempdir()))
+        spool = folder / "stream"
+        with spool.open("xb") as copy:
             if name == "-":
                 shutil.copyfileobj(sys.stdin.buffer, copy, BLOCK_BYTES)
             else:

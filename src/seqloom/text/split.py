@@ -69,7 +69,7 @@ def record_keys(reader: Reader, folder: Path | None = None) -> np.ndarray:
     joined = np.concatenate(blocks).astype(np.uint64)
     if path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open_atomic(path) as file:
+        with open_atomic(path, 0o600) as file:
             np.save(file, joined)
     return joined
 

@@ -154,7 +154,7 @@ def build(
         folder.mkdir(parents=True, exist_ok=True)
         _remove_stale(folder)
         temporary = folder / f".building-{uuid4().hex}"
-        temporary.mkdir()
+        temporary.mkdir(mode=0o700)
         try:
             with lock_folder(temporary):
                 schema = RecordSchema(

@@ -154,6 +154,7 @@ def cached_vectors(features: MeanVectors, tokenizer: Tokenizer, texts: Store, se
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
         formats.save(train_vectors(features, tokenizer, texts, seed), folder)
+        folder.chmod(0o700)
     return formats.load(folder)
 
 

@@ -7,15 +7,14 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Literal, cast
-from uuid import uuid4
 
 import numpy as np
 
 from seqloom.errors import DataError, UserError
-from seqloom.files import disk_error, fsync_file, write_atomic
+from seqloom.files import disk_error, draft_folder, fsync_file, fsync_folder, write_atomic
 
 Format = Literal["folder", "word2vec", "binary", "glove", "npz"]  # fastText's .vec is word2vec's text
 Block = tuple[list[str], np.ndarray]  # words and their rows
@@ -103,21 +102,23 @@ def new_folder(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _new(path: Path, overwrite: bool) -> Iterator[Path]:
-    """A temporary path beside `path`, which is moved there after success and removed after an error."""
+    """A path in a hidden folder beside `path`, which is moved there after success and removed after an error."""
+    replaced = path.with_name(f".{path.name}-replaced")
+    if replaced.exists() and not os.path.lexists(path):
+        os.rename(replaced, path)  # a process was killed before it had put the new folder in place of this
     require_absent(path, overwrite)
-    draft, old = (path.parent / f".{path.name}-{uuid4().hex}" for _ in range(2))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield draft
-        if path.is_dir():
-            os.rename(path, old)  # a folder cannot be replaced in one step
-        os.replace(draft, path)
+        with draft_folder(path.parent) as folder:
+            yield folder / path.name
+            if path.is_dir():  # a folder cannot be replaced in one step
+                shutil.rmtree(replaced, ignore_errors=True)
+                os.rename(path, replaced)
+            os.replace(folder / path.name, path)
+            fsync_folder(path.parent)
+            shutil.rmtree(replaced, ignore_errors=True)
     except OSError as error:
         raise disk_error(error, path, "the result") from error
-    finally:
-        for rest in (draft, old):
-            with suppress(OSError):
-                shutil.rmtree(rest) if rest.is_dir() else rest.unlink()
 
 
 def require_absent(path: str | Path, overwrite: bool = False) -> None:

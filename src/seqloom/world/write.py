@@ -8,13 +8,12 @@ own log-probabilities, which are in scenes.jsonl.
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
 from seqloom.errors import DataError
+from seqloom.files import draft_folder
 from seqloom.world.scene import Scene, scene
 
 
@@ -35,16 +34,13 @@ def write(folder: Path, train: int, valid: int, test: int, seed: int = 0) -> Non
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder}: exists and is not an empty folder; give a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        os.chmod(draft, 0o755)  # mkdtemp gives access to the owner only
+    with draft_folder(folder.parent) as place:
+        draft = place / folder.name
+        draft.mkdir()
         with open(draft / "scenes.jsonl", "w", encoding="utf-8") as scenes_file:
             for name, scenes in splits(train, valid, test, seed):
                 _write_split(draft, name, scenes, scenes_file)
         os.replace(draft, folder)
-    except BaseException:
-        shutil.rmtree(draft, ignore_errors=True)
-        raise
 
 
 def splits(train: int, valid: int, test: int, seed: int = 0) -> Iterator[tuple[str, Iterator[Scene]]]:
