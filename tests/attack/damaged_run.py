@@ -65,7 +65,7 @@ def swap(run: Path, other: Path, dice: random.Random) -> list[str]:
     source = other / file.relative_to(run)
     if dice.random() < 0.5 and source.exists() and source.read_bytes() != file.read_bytes():
         shutil.copyfile(source, file)
-        return [file.name]
+        return [file.name, file.parent.name] if file.parent != run else [file.name]
     partner = dice.choice([path for path in run_files(run) if path.read_bytes() != file.read_bytes()])
     a, b = file.read_bytes(), partner.read_bytes()
     file.write_bytes(b)

@@ -3,35 +3,29 @@ complete, and the same command afterwards leaves nothing hidden behind."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 from attack import Count
-from attack.crashing import DIED, fork, write_data
+from attack.crashing import DIED, fork
 
 
 def attack(seed: int, amount: float) -> list[Count]:
-    from seqloom import world
-    from seqloom.cli import main
+    import numpy as np
 
+    from seqloom import world
+    from seqloom.vectors import Vectors
+
+    vectors = Vectors([f"word{index}" for index in range(50)], np.ones((50, 4), np.float32))
     with tempfile.TemporaryDirectory(prefix="seqloom-killed-") as name:
         place = Path(name).resolve()
-        os.environ["SEQLOOM_CACHE"] = str(place / "cache")
-        text = write_data(place / "data")["lstm-lm"][0]
-        vectors = ["vectors", "train", str(text), "--dim", "4", "--min-count", "1", "--epochs", "1"]
-        vectors += ["--threads", "1", "-q", "--out"]
         writers: dict[str, Callable[[Path], None]] = {
-            "a folder of vectors": lambda out: main([*vectors, str(out)]),
-            "a file of vectors": lambda out: main([*vectors, str(out.with_suffix(".txt"))]),
-            "vectors in place of others": lambda out: main([*vectors, str(out), "--overwrite"]),
+            "a folder of vectors": lambda out: vectors.save(out),
+            "a file of vectors": lambda out: vectors.save(out.with_suffix(".txt")),
+            "vectors in place of others": lambda out: vectors.save(out, overwrite=True),
             "the built-in world": lambda out: world.write(out, 5, 2, 2),
         }
-        with redirect_stdout(StringIO()):
-            main([*vectors, str(place / "warm")])
         count = Count("R2", "writers of vectors and data, killed at each operation", 0, [])
         cases = 0
         for kind, write in writers.items():
@@ -42,7 +36,7 @@ def attack(seed: int, amount: float) -> list[Count]:
                 folder = place / f"{kind} {point}".replace(" ", "-")
                 folder.mkdir()
                 if overwrites:
-                    fork(lambda folder=folder: main([*vectors, str(folder / "out")]))  # type: ignore[misc]
+                    vectors.save(folder / "out")
                 if fault := kill(write, folder, point, place / "log", overwrites):
                     count.failures.append(f"{kind}, moment {point} of {moments}: {fault}")
         return [count._replace(cases=cases)]

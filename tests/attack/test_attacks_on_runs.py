@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from attack import bad_numbers, damaged_run, interrupted_runs, shared_folder, young_run
+from attack import bad_numbers, damaged_run, interrupted_runs, killed_writers, shared_folder, young_run
 
 ATTACKS = {
     "young": (young_run, 0.3),
     "damaged": (damaged_run, 0.3),
     "interrupted": (interrupted_runs, 0.4),
     "shared": (shared_folder, 0.5),
+    "writers": (killed_writers, 0.3),
     "numbers": (bad_numbers, 0.25),
 }
 

@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom import run_manifest
 from seqloom.errors import RunError
-from seqloom.files import sha256, write_atomic
+from seqloom.files import digest, draft_folder, sha256, write_atomic
 from seqloom.fused.dispatch import plain
 from seqloom.inspect.reading import Reading
 from seqloom.nn.attention import CrossAttention, SelfAttention
@@ -26,7 +26,7 @@ from seqloom.results import Result
 from seqloom.run import Run, load, named_weights, save_weights
 from seqloom.run_files import ParameterCounts, Results, write_results
 
-COPIED = ("tokenizer.json", "labels.json", "data.json", "generation_config.json")
+COPIED = ("tokenizer.json", "labels.json", "generation_config.json")
 
 
 @dataclass(frozen=True)
@@ -166,18 +166,20 @@ def prune(run: Run, removed: Sequence[str], out: Path) -> Run:
     weights = cut_weights(run, kept)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out}: exists and is not empty; choose another --out")
-    draft = out.parent / f".{out.name}-{uuid4().hex}"
-    try:
-        draft.mkdir(parents=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with draft_folder(out.parent) as place:
+        draft = place / out.name
+        draft.mkdir()
         for name in COPIED:
             if (run.folder / name).is_file():
                 shutil.copyfile(run.folder / name, draft / name)
         save_weights(draft, model, weights, run.tokenizer)
         write_results(draft, pruned_results(run, weights, removed, sha256(draft / "model.safetensors")))
-        write_atomic(draft / "config.yaml", config.to_yaml())
+        text, data = config.to_yaml(), run_manifest.data_digests(run.folder)
+        if data is not None:
+            run_manifest.write(draft, run_manifest.make(draft, text, digest(text.encode()), data))
+        write_atomic(draft / "config.yaml", text)
         draft.replace(out)
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
     return load(out)
 
 
