@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file
 
 import seqloom
 from seqloom.errors import UserError
-from seqloom.interop import export_checkpoint, import_checkpoint
-from seqloom.interop.gguf_header import TYPES, read_header
+from seqloom.interop import export_checkpoint, gguf_files, import_checkpoint
+from seqloom.interop.gguf_header import TYPES, GGUFHeader, TensorPlace, read_header
+from seqloom.layouts.hf_folder import HFConfig
 from seqloom.run import Run
 
 gguf = pytest.importorskip("gguf")
@@ -92,7 +94,6 @@ def test_the_lists_of_tokens_give_the_same_ids(tmp_path: Path) -> None:
     from tokenizers import Tokenizer
 
     from seqloom.interop import bpe_pieces, gguf_tokenizer
-    from seqloom.interop.gguf_header import GGUFHeader
 
     pieces = bpe_pieces.byte_level_pieces("smollm")
     assert pieces is not None
@@ -128,6 +129,20 @@ def test_the_lists_of_tokens_give_the_same_ids(tmp_path: Path) -> None:
 def test_the_types_of_tensors_have_the_sizes_of_the_package(name: str) -> None:
     block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
     assert (name, block, size) == TYPES[gguf.GGMLQuantizationType[name].value]
+
+
+@pytest.mark.parametrize("name", [name for name, _, _ in TYPES.values() if name not in ("F16", "F32")])
+def test_every_type_is_dequantised_as_by_the_package(name: str, tmp_path: Path) -> None:
+    block, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[name]]
+    raw = np.random.default_rng(0).integers(0, 256, (4, 512 // block * size), dtype=np.uint8)
+    path = tmp_path / "one.gguf"
+    path.write_bytes(raw.tobytes())
+    place = TensorPlace(name, (4, 512), 0, raw.size)
+    source = GGUFHeader(path, {}, {"a": place})
+    gguf_files.dequantize(source, {"a": ("b", "same")}, HFConfig({}, "x"), tmp_path / "out.safetensors")
+    found = load_file(tmp_path / "out.safetensors")["b"]
+    expected = gguf.quants.dequantize(raw, gguf.GGMLQuantizationType[name])
+    assert found.shape == (4, 512) and np.array_equal(found, expected, equal_nan=True)
 
 
 def text_bytes(text: str) -> bytes:

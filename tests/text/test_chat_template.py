@@ -10,7 +10,7 @@ import pytest
 from seqloom.errors import DataError
 from seqloom.text import chat_template, template_sandbox
 from seqloom.text.chat_records import Message
-from seqloom.text.chat_template import TEMPLATES, ChatTemplate, check_template
+from seqloom.text.chat_template import TEMPLATES, ChatTemplate
 
 CHAT = [
     Message("system", "Be brief."),
@@ -71,6 +71,11 @@ def test_a_chat_that_the_assistant_begins() -> None:
         [[Message("assistant", "Welcome"), Message("user", "Hi")]]
     )
     assert [rendered.text[start:end] for start, end in rendered.turns] == ["Welcome<|im_end|>"]
+
+
+def check_template(source: str) -> None:
+    """Raises if a template cannot render a question and its answer."""
+    ChatTemplate(source).render([[Message("user", "a"), Message("assistant", "b")]])
 
 
 HOSTILE = {

@@ -19,7 +19,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -245,10 +244,3 @@ def render_in_child(request: dict[str, Any]) -> list[dict[str, str]]:
         raise DataError(f"the chat template {reason}; use another one")
     results: list[dict[str, str]] = json.loads(done.stdout)
     return results
-
-
-@lru_cache(maxsize=8)
-def check_template(source: str) -> str:
-    """Returns the template; raises if it cannot render a question and its answer."""
-    ChatTemplate(source).render([[Message("user", "a"), Message("assistant", "b")]])
-    return source
