@@ -13,7 +13,7 @@ from pathlib import Path
 from seqloom.world import Scene, scenes
 from support import labelled_data
 
-SENTENCES = 240
+SENTENCES = 480  # enough for each frequent word to occur five times
 HELD_OUT = 12  # sentences of files that are translated or measured: a model of three steps writes long texts
 PHONEMES = {"a": "AH0", "e": "EH1", "i": "IH0", "o": "OW1", "u": "UW0"}
 
@@ -60,7 +60,7 @@ def reviews(path: Path, header: bool = True) -> None:
     rows = [
         f"{chance.choice(texts)} {chance.choice(['indeed', 'again', 'today', 'for once'])} {number}\t{label}"
         for label, texts in (("neg", bad), ("pos", good))
-        for number in range(60)
+        for number in range(120)
     ]
     write(path, lines(["text\tlabel", *rows] if header else rows))
 
