@@ -306,6 +306,26 @@ def vanilla_state(place: Place) -> list[Step] | None:
     return [place.step("h = new", "ti", "new", {"new": place.own("new", "ti")})]
 
 
+def layer_output(place: Place) -> list[Step] | None:
+    """The outputs of both directions side by side, plus the input of the layer if there is a residual path."""
+    stack, x = place.part, place.argument()
+    if not isinstance(stack, recurrent.RNN) or x is None:
+        return None
+    layer = int(place.value.partition(".")[2])
+    names = [f"{place.path}.layers.{layer}.{index}" for index in range(len(stack.unrolled_cells[layer]))]
+    y = np.concatenate([place.log.values(name) for name in names], -1)
+    operands = {"y": Operand(" and ".join(names), "ti", y)}
+    below = place.sibling(f"output.{layer - 1}")
+    old = place.operand(x, "ti", "x")
+    if layer and place.log.has(below):
+        old = place.recorded(below, "ti")
+    elif layer:
+        old = place.recorded(f"{place.path}.layers.{layer - 1}.0", "ti")
+    if not stack.residual or old.values.shape != y.shape:
+        return [place.step("y = [h→; h←]", "ti", "y", operands)]
+    return [place.step("x + y", "ti", "x + y", {"x": old, **operands})]
+
+
 def context(place: Place) -> list[Step] | None:
     """c = Σ α m over the source"""
     name = f"{place.path}.weights"
@@ -347,6 +367,7 @@ RECURRENT: dict[type[nn.Module], dict[str, Derivation]] = {
     cells.Vanilla: {"new": gate("tanh"), "h": vanilla_state},
     cells.Gated: {"keep": gated_keep, "h": mixed},
     recurrent.UnrolledCell: {"": zoned_out},
+    recurrent.RNN: {"output": layer_output},
     rnn_decoder.GlobalAttention: {"": context},
     rnn_decoder.AttentiveRNN: {"": decoder_output},
 }

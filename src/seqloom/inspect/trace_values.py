@@ -160,8 +160,10 @@ def place_of(log: RunLog, full: str) -> Place:
 
 def derivation_of(place: Place) -> Derivation | None:
     """The derivation of the nearest class that has one for this value."""
+    name, _, number = place.value.partition(".")
+    value = name if number.isdigit() else place.value  # such as output.0 and output.1
     for cls in type(place.part).__mro__:
-        found = DERIVATIONS.get(cls, {}).get(place.value)
+        found = DERIVATIONS.get(cls, {}).get(value)
         if found is not None:
             return found
     return None
