@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections.abc
 import difflib
 import inspect
+import math
 import re
 import types
 import typing
@@ -20,7 +21,30 @@ from typing import Any
 
 import yaml
 
-from seqloom.errors import ConfigError
+from seqloom.errors import ConfigError, Error
+
+# Options that count what is built one after the other, or what a vector, a row or a batch has: a model is at least as large as these say.
+LARGEST = {
+    "layers": 2_000,
+    "blocks": 2_000,
+    "experts": 10_000,
+    "heads": 100_000,
+    "repeat": 2_000,
+    "accumulate": 1_000_000,
+}
+LARGEST_SIZE = 2**31
+AT_LEAST_ONE = (
+    "dim",
+    "key_dim",
+    "value_dim",
+    "heads",
+    "kv_heads",
+    "kernel",
+    "experts",
+    "width",
+    "batch",
+    "batch_tokens",
+)
 
 Tree = dict[str, Any]
 Names = Mapping[str, Callable[..., Any]]
@@ -179,7 +203,20 @@ class PartFactory(partial):
         for option, parameter in parameters.items():
             if parameter.default is parameter.empty and option not in passed and option not in self.keywords:
                 raise ConfigError(f"{self.location}: {name} needs {option}; add it")
-        return super().__call__(*sizes, **named)
+        try:
+            return super().__call__(*sizes, **named)
+        except (
+            ValueError,
+            ArithmeticError,
+            RuntimeError,
+        ) as error:  # of torch, or of a part that checks nothing itself
+            if isinstance(error, Error) or "memory" in str(error) or not self.keywords:
+                raise
+            options = ", ".join(f"{option}={value!r}" for option, value in self.keywords.items())
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"{self.location}: {name} cannot be built with {options[:200]} ({reason}); change them"
+            ) from error
 
 
 def build(
@@ -262,6 +299,8 @@ def convert(value: Any, hint: Any, names: Names, path: str, locations: Locations
             convert(item, item_hint, names, f"{path}[{index}]", locations) for index, item in enumerate(items)
         ]
         return tuple(converted) if origin is tuple else converted
+    if hint in (int, float) and isinstance(value, int | float) and not isinstance(value, bool):
+        check_number(value, path, locations)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, float) and value.is_integer():
@@ -273,6 +312,21 @@ def convert(value: Any, hint: Any, names: Names, path: str, locations: Locations
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     expected = words.get(hint, getattr(hint, "__name__", hint))
     raise ConfigError(f"{locations.locate(path)}: expected {expected}, not {value!r}")
+
+
+def check_number(value: float, path: str, locations: Locations) -> None:
+    """Raises for numbers that no option has: infinite ones, those beyond 64 bits, empty sizes, and counts that take for ever to build."""
+    name = path.rpartition(".")[2]
+    if not math.isfinite(value):
+        raise ConfigError(f"{locations.locate(path)}: expected a finite number, not {value}")
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ConfigError(f"{locations.locate(path)}: {value:.3e} is too large; give a number below 2^63")
+    if name in AT_LEAST_ONE and value < 1:
+        raise ConfigError(f"{locations.locate(path)}: {name} must be at least 1, not {value}")
+    if value > LARGEST.get(name, math.inf):
+        raise ConfigError(
+            f"{locations.locate(path)}: {value:,} {name} are too many; at most {LARGEST[name]:,}"
+        )
 
 
 def produces(part: Callable[..., Any], produced: Any) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from attack import Count, attack_names
 
@@ -17,7 +19,10 @@ def run_attack(name: str, seed: int, amount: float) -> tuple[list[Count], float]
     """The counts of one attack, which runs in a process of its own, and its seconds."""
     command = [sys.executable, "-m", "attack", name, "--seed", str(seed), "--amount", str(amount), "--json"]
     start = time.monotonic()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    tests = Path(__file__).resolve().parents[1]
+    paths = [str(tests), str(tests.parent / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     seconds = time.monotonic() - start
     try:
         counts = [Count(*record) for record in json.loads(done.stdout.splitlines()[-1])]

@@ -17,6 +17,7 @@ def small_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from seqloom.run_config import Config
 
     load = Config.load
+    monkeypatch.setattr("seqloom.cli.demo.SENTENCES", 400)
     changes = [
         "train.steps=2",
         "model.dim=8",
@@ -55,6 +56,12 @@ def test_a_wrong_translation_stands_beside_the_right_one() -> None:
     assert Translated(english, french, (french,)).lines() == [english, f"    {french}"]
     wrong = Translated(english, "La rue.", (french,)).lines()
     assert wrong == [english, "    wrong: La rue.", f"    right: {french}"]
+    near = Translated(english, french.replace("était", "étaient"), ("La rue.", french))
+    assert near.lines()[1:] == [
+        f"    wrong: {near.translation}",
+        f"    right: {french}",
+        "    it writes étaient instead of était",
+    ]
     assert Translated(english, "", (french,)).lines()[1] == "    wrong: (no words)"
 
 

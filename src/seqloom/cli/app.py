@@ -26,6 +26,7 @@ from seqloom.cli.names import GROUP_PEER_OPTIONS, OLD_OPTIONS, OLD_VALUES, OLD_V
 from seqloom.cli.options import Common, Machine
 from seqloom.cli.signals import hear_signals
 from seqloom.errors import Error
+from seqloom.results import to_json
 
 START, TRAIN, USE, LOOK, COMPARE, DATA, FILES = (
     Group(name, sort_key=order) for order, name in enumerate(VERBS)
@@ -73,14 +74,20 @@ verb_settings: ContextVar[ExitStack] = ContextVar("verb_settings")
 code_files: ContextVar[tuple[Path, ...]] = ContextVar("code_files", default=())
 CHANGE = re.compile(r"[a-z_0-9]+(\.[a-z_0-9]+)*=.*", re.DOTALL)
 EXAMPLES = re.compile(r"^Examples:\n(?:  .*(?:\n|\Z))+\n*", re.MULTILINE)
+NO_MEMORY = ("not enough memory", "can't allocate memory")  # in errors of torch
 BARE_GROUPS = {"runs": "list"}  # what a group does without a sub-command, instead of printing its help
 SEVERAL_VALUES = ("--data", "--valid", "--test", "--file")
+
+
+def json_text(result: Any) -> str:
+    """A result as one line of JSON, which has no infinite numbers: they become null."""
+    return jsons.dumps(to_json(result), ensure_ascii=False, allow_nan=False)
 
 
 def print_result(result: Any, lines: Sequence[str], json: bool) -> None:
     """Prints a result as one line of JSON, or as lines of text."""
     if json:
-        print(jsons.dumps(result, ensure_ascii=False, allow_nan=False), flush=True)
+        print(json_text(result), flush=True)
     else:
         print("\n".join(lines), flush=True)
 
@@ -294,7 +301,7 @@ def describe(error: BaseException) -> tuple[str, int]:
         if error.filename is None:
             discard_stdout()
         return f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 2
-    if isinstance(error, MemoryError) or "not enough memory" in str(error):
+    if isinstance(error, MemoryError) or any(sign in str(error) for sign in NO_MEMORY):
         return "the memory of this machine is used up; use a smaller model, batch or file", 1
     if type(error).__name__ == "PanicException":  # of the tokenizers library; not an Exception
         return f"the tokenizer cannot read this text ({error})", 2

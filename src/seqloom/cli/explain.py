@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json as jsons
 from typing import Literal
 
-from seqloom.cli.app import CHANGE, LOOK, app
+from seqloom.cli.app import CHANGE, LOOK, app, json_text, print_result
 from seqloom.cli.inputs import load_code
 from seqloom.cli.options import CodeFiles, Common, CommonOptions, Count, OutPath, What
 from seqloom.errors import UserError
@@ -71,11 +70,11 @@ def explain(
     found = [explain_model(name, *changes, vocabulary=vocabulary, parts=parts) for name, changes in models]
     result = diff(*found) if len(found) > 1 else found[0]
     if common.json:
-        written = jsons.dumps(result.to_dict(), ensure_ascii=False) + "\n"
+        written = json_text(result.to_dict()) + "\n"
     else:
         written = {"html": result.to_html, "md": result.to_markdown}.get(chosen, result.to_text)()
     if out is None:
         print(written, end="", flush=True)
         return
     write_atomic(out, written)
-    print(f"page: {out}")
+    print_result({"page": str(out)}, [f"page: {out}"], common.json)

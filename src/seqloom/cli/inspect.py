@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json as jsons
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import LOOK, add_group
+from seqloom.cli.app import LOOK, add_group, json_text
 from seqloom.cli.inputs import check_texts, open_run, read_texts
 from seqloom.cli.options import (
     OUTPUT,
@@ -300,9 +299,7 @@ def finish(
         path.parent.mkdir(exist_ok=True)
     write_atomic(path, page)
     report: dict[str, Any] = {**found.to_dict(), "page": str(path)}
-    print(
-        jsons.dumps(report, ensure_ascii=False) if json else "\n".join([*lines, f"page: {path}"]), flush=True
-    )
+    print(json_text(report) if json else "\n".join([*lines, f"page: {path}"]), flush=True)
     if show:
         import webbrowser
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsons
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from seqloom.cli.app import json_text
 from seqloom.cli.inputs import check_texts, open_run
 from seqloom.cli.inspect import Open, finish, inspect, open_text
 from seqloom.cli.options import (
@@ -149,12 +149,12 @@ def alignment(
             words = learn_lexicon(loaded, records)
             logger.info("%s words", f"{len(words):,}")
             if common.json:
-                yield jsons.dumps(words, ensure_ascii=False) + "\n"
+                yield json_text(words) + "\n"
                 return
             yield from (f"{word}\t{other}\n" for word, other in words.items())
             return
         for aligned in align_stream(loaded, records):
             report = {"source": aligned.source, "target": aligned.target, **aligned.to_dict()}
-            yield f"{jsons.dumps(report, ensure_ascii=False) if common.json else format_pairs(aligned.words())}\n"
+            yield f"{json_text(report) if common.json else format_pairs(aligned.words())}\n"
 
     write_pieces(pieces(), out, "aligning", common.progress)

@@ -87,6 +87,7 @@ Minutes = Annotated[float, Parameter(converter=converter(parse_minutes), validat
 Seconds = Annotated[float, Parameter(converter=converter(parse_seconds))]
 Bytes = Annotated[int, Parameter(converter=converter(parse_size), validator=validators.Number(gte=1))]
 Escaped = Annotated[str, Parameter(converter=converter(parse_escapes))]
+Seed = Annotated[int, Parameter(validator=validators.Number(gte=0, lt=2**63))]
 Threads = Annotated[int | None, Parameter(validator=validators.Number(gte=1, lte=4096))]
 # The only options that take several values: --data, --valid, --test and --file.
 Files = Annotated[list[str] | None, Parameter(consume_multiple=True, metavar="FILE...")]
@@ -166,7 +167,7 @@ class Compute:
 
     threads: Threads = None
     """CPU threads; default: all cores, or SEQLOOM_THREADS."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of everything that is drawn at random."""
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json as jsons
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from seqloom.cli.app import USE, app
+from seqloom.cli.app import USE, app, json_text
 from seqloom.cli.inputs import input_files, open_run
 from seqloom.cli.options import (
     Common,
@@ -95,7 +94,7 @@ def predict_texts(run: Run, texts: Sequence[str], top: int, json: bool) -> Itera
         texts, records, predict_stream(run, records, False), strict=True
     ):
         if json:
-            line = jsons.dumps({**input_names(fields, record), **prediction.fields()}, ensure_ascii=False)
+            line = json_text({**input_names(fields, record), **prediction.fields()})
         else:
             line = "\t".join([text, *prediction.cells(top)])
         yield line + "\n"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json as jsons
 from typing import TYPE_CHECKING
 
-from seqloom.cli.app import START, app, print_result
+from seqloom.cli.app import START, app, json_text, print_result
 from seqloom.cli.options import Common, CommonOptions, OutPath
 from seqloom.cli.tables import short_bytes, short_number, table
 from seqloom.errors import UserError
@@ -49,7 +48,7 @@ def presets(
         if out is not None:
             raise UserError("--out writes one preset: name it, as in: seqloom presets gpt --out mine.yaml")
         found = list_presets(task)
-        lines = [jsons.dumps(preset.to_dict()) for preset in found] if common.json else preset_lines(found)
+        lines = [json_text(preset.to_dict()) for preset in found] if common.json else preset_lines(found)
         print("\n".join(lines))
         return
     text = preset_file(name).read_text("utf-8")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json as jsons
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqloom.cli.app import TRAIN, add_group, print_result
+from seqloom.cli.app import TRAIN, add_group, json_text, print_result
 from seqloom.cli.inputs import load_code
 from seqloom.cli.options import Common, CommonOptions, Machine, MachineOptions, RunPath
 from seqloom.cli.tables import short_bytes, short_number, table
@@ -49,7 +48,7 @@ def list_runs(
 
     found = runs.list(folder, task=task, sort=sort)
     if common.json:
-        print("\n".join(jsons.dumps(run.to_dict()) for run in found))
+        print("\n".join(json_text(run.to_dict()) for run in found))
         return
     if not found:
         print("no runs; make one with: seqloom train PRESET --data FILE")
@@ -219,6 +218,6 @@ def clean(*runs: Path, dry_run: bool = False, common: CommonOptions = Common()) 
         line = f"{one.run}: {verb} {len(one.removed)} checkpoints ({removed}), {short_bytes(one.freed)}"
         if not one.removed:
             line = f"{one.run}: nothing to delete"
-        print(jsons.dumps(one.to_dict()) if common.json else line)
+        print(json_text(one.to_dict()) if common.json else line)
     if len(cleaned) > 1 and not common.json:
         print(f"{'would free' if dry_run else 'freed'} {short_bytes(sum(one.freed for one in cleaned))}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as jsons
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from seqloom.cli.app import USE, app, print_result
+from seqloom.cli.app import USE, app, json_text, print_result
 from seqloom.cli.decoding_options import Translating, TranslatingOptions
 from seqloom.cli.inputs import check_texts, input_files, iterate_files, open_run
 from seqloom.cli.options import (
@@ -146,7 +145,7 @@ def format_translation(translation: Translation, json: bool) -> str:
     from seqloom.inference.alignment import format_pairs
 
     if json:
-        return jsons.dumps(translation.to_dict(), ensure_ascii=False)
+        return json_text(translation.to_dict())
     cells = [output.text for output in translation.outputs]
     if translation.alignments:
         aligned = zip(cells, translation.alignments, strict=True)

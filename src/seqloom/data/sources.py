@@ -59,8 +59,8 @@ def resolve_path(name: str, kinds: Sequence[str], split: str = "train") -> list[
         found = sorted(match for match in glob.glob(name, recursive=True) if os.path.isfile(match))
         if not found:
             raise DataError(f"{name}: no file has such a name; give the files, or another pattern")
-        return [str(Path(match).resolve()) for match in found]
-    return [str(path.resolve())]
+        return [os.path.realpath(match) for match in found]
+    return [os.path.realpath(path)]
 
 
 def write_records(records: Sequence[Record], kinds: Sequence[str]) -> Path:

@@ -75,20 +75,23 @@ def write_chats(folder: Path, sizes: dict[str, int], seed: int = 0) -> None:
             write_atomic(folder / f"{name}.{suffix}.jsonl", lines)
 
 
-def world_paths(kinds: Sequence[str], split: str = "train") -> list[str]:
-    """The files of the world that hold records of these kinds, in the cache; they are written when they are first used."""
+def world_paths(kinds: Sequence[str], split: str = "train", train: int = SIZES["train"]) -> list[str]:
+    """The files of the world that hold records of these kinds, in the cache; they are written when they are first used.
+
+    `train` is the number of training sentences. Each number has held-out sentences of its own, which are not among them.
+    """
     suffixes = FILES.get(tuple(kinds))
     if suffixes is None:
         raise DataError(
             f"world: the built-in world has no records of {' and '.join(kinds)}; it has text, pairs, tags, chats, preferences, and the senses "
             'of "bank" as labels; give files'
         )
-    folder = cache_folder() / "world"
+    folder = cache_folder() / ("world" if train == SIZES["train"] else f"world-{train}")
     if not (folder / "test.banks.tsv").exists():
         if folder.exists():  # left unfinished
             write_senses(folder)
         else:
-            write_world(folder, **SIZES)
+            write_world(folder, **{**SIZES, "train": train})
     if suffixes[0].endswith(".jsonl") and not (folder / "test.preferences.jsonl").exists():
-        write_chats(folder, SIZES)
+        write_chats(folder, {**SIZES, "train": train})
     return [str(folder / f"{split}{suffix}") for suffix in suffixes]

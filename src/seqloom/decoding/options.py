@@ -36,6 +36,9 @@ PEER_NAMES = {
 }
 
 
+MAX_PENALTY = 100  # the exponent of a length
+
+
 class DecodingOptions(TypedDict, total=False):
     """The fields of `Decoding` as keyword arguments."""
 
@@ -194,6 +197,12 @@ class DecodingPlan:
             raise UserError(f"max_tokens is {self.max_tokens}: give at least 1")
         if self.beam < 1:
             raise UserError(f"beam is {self.beam}: give a width of at least 1")
+        for name in ("length_penalty", "coverage_penalty"):
+            value = getattr(self, name)
+            if not abs(value) <= MAX_PENALTY:
+                raise UserError(
+                    f"{name} is {value:g}: give a number between -{MAX_PENALTY} and {MAX_PENALTY}"
+                )
         if self.searches and (self.repetition_penalty != 1 or self.stop):
             raise UserError(
                 "beam search supports neither repetition_penalty nor stop: use a beam of 1 or drop them"

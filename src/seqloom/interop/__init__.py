@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,7 @@ def import_checkpoint(
     'masked language modelling'
     """
     source = Path(source)
-    folder = default_folder() / source.resolve().stem if out is None else Path(out)
+    folder = default_folder() / Path(os.path.realpath(source)).stem if out is None else Path(out)
     tokenizer_path = None if tokenizer is None else Path(tokenizer)
     if source.is_dir():
         return import_run.write(huggingface.read(source, tokenizer_path), source, folder)

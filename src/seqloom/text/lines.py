@@ -7,9 +7,13 @@ one ValueError that names the place and the remedy.
 
 import atexit
 import gzip
+import logging
+import os
+import select
 import shutil
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +24,9 @@ from seqloom.errors import DataError
 from seqloom.files import draft_folder
 
 BLOCK_BYTES = 1 << 20
+WRITER_SECONDS = 10.0  # to wait for a writer of a pipe
+POLL_SECONDS = 0.1
+logger = logging.getLogger("seqloom")
 BOM = b"\xef\xbb\xbf"
 _spooled: dict[str, Path] = {}
 _spool_folders = ExitStack()  # removed at the end of the process; what a killed one leaves, the next removes
@@ -49,14 +56,36 @@ def local_copy(path: str | Path) -> Path:
             if name == "-":
                 shutil.copyfileobj(sys.stdin.buffer, copy, BLOCK_BYTES)
             else:
-                with file.open("rb") as source:
-                    shutil.copyfileobj(source, copy, BLOCK_BYTES)
+                copy.writelines(_stream(file))
     except OSError as error:
         raise DataError(f"{path}: {_reason(error)}; give a file that can be read") from error
     if spool.stat().st_size == 0:
         raise DataError(f"{path}: no input arrived; pipe text into the command")
     _spooled[name] = spool
     return spool
+
+
+def _stream(file: Path) -> Iterator[bytes]:
+    """Yields the bytes of a pipe. A pipe that nobody writes into, and a device, which has no end, are refused."""
+    if not file.is_fifo():
+        raise DataError(f"{file}: a device or a socket, not a file; give a file, or - for the standard input")
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb", buffering=0) as source:
+        waited = 0.0
+        arrived = False
+        while True:
+            chunk = source.read(BLOCK_BYTES)  # None: a writer has nothing yet; empty: there is no writer
+            if chunk:
+                arrived = True
+                yield chunk
+            elif chunk is None:
+                select.select([source], [], [])
+            elif arrived or waited > WRITER_SECONDS:
+                break
+            else:
+                if not waited:
+                    logger.info("%s: waiting for something to write into this pipe", file)
+                time.sleep(POLL_SECONDS)
+                waited += POLL_SECONDS
 
 
 def blocks(path: str | Path, keep_line_ends: bool = False) -> Iterator[str]:

@@ -19,6 +19,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from os.path import realpath
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,7 +166,7 @@ def from_run(
     head = {name: value for name, value in tree["model"].items() if name not in INPUT_OPTIONS}
     tree["model"] = head | body
     tree["corpus"] = with_source_template(tree["corpus"], Path(base))
-    tree["from"] = {"run": str(Path(base).resolve())}
+    tree["from"] = {"run": realpath(base)}
     model_changes = [
         change for change in config_changes.parse_changes(overrides) if change.path.startswith("model.")
     ]
@@ -187,7 +188,7 @@ def pin_source(config: Config) -> Config:
     source = FinetuneOptions(config).source
     if source is not None and source.sha256 is None:
         source_tree = source_config(source.run)
-        config.tree["from"] = {"run": str(Path(source.run).resolve()), "sha256": digest(Path(source.run))}
+        config.tree["from"] = {"run": realpath(source.run), "sha256": digest(Path(source.run))}
         config.tree["tokenizer"] = source_tree["tokenizer"]
     return config
 

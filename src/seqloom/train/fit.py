@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from os import PathLike
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
@@ -89,9 +90,7 @@ def plan_training(
 
         config = from_run(config, Path(base), changes, parts)
     resumes = (
-        run_folder is not None
-        and base is None
-        and (out is None or Path(out).resolve() == run_folder.resolve())
+        run_folder is not None and base is None and (out is None or realpath(out) == realpath(run_folder))
     )
     config = with_budget(config, changes, budget or {}, run_folder if resumes else None)
     folder = run_folder if resumes and run_folder else Path(out) if out else default_folder(name, config)

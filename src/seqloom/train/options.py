@@ -288,6 +288,7 @@ class TrainOptions:
         self.eval_every = eval_every
         self.save_every = save_every or eval_every
         self.log_every = log_every
+        optimizer([nn.Parameter(torch.zeros(1, 1))])  # raises if it refuses its options
         self.make_optimizer = optimizer
         self.schedule = schedule()
         self.clip = clip()

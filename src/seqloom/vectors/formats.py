@@ -12,7 +12,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -206,7 +205,11 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             words, matrix = arrays["words"], arrays["vectors"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if not (isinstance(words, np.ndarray) and isinstance(matrix, np.ndarray)):
+            raise ValueError("its members are not arrays")
+    except (
+        Exception
+    ) as error:  # numpy's reader lets the errors of zip, zlib and Python's own tokenizer through
         reason = " ".join(str(error).split())
         raise DataError(
             f"{path}: not vectors as .npz ({reason}); it must hold the arrays words and vectors"
@@ -232,7 +235,9 @@ def _are_numbers(fields: list[bytes]) -> bool:
 
 @contextmanager
 def _open(path: Path) -> Iterator[IO[bytes]]:
-    """A file for reading, decompressed if it is gzip."""
+    """A file for reading, decompressed if it is gzip. A pipe or a device may have no end, so it is refused."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: it is not a regular file; give a file of vectors")
     with path.open("rb") as file:
         compressed = file.read(2) == b"\x1f\x8b"
         file.seek(0)

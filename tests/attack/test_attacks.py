@@ -1,0 +1,43 @@
+"""The attacks in the form that each commit runs, and, with the marker `attack`, tens of times as many. Each runs in a process of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from attack import Count
+from attack.__main__ import run_attack
+from attack.no_pickle import scan
+
+SHORT = {"parsers": 0.2, "malicious": 1.0, "no_pickle": 1.0, "options": 1.0, "data_files": 1.0}
+LONG = {"parsers": 40.0, "options": 40.0, "data_files": 4.0}
+
+
+def run(name: str, amount: float) -> list[Count]:
+    counts, _ = run_attack(name, 0, amount)
+    for count in counts:
+        count.assert_none_failed()
+    return counts
+
+
+@pytest.mark.timeout(1800)  # only against a hang
+@pytest.mark.parametrize("name", SHORT)
+def test_no_case_fails(name: str) -> None:
+    assert sum(count.cases for count in run(name, SHORT[name])) >= 40
+
+
+@pytest.mark.attack
+@pytest.mark.timeout(36_000)
+@pytest.mark.parametrize("name", LONG)
+def test_no_case_fails_in_many(name: str) -> None:
+    run(name, LONG[name])
+
+
+def test_the_scan_finds_what_it_looks_for(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("attack.no_pickle.SOURCE", tmp_path)
+    path = tmp_path / "bad.py"
+    path.write_text(
+        "import pickle, torch\nimport numpy as np\ntorch.load('x')\nnp.load('x', allow_pickle=True)\neval('1')\n",
+        "utf-8",
+    )
+    found = list(scan(path))
+    assert len(found) == 4 and all(one.startswith("bad.py:") for one in found)
