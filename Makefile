@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test lint style types bench promises docs test-docs test-kill test-big clean
+.PHONY: demo test lint style types bench promises docs test-docs test-kill test-big attack clean
 
 demo: .venv/installed
 	$(BIN)/seqloom demo
@@ -29,6 +29,9 @@ docs: .venv/installed-docs
 
 test-docs: .venv/installed-test .venv/installed-docs
 	OMP_NUM_THREADS=1 GOMP_SPINCOUNT=1000 $(BIN)/python -m pytest -m docs -n 2 --durations 5
+
+attack: .venv/installed-test
+	cd tests && ../$(BIN)/python -m attack --amount 2
 
 test-kill: .venv/installed-test
 	$(BIN)/python -m pytest -m kill

@@ -129,6 +129,8 @@ class Locations:
 
 def read(path: Path) -> tuple[Tree, Locations]:
     """A YAML file as a tree, with the lines of its options."""
+    if Path(path).exists() and not Path(path).is_file():  # a pipe or a device may have no end
+        raise ConfigError(f"{path}: not a regular file; give a YAML file")
     try:
         text = Path(path).read_text("utf-8")
     except FileNotFoundError:
@@ -323,9 +325,10 @@ def check_number(value: float, path: str, locations: Locations) -> None:
         raise ConfigError(f"{locations.locate(path)}: {value:.3e} is too large; give a number below 2^63")
     if name in AT_LEAST_ONE and value < 1:
         raise ConfigError(f"{locations.locate(path)}: {name} must be at least 1, not {value}")
-    if value > LARGEST.get(name, math.inf):
+    largest = LARGEST.get(name, LARGEST_SIZE if name in AT_LEAST_ONE else math.inf)
+    if value > largest:
         raise ConfigError(
-            f"{locations.locate(path)}: {value:,} {name} are too many; at most {LARGEST[name]:,}"
+            f"{locations.locate(path)}: {name}={value:,} is too large; give at most {largest:,}"
         )
 
 

@@ -95,6 +95,8 @@ def guess_fields(path: str | Path, fields: list[int | str] | None) -> dict[str, 
                 if not records:
                     raise DataError(f"{path}:{number}: not JSON; write one object per line") from None
                 break  # the block ends inside this line
+    if not records or not isinstance(records[0], dict):
+        raise DataError(f"{path}:1: no JSON object; write one object per line")
     names = [name for name, value in records[0].items() if isinstance(value, str | int | float | list)]
     kinds: dict[str, str] = {}
     for name in [str(field) for field in fields] if fields is not None else names:
