@@ -9,7 +9,7 @@ import pytest
 from seqloom import world
 from seqloom.cli import main
 from seqloom.studies import feedback_chain as study
-from seqloom.studies.feedback_pages import chain_page, optimum_page
+from seqloom.studies.feedback_pages import chain_page
 from seqloom.studies.known_optimum import known_optimum
 from seqloom.studies.policy_measures import compare_policies
 from seqloom.world.judge import NOUNS, described_nouns, gold_reward, judge, noun_of, prompt_for
@@ -86,7 +86,13 @@ def test_the_chain_is_measured_from_its_checkpoints(
     assert numbers[0].n == 4 and numbers[0].low is not None
 
 
-def test_the_page_of_the_optimum() -> None:
+def test_the_demo_of_the_optimum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     result = known_optimum(["rloo"], seeds=1, steps=4)
-    page = optimum_page(result)
+    monkeypatch.setattr("seqloom.studies.known_optimum.known_optimum", lambda: result)
+    main(["demo", "optimum", "--out", str(tmp_path / "o"), "--threads", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("rloo") and lines[-1] == f"page: {tmp_path / 'o' / 'optimum.html'}"
+    page = (tmp_path / "o" / "optimum.html").read_text("utf-8")
     assert "rloo" in page and "exact optimum" in page and result.outcomes[0].final.step == 4

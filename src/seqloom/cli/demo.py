@@ -123,7 +123,7 @@ def report(run: Run, progress: bool = True) -> tuple[dict[str, Any], list[str]]:
 
 @app.command(group=START)
 def demo(
-    name: Literal["translator", "feedback"] = "translator",
+    name: Literal["translator", "feedback", "optimum"] = "translator",
     /,
     *,
     minutes: Minutes = 4.0,
@@ -142,7 +142,8 @@ def demo(
     Parameters
     ----------
     name
-        What to show: translator, English to French on the built-in world; or feedback, a language model that learns from preferences.
+        What to show: translator, English to French on the built-in world; feedback, a language model that learns from preferences; or
+        optimum, methods of reinforcement on a problem whose optimum is known (always 400 steps each).
     minutes
         Minutes of training.
     out
@@ -150,6 +151,9 @@ def demo(
     open
         Show the equations of the translator, or the page of the feedback, in the browser.
     """
+    if name == "optimum":
+        show_optimum(out, machine, common, open)
+        return
     if name == "feedback":
         show_feedback(out, minutes, machine, common, open)
         return
@@ -210,6 +214,37 @@ def show_feedback(out: Path, minutes: float, machine: Machine, common: Common, o
         f"seqloom train dpo --from {out}/sft --data {out}/data/preferences.jsonl",
     ]
     print_result(chain.to_dict(), lines, common.json)
+    if open:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
+def show_optimum(out: Path, machine: Machine, common: Common, open: bool) -> None:
+    """Trains each method on the problem whose optimum is known, writes the page and prints how far each is from it."""
+    from contextlib import nullcontext
+
+    from seqloom import files
+    from seqloom.studies.feedback_pages import optimum_page
+    from seqloom.studies.known_optimum import known_optimum
+    from seqloom.threads import use_threads
+
+    out = Path("runs/optimum") if out == Path("runs/demo") else out
+    threads = thread_count(machine.threads)
+    with use_threads(threads) if threads else nullcontext():
+        study = known_optimum()
+    out.mkdir(parents=True, exist_ok=True)
+    page = out / "optimum.html"
+    files.write_atomic(page, optimum_page(study))
+    lines = [
+        f"J of the reference {study.start.value:.4f}, of the optimum {study.optimum.value:.4f}, β {study.beta:g}"
+    ]
+    lines += [
+        f"{outcome.method:15} seed {outcome.seed}: reached {100 * outcome.reached:5.1f} %, KL(π* ‖ π) {outcome.final.kl_from_optimum:.4f}, "
+        f"{outcome.seconds:.1f} s"
+        for outcome in study.outcomes
+    ]
+    print_result(study.to_dict(), [*lines, f"page: {page}"], common.json)
     if open:
         import webbrowser
 

@@ -352,7 +352,7 @@ def exact_frontier(
 
 
 def known_optimum(
-    methods: Sequence[Method] = METHODS, seeds: int = 3, beta: float = BETA, steps: int = 300
+    methods: Sequence[Method] = METHODS, seeds: int = 3, beta: float = BETA, steps: int = 400
 ) -> OptimumStudy:
     """Trains each method `seeds` times and measures how far it is from the optimum, which is known.
 
