@@ -2,9 +2,11 @@
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 
+from seqloom.errors import DataError
 from seqloom.text.adapt import adapt_corpus
 from seqloom.text.corpus import Table
 from seqloom.text.tables import has_header, is_header_row, label_comes_first
@@ -158,3 +160,11 @@ def test_blank_texts_are_left_out_and_counted(tmp_path):
         assert list(reader) == [("a", "b"), ("e", "f")]
         assert reader.blanks.count == 2 and reader.blanks.first == [f"{path}:2", f"{path}:3"]
     assert len(list(Table([path]))) == 4
+
+
+def test_lines_of_a_label_a_blank_and_a_text_are_answered_with_the_remedy(tmp_path: Path) -> None:
+    lines = [" ".join((label, text)) for text, label in ROWS]
+    path = tmp_path / "t.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    with pytest.raises(DataError, match="a label, a blank and a text; put a tab between them"):
+        adapt_corpus(CLASSIFIER, [path])

@@ -87,6 +87,10 @@ def evaluate(
     if not files:
         raise UserError("no data: give the files to measure on, as in: seqloom evaluate RUN FILE")
     data = list(files)
+    if by_length and loaded.config.kinds() == ("text",):
+        raise UserError(
+            "--by-length: running text has no records to sort by length; drop it, or evaluate a translator or a run that predicts labels"
+        )
     if against is not None:
         from seqloom.studies.policy_measures import compare_policies
 

@@ -97,7 +97,13 @@ def translate(
     from seqloom.inference.derived_runs import ensemble as join_runs
     from seqloom.inference.lexicon import read_lexicon
     from seqloom.inference.one_or_many import in_blocks
-    from seqloom.inference.translation import TranslationJob, check_job, check_translates, translate_texts
+    from seqloom.inference.translation import (
+        TranslationJob,
+        check_job,
+        check_translates,
+        checked_translation,
+        translate_texts,
+    )
 
     files = input_files(texts, file, EXAMPLE)
     words = read_lexicon(lexicon) if lexicon else {} if replace_unknowns else None
@@ -122,7 +128,7 @@ def translate(
             raise UserError(f"{structured[0]}: a .po or .tmx file is translated by itself; give one --file")
         pieces = iter([fill_catalogue(Path(structured[0]), best_of, source_lang, target_lang)])
     else:
-        translations = in_blocks(lines, lambda block: translate_texts(loaded, job, block))
+        translations = in_blocks(lines, checked_translation(loaded, job))
         pieces = (format_translation(translation, common.json) + "\n" for translation in translations)
     write_pieces(pieces, out, "translating", common.progress)
 

@@ -7,7 +7,9 @@ the run goes on as it began.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from seqloom.data.sources import Data, resolve_data
@@ -16,6 +18,17 @@ from seqloom.text.adapt import adapt_corpus, as_list, kinds_of
 
 logger = logging.getLogger("seqloom.data")
 Tree = dict[str, Any]
+logged_notes: ContextVar[set[str] | None] = ContextVar("logged_notes", default=None)
+
+
+@contextmanager
+def notes_once() -> Iterator[None]:
+    """Inside, what is found in the files is logged once, however many configs read them."""
+    token = logged_notes.set(set())
+    try:
+        yield
+    finally:
+        logged_notes.reset(token)
 
 
 def set_files(tree: Tree, data: Data | None, valid: Data | float | None) -> None:
@@ -74,8 +87,12 @@ def complete(tree: Tree, fixed: frozenset[str]) -> Tree:
     if corpus is None or not paths:
         return tree
     adapted = adapt_corpus(corpus, paths, fixed)
+    logged = logged_notes.get()
     for note in adapted.notes:
-        logger.info("%s", note)
+        if logged is None or note not in logged:
+            logger.info("%s", note)
+    if logged is not None:
+        logged.update(adapted.notes)
     if not files.get("valid"):
         files.setdefault("split", "end" if adapted.kinds == ("text",) else "content")
     return {**tree, "corpus": adapted.tree, "files": files}

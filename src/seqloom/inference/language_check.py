@@ -10,7 +10,27 @@ from seqloom.run import Run
 from seqloom.text.pair_checks import looks_swapped
 
 PROFILE_FILE = "profile.json"  # of a run: character trigrams of the training sources and targets
+ENOUGH_CHARACTERS = 200
 logger = logging.getLogger("seqloom.inference")
+
+
+class SwapCheck:
+    """Watches the texts that a run translates, block by block, and warns once if they look like its target language."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self.texts: list[str] = []
+        self.num_characters = 0
+
+    def add(self, texts: Sequence[str]) -> None:
+        """Looks at the next texts, until there are enough to judge by."""
+        if self.num_characters >= ENOUGH_CHARACTERS:
+            return
+        self.texts += texts
+        self.num_characters += sum(map(len, texts))
+        if self.num_characters >= ENOUGH_CHARACTERS:
+            warn_if_swapped(self.run, self.texts)
+            self.texts = []
 
 
 def warn_if_swapped(run: Run, sources: Sequence[str]) -> bool:
@@ -22,6 +42,6 @@ def warn_if_swapped(run: Run, sources: Sequence[str]) -> bool:
         return False  # a run without profiles
     if swapped:
         logger.warning(
-            "%s: the source looks like the target language of this run; are the files swapped?", run.folder
+            "%s: the source looks like the target language of this run; is it the right file?", run.folder
         )
     return swapped

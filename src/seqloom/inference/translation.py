@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Unpack, overload
@@ -17,6 +17,7 @@ from seqloom.inference.alignment import (
     identity_segment,
 )
 from seqloom.inference.completion import Completion, Execution, complete
+from seqloom.inference.language_check import SwapCheck
 from seqloom.inference.lexicon import Lexicon, read_lexicon, replace_unk
 from seqloom.inference.one_or_many import apply, require_texts
 from seqloom.inference.segments import map_pieces
@@ -111,7 +112,7 @@ def translate(
     plan = Decoding().with_options(decoding).plan(run.decoding, allow_unk=words is not None)
     job = TranslationJob(plan, align, words)
     check_job(run, job)
-    return apply(texts, partial(translate_texts, run, job))
+    return apply(texts, checked_translation(run, job))
 
 
 def check_translates(run: Run) -> None:
@@ -126,6 +127,18 @@ def check_job(run: Run, job: TranslationJob) -> None:
     if job.align or job.lexicon is not None:
         # Raises for a model without attention.
         align_segments(run, ["a"], [[run.specials.eos]], [[(0, 0)]])
+
+
+def checked_translation(run: Run, job: TranslationJob) -> Callable[[list[str]], list[Translation]]:
+    """`translate_texts` as a function of the texts, which warns once if they look like the target language."""
+    check = SwapCheck(run)
+
+    def translate_block(texts: list[str]) -> list[Translation]:
+        require_texts(texts)
+        check.add(texts)
+        return translate_texts(run, job, texts)
+
+    return translate_block
 
 
 def translate_texts(run: Run, job: TranslationJob, texts: list[str]) -> list[Translation]:

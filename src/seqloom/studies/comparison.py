@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from seqloom import files
+from seqloom.data.options import notes_once
 from seqloom.data.sources import Data, resolve_data
 from seqloom.errors import RunError, UserError
 from seqloom.progress import ProgressOption
@@ -101,6 +102,22 @@ def compare(
     PosixPath('runs/compare-naive-bayes-logistic-reviews/compare.html')
     """
     options = StudyOptions(seeds, parameters, quick, ensembles)
+    with notes_once():
+        return run_study(systems, data, valid, test, options, out, threads, progress, budget)
+
+
+def run_study(
+    systems: Sequence[str],
+    data: Data | None,
+    valid: Data | float,
+    test: Data | float,
+    options: StudyOptions,
+    out: str | os.PathLike[str] | None,
+    threads: int | None,
+    progress: ProgressOption,
+    budget: StudyBudget,
+) -> Comparison:
+    """Plans, trains and measures a study."""
     parsed = parse_systems(systems)
     study = plan(
         parsed, data, valid, test, options, {key: value for key, value in budget.items() if value is not None}

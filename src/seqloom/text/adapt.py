@@ -123,6 +123,13 @@ def set_header(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, fix
         raise DataError(f"{path}: no records; give a file with text")
     rows = [cells for _, cells in numbered]
     first = rows[0]
+    if tuple(kinds) == ("text", "label") and len(first) == 1 and separator == "\t":
+        halves = [cells[0].split(None, 1) for cells in rows]
+        if all(len(half) == 2 for half in halves) and tables.label_comes_first(halves):
+            raise DataError(
+                f"{path}: lines of a label, a blank and a text; put a tab between them, "
+                "as with: sed 's/ /\\t/' FILE > FILE.tsv (of a .gz file: zcat FILE | sed 's/ /\\t/' > FILE.tsv)"
+            )
     for number, cells in numbered:
         if len(cells) != len(first):
             raise DataError(

@@ -226,6 +226,12 @@ def _word2vec(
 ) -> _Trained:
     from seqloom.vectors import word2vec
 
+    if resources.threads > 1 and not options.reproducible:
+        logger.info(
+            "%d threads: word2vec's threads update shared weights, so the vectors differ a little from run to run; "
+            "--reproducible or --threads 1 gives the same bits",
+            resources.threads,
+        )
     subwords = Subwords() if options.subwords else None
     result = word2vec.train(
         corpus,
