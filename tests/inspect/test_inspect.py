@@ -48,8 +48,10 @@ def test_every_run_is_read_and_its_values_are_named(runs, name: str):
     target = "un chat" if run.model.task == "translation" else None
     reading = read(run, text_for(run), target)
     with torch.no_grad():
+        fast = reading.scores(2)
         with plain():
             expected = reading.scores(2)
+        assert torch.allclose(fast, expected, rtol=1e-4, atol=1e-5)
         with capture(run.model) as captured:
             assert torch.equal(reading.scores(2), expected)
     assert expected.shape == (2, len(reading.targets)) and len(captured) > 2
