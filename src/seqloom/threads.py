@@ -38,7 +38,8 @@ def use_threads(count: int | None) -> Iterator[None]:
     if count is None:
         yield
         return
-    before = torch.get_num_threads()
+    with _lock:  # a thread takes over the default at its first call, which another thread may be changing
+        before = torch.get_num_threads()
     set_for_this_thread(count)
     try:
         yield
