@@ -136,6 +136,8 @@ def test_only_files_take_several_values():
 def test_changes_after_files_are_changes():
     words = ["train", "gpt", "--data", "a.txt", "b.txt", "model.dim=8", "--out", "x=1"]
     assert prepare(words) == ["train", "gpt", "model.dim=8", "--data", "a.txt", "b.txt", "--out", "x=1"]
+    words = ["train", "gpt", "--data", "a", "--valid", "b", "model.dim=8", "seed=1"]
+    assert prepare(words) == ["train", "gpt", "model.dim=8", "seed=1", "--data", "a", "--valid", "b"]
     assert prepare(["train", "gpt", "--data", "./a=b"]) == ["train", "gpt", "--data", "./a=b"]
     assert CHANGE.fullmatch("model.stack.layers=4") and not CHANGE.fullmatch("./a=b")
 

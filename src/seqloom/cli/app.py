@@ -206,7 +206,8 @@ def prepare(arguments: Sequence[str]) -> list[str]:
     words = replace_values(words, OLD_VALUES.get(verb, {}))
     renamed = OLD_OPTIONS.get("", {}) | OLD_OPTIONS.get(verb, {})
     prepared: list[str] = []
-    option_start: int | None = None  # where an option with several values begins
+    first_start: int | None = None  # where the first option with several values begins: changes go before it
+    in_values = False
     for position, word in enumerate(words):
         name, equals, value = word.partition("=")
         if word == "--":
@@ -216,10 +217,12 @@ def prepare(arguments: Sequence[str]) -> list[str]:
             name = renamed[name]
             word = name + equals + value
         if word.startswith("-") and word != "-":
-            option_start = len(prepared) if name in SEVERAL_VALUES else None
-        elif option_start is not None and CHANGE.fullmatch(word):
-            prepared.insert(option_start, word)
-            option_start += 1
+            in_values = name in SEVERAL_VALUES
+            if in_values and first_start is None:
+                first_start = len(prepared)
+        elif in_values and first_start is not None and CHANGE.fullmatch(word):
+            prepared.insert(first_start, word)
+            first_start += 1
             continue
         prepared.append(Dash(word) if word == "-" else word)
     return prepared
