@@ -48,6 +48,11 @@ def test_a_mistake_is_one_line_and_code_2(capsys: pytest.CaptureFixture):
     assert code == 2 and err == "seqloom: gtp: no preset and no file has this name; did you mean 'gpt'?\n"
 
 
+def test_a_text_without_quotes_is_answered_with_quotes(capsys: pytest.CaptureFixture):
+    code, err = fails(["inspect", "gates", "run", "to", "be", "or"], capsys)
+    assert code == 2 and "be or: more arguments than this verb takes; put quotes" in err
+
+
 def test_a_bug_says_so_with_code_1_and_v_shows_where(capsys: pytest.CaptureFixture, monkeypatch):
     monkeypatch.setattr("seqloom.environment.processor_name", lambda: 1 / 0)
     code, err = fails(["env"], capsys)

@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError
+from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from seqloom import __version__
 from seqloom.cli.names import GROUP_PEER_OPTIONS, OLD_OPTIONS, OLD_VALUES, OLD_VERBS, PEER_OPTIONS, VERBS
@@ -291,6 +291,9 @@ def describe(error: BaseException) -> tuple[str, int]:
         peers = PEER_OPTIONS | GROUP_PEER_OPTIONS.get(next(iter(error.command_chain or ()), ""), {})
         if name in peers:
             return f"{name}: here it is {peers[name]}", 2
+    if isinstance(error, UnusedCliTokensError):
+        extra = " ".join(error.unused_tokens or ())
+        return f"{extra}: more arguments than this verb takes; put quotes around a text that has blanks", 2
     if isinstance(error, CycloptsError):
         return str(error), 2
     if isinstance(error, Error):

@@ -123,6 +123,7 @@ PEER_OPTIONS = {
 
 # Options that other tools have for the verbs of a group, where `PEER_OPTIONS` would say something else: word2vec's, fastText's, gensim's.
 GROUP_PEER_OPTIONS: dict[str, dict[str, str]] = {
+    "inspect": {"--data": "--file", "--test": "--file"},
     "vectors": {
         **dict.fromkeys(
             ("--vector-size", "--vector_size", "--size", "--dimension", "-size", "-dim"), "--dim"
