@@ -214,7 +214,8 @@ class PartFactory(partial):
         ) as error:  # of torch, or of a part that checks nothing itself
             if isinstance(error, Error) or "memory" in str(error) or not self.keywords:
                 raise
-            options = ", ".join(f"{option}={value!r}" for option, value in self.keywords.items())
+            plain = {k: v for k, v in self.keywords.items() if not isinstance(v, PartFactory)}
+            options = ", ".join(f"{option}={value!r}" for option, value in plain.items()) or "these sizes"
             reason = " ".join(str(error).split())[:200]
             raise ConfigError(
                 f"{self.location}: {name} cannot be built with {options[:200]} ({reason}); change them"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,21 @@ main()
 """
 
 
+def wait_for_work(pid: int) -> None:
+    """Returns when a process has computed for a while: it is inside its long call then."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        time.sleep(5)
+        return
+
+    def ticks() -> int:
+        return int(stat.read_text().rpartition(")")[2].split()[11])
+
+    begun = ticks()
+    while ticks() < begun + 30:
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_second_signal_ends_a_long_call(number: signal.Signals) -> None:
     command = [*python_command("seqloom")[:2], "-c", STUCK]
@@ -32,6 +48,7 @@ def test_the_second_signal_ends_a_long_call(number: signal.Signals) -> None:
     )
     try:
         assert process.stdout is not None and process.stdout.readline() == "busy\n"
+        wait_for_work(process.pid)
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
         assert process.poll() is None  # the first is heard when the call ends

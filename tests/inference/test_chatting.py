@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import json
 import os
@@ -151,19 +152,21 @@ class Terminal:
         )
         os.close(slave)
         self.shown = ""
+        self.begun = 0  # where the text after the last match begins
+        self.decode = codecs.getincrementaldecoder("utf-8")().decode
 
     def wait_for(self, text: str) -> None:
-        """Reads until the text appears after what was read before."""
-        begun = len(self.shown)
+        """Reads until the text appears after what was found before."""
         deadline = time.monotonic() + 120
-        while text not in self.shown[begun:]:
+        while text not in self.shown[self.begun :]:
             assert time.monotonic() < deadline, f"{text!r} did not appear in {self.shown!r}"
             if select.select([self.master], [], [], 1)[0]:
                 try:
-                    self.shown += os.read(self.master, 4096).decode(errors="replace").replace("\r\n", "\n")
+                    self.shown += self.decode(os.read(self.master, 4096)).replace("\r\n", "\n")
                 except OSError:
                     break
-        assert text in self.shown[begun:], self.shown
+        assert text in self.shown[self.begun :], self.shown
+        self.begun = self.shown.index(text, self.begun) + len(text)
 
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())

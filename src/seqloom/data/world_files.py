@@ -75,10 +75,10 @@ def write_chats(folder: Path, sizes: dict[str, int], seed: int = 0) -> None:
             write_atomic(folder / f"{name}.{suffix}.jsonl", lines)
 
 
-def world_paths(kinds: Sequence[str], split: str = "train", train: int = SIZES["train"]) -> list[str]:
+def world_paths(kinds: Sequence[str], split: str = "train", train: int | None = None) -> list[str]:
     """The files of the world that hold records of these kinds, in the cache; they are written when they are first used.
 
-    `train` is the number of training sentences. Each number has held-out sentences of its own, which are not among them.
+    `train` is the number of training sentences, 20,000 if it is None. Each number has held-out sentences of its own, which are not among them.
     """
     suffixes = FILES.get(tuple(kinds))
     if suffixes is None:
@@ -86,6 +86,7 @@ def world_paths(kinds: Sequence[str], split: str = "train", train: int = SIZES["
             f"world: the built-in world has no records of {' and '.join(kinds)}; it has text, pairs, tags, chats, preferences, and the senses "
             'of "bank" as labels; give files'
         )
+    train = train or SIZES["train"]
     folder = cache_folder() / ("world" if train == SIZES["train"] else f"world-{train}")
     if not (folder / "test.banks.tsv").exists():
         if folder.exists():  # left unfinished

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from seqloom import __version__, config_changes, config_tree, files
 from seqloom.decoding.generation_config import keep_generation_config
-from seqloom.errors import DataError
+from seqloom.errors import ConfigError, DataError
 from seqloom.layouts.family import Shapes
 from seqloom.run import Run, load, save_weights
 from seqloom.run_config import Config
@@ -88,7 +88,9 @@ def write(checkpoint: ForeignCheckpoint, source: Path, out: Path) -> Run:
     try:
         with torch.device("meta"):
             model = config.model(checkpoint.tokenizer.get_vocab_size())
-    except RuntimeError:
+    except (RuntimeError, ConfigError) as error:
+        if isinstance(error, ConfigError) and not isinstance(error.__cause__, RuntimeError):
+            raise
         raise DataError(
             f"{source}: its sizes are too large for any tensor; it is not a real checkpoint"
         ) from None
