@@ -145,6 +145,84 @@ def test_the_header_of_a_file_stays_one(headed: Run, tmp_path: Path, capsys: pyt
     assert len(header.split("\t")) == len(row.split("\t")) == 6
 
 
+@pytest.fixture(scope="module", params=["by position", "by name"])
+def reviews(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A classifier of a table with a header: its columns found, or named among others."""
+    place = tmp_path_factory.mktemp("reviews")
+    rows = [("a fine cat", "pos"), ("a dull dog", "neg")] * 30
+    options, header, start = (
+        ["corpus.columns=review,sentiment"],
+        "id\ttitle\treview\tsentiment",
+        "1\tfine dull\t",
+    )
+    if request.param == "by position":
+        options, header, start = [], "review\tsentiment", ""
+    text = "".join(f"{start}{review}\t{label}\n" for review, label in rows)
+    path = put(place / "train.tsv", f"{header}\n{text}")
+    return seqloom.fit("logistic", *options, data=[path], out=place / "run", progress=False)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "title\treview",
+        "id\treview",
+        "sentiment\treview",
+        "review",
+        "review\tanswer\tprobability",
+        "id\ttitle\treview\tsentiment",
+        "Review\tsomething else",
+    ],
+)
+@pytest.mark.parametrize("name", ["x.tsv", "x.txt", "x.csv"])
+def test_a_header_names_the_text_to_predict(
+    reviews: Run, tmp_path: Path, capsys: pytest.CaptureFixture, header: str, name: str
+) -> None:
+    columns = header.split("\t")
+    other = {"a fine cat": "a dull dog", "a dull dog": "a fine cat"}  # in every other column
+    rows = [[text if name.lower() == "review" else other[text] for name in columns] for text in other]
+    table = [columns, *rows]
+    separator = "," if name.endswith("csv") else "\t"
+    path = put(tmp_path / name, "".join(separator.join(row) + "\n" for row in table))
+    main(["predict", str(reviews.folder), "--file", path])
+    lines = [line.split(separator) for line in capsys.readouterr().out.splitlines()]
+    assert [line[: len(columns)] for line in lines] == table
+    assert [line[len(columns)] for line in lines] == ["answer", "pos", "neg"]
+
+
+@pytest.mark.parametrize("header", ["title\tsentiment", "id\ttext", "sentiment"])
+def test_a_header_without_the_text_of_training_is_refused(
+    reviews: Run, tmp_path: Path, capsys: pytest.CaptureFixture, header: str
+) -> None:
+    row = "\t".join("a fine cat" for _ in header.split("\t"))
+    path = put(tmp_path / "x.tsv", f"{header}\n{row}\n")
+    there = ", ".join(map(repr, header.split("\t")))
+    for verb in (["predict", str(reviews.folder), "--file", path], ["evaluate", str(reviews.folder), path]):
+        said = fails(capsys, *verb)
+        assert (
+            said.count("\n") == 1 and f"x.tsv:1: no column 'review'; the header has {there}; rename" in said
+        )
+
+
+def test_a_header_names_the_columns_to_evaluate(
+    reviews: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    swapped = "sentiment\ttitle\treview\npos\ta dull dog\ta fine cat\nneg\ta fine cat\ta dull dog\n"
+    report = seqloom.evaluate(reviews, put(tmp_path / "x.tsv", swapped))
+    assert {number.name: number.value for number in report.numbers}["accuracy"] == 100
+    path = put(tmp_path / "y.tsv", "title\treview\na fine cat\ta fine cat\n")
+    said = fails(capsys, "evaluate", str(reviews.folder), path)
+    assert "y.tsv:1: no column 'sentiment'; the header has 'title', 'review'" in said
+
+
+def test_a_file_without_a_header_goes_by_position(
+    reviews: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    text = "a fine cat\na dull dog\n"
+    main(["predict", str(reviews.folder), "--file", put(tmp_path / "x.tsv", text)])
+    assert [line.split("\t")[1] for line in capsys.readouterr().out.splitlines()] == ["pos", "neg"]
+
+
 def test_forms_have_one_list_of_names(
     trained: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -128,12 +128,51 @@ def test_csv_with_quoted_header_and_cells(tmp_path):
 def test_a_file_without_the_stored_header_is_read_whole(tmp_path):
     """Otherwise the first sentence of a test file, or of stdin, is lost."""
     options = {"kinds": LABELLED, "header": True, "header_names": ("review", "label")}
-    plain, named = write(tmp_path / "a.tsv", ROWS), write(tmp_path / "b.tsv", [["Text", "Label"], *ROWS])
+    plain, named = write(tmp_path / "a.tsv", ROWS), write(tmp_path / "b.tsv", [["Review", "Label"], *ROWS])
     assert list(Table([plain], **options)) == list(Table([named], **options)) == [tuple(row) for row in ROWS]
     assert list(Table([plain], header=True)) == [tuple(row) for row in ROWS[1:]]  # as before
     named_columns = {**options, "columns": ("label", "review"), "kinds": ("label", "text")}
     assert list(Table([plain], **named_columns)) == [tuple(row[::-1]) for row in ROWS]
     assert not is_header_row(["review is good"], True, ["review", "label"])
+
+
+@pytest.mark.parametrize("columns", [(0, 1), (-2, -1), ("review", "label")])
+@pytest.mark.parametrize(
+    "header", [["label", "review"], ["id", "Review", "title", "label"], ["any thing", "label", "review"]]
+)
+def test_a_header_chooses_the_columns_by_the_names_of_training(
+    tmp_path: Path, columns: tuple[int | str, ...], header: list[str]
+) -> None:
+    cells = [dict(zip(["review", "label"], row, strict=True)) for row in ROWS]
+    rows = [[record.get(name.lower(), f"{name} {i}") for name in header] for i, record in enumerate(cells)]
+    path = write(tmp_path / "a.tsv", [header, *rows])
+    options = {"kinds": LABELLED, "header": True, "header_names": ("review", "label")}
+    assert list(Table([path], columns, **options)) == [tuple(row) for row in ROWS]
+
+
+@pytest.mark.parametrize(
+    ("header", "missing"),
+    [(["title", "label"], "review"), (["Text", "Topic"], "review"), (["review"], "label")],
+)
+def test_a_header_without_a_name_of_training_is_refused(
+    tmp_path: Path, header: list[str], missing: str
+) -> None:
+    path = write(tmp_path / "a.tsv", [header, *(row[: len(header)] for row in ROWS)])
+    reader = Table([path], kinds=LABELLED, header=True, header_names=("review", "label"))
+    there = ", ".join(map(repr, header))
+    with pytest.raises(DataError, match=f"a.tsv:1: no column '{missing}'; the header has {there}; rename"):
+        list(reader)
+
+
+def test_equal_and_empty_names_go_by_position(tmp_path: Path) -> None:
+    names = ["", "text", "text"]
+    rows = [["1", "a cat", "a dog"], ["", "b", "c"]]
+    options = {"columns": (1, 2), "header": True, "header_names": names}
+    assert list(Table([write(tmp_path / "a.tsv", [names, *rows])], **options)) == [
+        ("a cat", "a dog"),
+        ("b", "c"),
+    ]
+    assert list(Table([write(tmp_path / "b.tsv", rows[::-1])], **options)) == [("b", "c"), ("a cat", "a dog")]
 
 
 def test_auto_detects(tmp_path):

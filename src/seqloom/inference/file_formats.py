@@ -25,7 +25,7 @@ from seqloom.text import annotated, corpus
 from seqloom.text.fields import KINDS
 from seqloom.text.formats import FORMATS, check_format
 from seqloom.text.lines import lines_with_ends, split_line_end, strip_compression
-from seqloom.text.tables import column_numbers, is_header_row
+from seqloom.text.tables import file_columns, is_header_row
 
 
 class CoNLLUFile(FileFormat):
@@ -138,12 +138,14 @@ class TableFile(FileFormat):
         return is_header_row(cells, header, self.header_names)
 
     def input_columns(self, cells: Sequence[str], is_header: bool) -> list[int]:
-        """The numbers of the columns to read in a file whose first row has these cells: those of training, or the first ones."""
-        names = cells if is_header else self.header_names
+        """The numbers of the columns to read in a file whose first row has these cells: those of training, by name if the row is a
+        header, else by position; or the first ones."""
         try:
-            columns = column_numbers(self.columns, names, str(self.path))
-        except DataError:  # other names
-            columns = [len(cells)]
+            columns = file_columns(self.columns, cells, is_header, self.header_names, f"{self.path}:1")
+        except DataError:
+            if is_header and self.header_names:
+                raise
+            columns = [len(cells)]  # other names
         inside = all(-len(cells) <= column < len(cells) for column in columns)
         return columns if inside else list(range(len(self.columns)))
 
@@ -195,12 +197,18 @@ class TableFile(FileFormat):
             yield FileRecord(f"{self.path}:{line_number}", text, record)
 
     def matches(self) -> bool:
-        """Whether the first row has several cells, and those that the run reads."""
+        """Whether the first row has several cells, and those that the run reads; or is a header with their names."""
         try:
             first = next((cells for _, _, cells in self.rows() if cells), [])
         except ValueError:
             return False
-        columns = self.input_columns(first, self.is_header(first))
+        is_header = self.is_header(first)
+        try:
+            columns = self.input_columns(first, is_header)
+        except DataError:  # raised again when the records are read
+            return len(first) > 1
+        if is_header and self.header_names:
+            return True
         return len(first) > max(1, *columns) or len(first) >= len(self.input_fields) > 1
 
     def append_cells(self, row: str, cells: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from seqloom.errors import DataError
 from seqloom.text.lines import blocks, lines, local_copy, strip_compression
-from seqloom.text.tables import SAMPLE_ROWS, column_numbers, has_header, is_header_row
+from seqloom.text.tables import SAMPLE_ROWS, file_columns, has_header, is_header_row
 
 Paths = Sequence[str | Path]
 
@@ -158,8 +158,9 @@ class Table(Reader):
 
     `columns` are numbers from 0, or names of the header. `separator` None means a comma for .csv and a tab otherwise.
     `header` skips the first row, `auto` if it looks like a header. With `header_names`, those of the training file, it
-    is skipped only if it has them, so that a file without a header is read whole. Blank lines are skipped. `kinds` is
-    the kind of each column; the default is text. `drop_blank` leaves out rows in which a text is blank.
+    is skipped only if it is a header, whose names then choose the columns; a file without a header is read from its first
+    row, by position. Blank lines are skipped. `kinds` is the kind of each column; the default is text. `drop_blank` leaves
+    out rows in which a text is blank.
     """
 
     def __init__(
@@ -208,8 +209,7 @@ class Table(Reader):
             if width is None:
                 width = len(cells)
                 is_header = is_header_row(cells, self.header, self.header_names)
-                names = cells if is_header else self.header_names
-                columns = column_numbers(self.columns, names, self.location)
+                columns = file_columns(self.columns, cells, is_header, self.header_names, self.location)
                 for column in columns:
                     if not -width <= column < width:
                         raise DataError(

@@ -229,12 +229,11 @@ def label_comes_first(rows: Sequence[Sequence[str]]) -> bool:
 
 def is_header_row(cells: Sequence[str], header: bool, header_names: Sequence[str]) -> bool:
     """Whether the first row of a file is a header, for a reader that has these options: without names every first row is; with the
-    names that training saw, only a row with one of them in its place."""
+    names that training saw, only a row with one of them, or of well-known names."""
     if not header or not header_names:
         return header
-    names = [normal_name(name) for name in header_names]
-    pairs = zip(map(normal_name, cells), names, strict=False)
-    if any(cell == name for cell, name in pairs):
+    names = {normal_name(name) for name in header_names} - {""}
+    if any(normal_name(cell) in names for cell in cells):
         return True
     known = [any(is_name(cell, kind) for kind in NAMES) or normal_name(cell) in OTHER_NAMES for cell in cells]
     return len(cells) > 1 and all(known)
@@ -253,6 +252,32 @@ def column_numbers(columns: Sequence[int | str], names: Sequence[str], location:
             there = ", ".join(map(repr, names)) or "no names"
             raise DataError(f"{location}: no column {column!r}; the header has {there}")
     return numbers
+
+
+def file_columns(
+    columns: Sequence[int | str],
+    cells: Sequence[str],
+    is_header: bool,
+    header_names: Sequence[str],
+    location: str,
+) -> list[int]:
+    """The numbers of the columns in a file whose first row has these cells. If that row is a header, they go by the names that
+    training saw (`header_names`), and a missing name is an error; without a header they go by position."""
+    if not is_header or not header_names:
+        return column_numbers(columns, cells if is_header else header_names, location)
+    if list(map(normal_name, cells)) == list(map(normal_name, header_names)):
+        return column_numbers(columns, header_names, location)
+    width = len(header_names)
+    named = [
+        header_names[column].strip() if isinstance(column, int) and -width <= column < width else column
+        for column in columns
+    ]
+    try:
+        return column_numbers(named, cells, location)
+    except DataError as error:
+        raise DataError(
+            f"{error}; rename the column that holds it, or delete the header to go by position"
+        ) from None
 
 
 def guess_kind(cells: Sequence[str], name: str = "") -> str:
