@@ -133,10 +133,16 @@ def conditions(run: Run, store: Store) -> dict[str, object]:
 def utf8_bytes(run: Run, store: Store, count: int) -> int:
     """The UTF-8 bytes of the predicted text: the last field of each record, and a newline if records end with <eos>.
 
-    0 if the `count` tokens are not all of it, or if too many of them are <unk>, which stands for unknown bytes.
+    0 if the `count` tokens are not all of it, or if too many of them are <unk>, which stands for unknown bytes. The first token of a
+    text that nothing precedes is not predicted.
     """
     field = store.fields[-1]
-    if count != field.num_tokens or num_unk(run, store) * MIN_TOKENS_PER_UNK > count:
+    if num_unk(run, store) * MIN_TOKENS_PER_UNK > count:
+        return 0
+    if run.starts_bare and count == field.num_tokens - 1:
+        first = run.decode([int(next(field.blocks())[0])])
+        return 0 if "\ufffd" in first else field.num_bytes - len(first.encode())
+    if count != field.num_tokens:
         return 0
     return field.num_bytes + (len(store) if run.adds_eos else 0)
 
@@ -257,6 +263,8 @@ def evaluate(
         metrics = evaluate_labels(run, test.store)
         return Evaluation(tuple(metrics.numbers), test.digest, weights, label_records(run, test, metrics))
     windows = windowed_data(run, test.store, window, stride)
+    if run.starts_bare and isinstance(windows, Windows):
+        windows = windows.without_start()
     shared = conditions(run, test.store) | signature_options(windows)
     blocks = RecordSums(2)
     sums, count = sum_numbers(run.model, run.config.objective, windows.sequential(), blocks)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,13 @@ class Run:
             before, after = self.specials.frame(self.adds_eos)
             rows = [[*before, *row, *after] for row in rows]
         return pad([np.array(row, dtype=np.int64) for row in rows])
+
+    @cached_property
+    def starts_bare(self) -> bool:
+        """Whether nothing precedes a text: an imported model whose source adds no token to the beginning."""
+        if self.specials.before or self.adds_eos or not (self.folder / RESULTS_FILE).exists():
+            return False
+        return "format" in (self.results.base or {})
 
     @property
     def banned_ids(self) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import torch
 
 from seqloom.cli import main
 from seqloom.errors import UserError
-from seqloom.inspect.trace_pages import MOST_NUMBERS, count_numbers, rounded, select, trace_page
+from seqloom.inspect.trace_pages import MOST_NUMBERS, count_numbers, layer_of, rounded, select, trace_page
 from seqloom.inspect.trace_search import beam_steps, trace_cbow
 from seqloom.inspect.trace_steps import Operand, Step, compute, evaluate
 from seqloom.inspect.trace_values import trace
@@ -197,7 +197,38 @@ def test_the_verb_prints_the_example_and_writes_the_page(runs, tmp_path: Path, c
     )
     shutil.copytree(GOLDEN / "vectors-cbow", tmp_path / "vectors")
     main(["inspect", "trace", str(tmp_path / "vectors"), "the old king sees a river"])
-    assert "6 tokens" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "6 tokens" in shown and "agree" not in shown
+
+
+def refused(capsys, *words: str) -> str:
+    """The one line with which a command is refused."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main(list(words))
+    shown = capsys.readouterr()
+    assert end.value.code == 2 and shown.err.count("\n") == 1 and not shown.out
+    return shown.err
+
+
+def test_a_layer_that_is_not_there_and_vectors_of_another_method_are_refused(runs, tmp_path: Path, capsys):
+    run = runs("gpt")
+    last = max(number for step in trace(run, TEXT).steps if (number := layer_of(step)) is not None)
+    for layer in (last + 1, -1):
+        line = refused(capsys, "inspect", "trace", str(run.folder), "a cat", "--layer", str(layer))
+        assert "counted from 0" in line and ("layer 0" if last == 0 else f"layers 0 to {last}") in line
+    page = tmp_path / "last.html"
+    main(["inspect", "trace", str(run.folder), "a cat", "--layer", str(last), "--out", str(page)])
+    assert f"(layer {last};" in capsys.readouterr().out
+    folder = tmp_path / "vectors"
+    shutil.copytree(GOLDEN / "vectors-cbow", folder)
+    assert "no numbered layers" in refused(
+        capsys, "inspect", "trace", str(folder), "the old king", "--layer", "0"
+    )
+    meta = json.loads((folder / "meta.json").read_text("utf-8"))
+    meta["about"]["kind"] = "glove"
+    (folder / "meta.json").write_text(json.dumps(meta), "utf-8")
+    assert "of glove" in refused(capsys, "inspect", "trace", str(folder), "the old king")
 
 
 def test_the_model_is_as_before(runs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from seqloom.files import sha256
 from seqloom.interop import export_checkpoint, import_checkpoint
 from seqloom.run import load
 from seqloom.run_config import Config
-from seqloom.text.special_tokens import SpecialTokens, special_tokens
+from seqloom.text.special_tokens import SpecialTokens, special_tokens, with_template
 from seqloom.train.finetune import from_run
 from seqloom.train.preparation import prepare
 from support.hf_folders import WORDS, make
@@ -69,8 +70,8 @@ def test_an_imported_language_model_is_measured_explained_and_used(tmp_path, lin
     main(["evaluate", str(tmp_path / "run"), str(lines), "--json"])
     found = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)["numbers"]}
     run = load(tmp_path / "run")
-    ids = torch.tensor(run.tokenizer.encode(lines.read_text(), add_special_tokens=False).ids)
-    stream, width, total = torch.cat([torch.tensor([3]), ids]), 256, 0.0
+    stream = torch.tensor(run.tokenizer.encode(lines.read_text(), add_special_tokens=False).ids)
+    ids, width, total = stream[1:], 256, 0.0  # the tokenizer adds no beginning: the first token is context
     with torch.no_grad():
         for begin in range(0, len(ids), width):
             begin = min(begin, len(ids) - width)
@@ -82,6 +83,39 @@ def test_an_imported_language_model_is_measured_explained_and_used(tmp_path, lin
     assert "RMSNorm" in capsys.readouterr().out
     main(["generate", str(tmp_path / "run"), "the king", "--greedy", "--length", "5"])
     assert capsys.readouterr().out.startswith("the king")
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_an_imported_language_model_scores_a_text_like_transformers(tmp_path, capsys, begins):
+    """After the beginning that its tokenizer adds; else the first token is context, as in `generate`."""
+    theirs = make("llama", tmp_path / "theirs")
+    if begins:
+        place = tmp_path / "theirs" / "tokenizer.json"
+        place.write_text(json.dumps(with_template(json.loads(place.read_text("utf-8")), [2], [])), "utf-8")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
+    assert run.specials.before == ((2,) if begins else ())
+    text = "the old king sees a dog"
+    ids = torch.tensor([*run.specials.before, *run.tokenizer.encode(text, add_special_tokens=False).ids])
+    with torch.no_grad():
+        loss = float(theirs(ids[None], labels=ids[None]).loss)
+    found = seqloom.score(run, text)
+    assert found.perplexity == pytest.approx(math.exp(loss), rel=1e-4)
+    assert len(found.tokens) == len(found.token_logprobs) == len(ids) - 1
+    assert len(seqloom.score(run, "the old", " king").tokens) == 1
+    assert len(seqloom.score(run, "the").tokens) == int(begins) and seqloom.score(run, "").tokens == ()
+    capsys.readouterr()
+    main(["score", str(tmp_path / "run"), text])
+    shown = capsys.readouterr()
+    assert shown.out.split("\t")[1] == str(len(ids) - 1)
+    assert ("the first token is context" in shown.err) is not begins
+
+
+def test_a_text_that_nothing_precedes_has_its_bytes_without_the_first_token(tmp_path, lines):
+    make("gpt2", tmp_path / "theirs")
+    run = import_checkpoint(tmp_path / "theirs", tmp_path / "run")
+    found = seqloom.evaluate(run, lines)
+    assert found["bits_per_byte"].n == len(lines.read_bytes()) - len("the")
+    assert found["perplexity"].n == len(run.tokenizer.encode(lines.read_text()).ids) - 1
 
 
 def test_an_imported_encoder_reports_what_it_cannot_do(tmp_path, lines, capsys):

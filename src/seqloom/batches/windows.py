@@ -8,6 +8,7 @@ by the corpus. So every token of the corpus is a target: none is lost, none coun
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 
 import numpy as np
 import torch
@@ -99,6 +100,19 @@ class Windows:
         self.stride = min(stride or self.width, self.width)
         self.last_start = len(self.stream) - self.width - 1
         self.order = WindowOrder(self.last_start, self.stride, batch, seed)
+
+    def without_start(self) -> Windows:
+        """Returns the windows of the same text with nothing before it: its first token is context and no target."""
+        tokens = self.stream.tokens
+        if len(tokens) < 2:
+            raise ConfigError("the text has one token and nothing precedes it: give a longer file")
+        bare = copy(self)
+        bare.stream = TokenStream(tokens[1:], int(tokens[0]))
+        bare.width = min(self.width, len(tokens) - 1)
+        bare.stride = min(self.stride, bare.width)
+        bare.last_start = len(bare.stream) - bare.width - 1
+        bare.order = WindowOrder(bare.last_start, bare.stride, self.batch, self.order.seed)
+        return bare
 
     def batches(
         self, cursor: Cursor = (), rank: int = 0, world: int = 1

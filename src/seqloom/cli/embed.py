@@ -131,7 +131,7 @@ def score(
 ) -> None:
     """Print how probable a model finds texts.
 
-    Prints ln P, the number of tokens, the perplexity and the text, between tabs. A translator scores pairs: a text, a tab and its
+    Prints ln P, the number of scored tokens, the perplexity and the text, between tabs. A translator scores pairs: a text, a tab and its
     translation. Of a masked model it is the pseudo-log-likelihood.
 
     Examples:
@@ -156,6 +156,8 @@ def score(
 
     given = read_texts(texts, file, 'seqloom score RUN "To be"')
     loaded = open_run(run, machine.threads, quantize)
+    if loaded.model.task == "language modelling" and loaded.starts_bare:
+        logger.info("nothing precedes a text of this model: the first token is context and is not scored")
     scores = in_blocks(given, lambda block: list(zip(block, score_block(loaded, block), strict=True)))
     for text, found in scores:
         line = f"{found.logprob:.4f}\t{len(found.tokens)}\t{found.perplexity:.4f}\t{text}"

@@ -7,6 +7,7 @@ from pathlib import Path
 from seqloom.cli.inputs import open_run
 from seqloom.cli.inspect import Open, finish, inspect, single_text
 from seqloom.cli.options import Common, CommonOptions, Count, Machine, MachineOptions, OutPath, RunPath
+from seqloom.errors import UserError
 
 
 @inspect.command
@@ -37,13 +38,13 @@ def trace(
     Parameters
     ----------
     run
-        Run folder, or a folder of word vectors: CBOW.
+        Run folder, or a folder of word vectors that CBOW learnt.
     text
         Text to read; - is stdin. A tab separates the texts of a pair.
     target
         Translation to look at; default: the run's own.
     layer
-        The only layer on the page; default: all, or the first if they are too many for 2 MB.
+        The only layer on the page, counted from 0; default: all, or the first if they are too many for 2 MB.
     beam
         Width of a beam whose probabilities are traced too.
     max_tokens
@@ -55,7 +56,14 @@ def trace(
     show
         Open the page in the browser.
     """
-    from seqloom.inspect.trace_pages import describe, describe_page, select, trace_page, worked_example
+    from seqloom.inspect.trace_pages import (
+        check_layer,
+        describe,
+        describe_page,
+        select,
+        trace_page,
+        worked_example,
+    )
     from seqloom.inspect.trace_values import trace as find
 
     text = single_text(text)
@@ -65,12 +73,17 @@ def trace(
         from seqloom.vectors.formats import load
 
         vectors = load(folder)
+        if (method := vectors.meta.get("method", "cbow")) != "cbow":
+            raise UserError(
+                f"{folder}: these word vectors are of {method}; trace shows CBOW: seqloom vectors train FILE --method cbow"
+            )
         width = vectors.meta.get("window")
         found = trace_cbow(vectors.words, vectors.matrix, text, window=width if isinstance(width, int) else 5)
     else:
         loaded = open_run(run, machine.threads)
         folder = loaded.folder
         found = find(loaded, text, target, beam=beam, max_tokens=max_tokens, window=window)
+    check_layer(found, layer)
     lines = [describe(found), *worked_example(found), describe_page(found, select(found, layer))]
     lines += [f"differs: {name}" for name in found.wrong]
     finish(folder, "trace", found, trace_page(found, text, layer), lines, out, show, common.json)

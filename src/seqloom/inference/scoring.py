@@ -73,7 +73,8 @@ def score(
     """ln P of each text under a language model, or of each target after its text: a continuation, or a translation.
 
     It is the ln P that `generate` and `translate` report for the same tokens: without a target, after the empty prompt; with the end
-    of the text, where the model learnt to end texts. A text that is longer than the model's context is read in windows that overlap
+    of the text, where the model learnt to end texts. Where the source of an imported model adds no token to the beginning of a text, the
+    first token is context: `tokens` begin with the second. A text that is longer than the model's context is read in windows that overlap
     by half. A masked language model gives the pseudo-log-likelihood, Σₜ ln P(wₜ | all the other tokens), which is no probability of
     the text (Salazar et al. 2020).
 
@@ -148,6 +149,9 @@ def continuation_ids(run: Run, record: Pair) -> tuple[list[int], list[int]]:
     text = "" if record.target is None else record.text
     target = record.text if record.target is None else record.target
     prompt_ids = run.encode([text], as_prompt=True)[0][0].tolist()
+    if record.target is None and target and run.starts_bare:
+        ids = run.tokenizer.encode(target, add_special_tokens=False).ids
+        return ids[:1] or prompt_ids, ids[1:]
     end = [run.specials.eos] if run.adds_eos else []
     before = run.tokenizer.encode(text, add_special_tokens=False).ids
     both = run.tokenizer.encode(text + target, add_special_tokens=False).ids

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqloom.errors import UserError
 from seqloom.inspect.pages import STYLE
 from seqloom.inspect.trace_steps import Operand, Step
 from seqloom.inspect.trace_values import Trace
@@ -50,6 +51,17 @@ def layer_of(step: Step) -> int | None:
     """The number of a step's layer."""
     found = re.search(r"\b(?:blocks|layers)\.(\d+)\b", step.name)
     return int(found[1]) if found else None
+
+
+def check_layer(trace: Trace, layer: int | None) -> None:
+    """Raises unless the trace has the layer."""
+    there = sorted({number for step in trace.steps if (number := layer_of(step)) is not None})
+    if layer is None or layer in there:
+        return
+    if not there:
+        raise UserError(f"--layer {layer}: the model has no numbered layers; leave --layer out")
+    exist = "layer 0" if there == [0] else f"layers {there[0]} to {there[-1]}"
+    raise UserError(f"--layer {layer}: the model has {exist}, counted from 0; choose one of them")
 
 
 def select(trace: Trace, layer: int | None = None, most: int = MOST_NUMBERS) -> Shown:
@@ -197,6 +209,8 @@ def describe(trace: Trace) -> str:
         else f"{len(trace.tokens)} tokens"
     )
     given = f"; {trace.given} more have no equation here" if trace.given else ""
+    if not trace.checked:  # of word vectors, every value is computed here
+        return f"{tokens}{cut}; {len(trace.steps)} steps, computed here from the vectors{given}"
     return (
         f"{tokens}{cut}; {trace.checked} values of the model computed again from their operands in double precision: {agree} agree, "
         f"largest relative error {trace.largest_error:.1e}{given}"
