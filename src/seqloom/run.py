@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -222,13 +223,28 @@ def require_run(folder: Path) -> None:
     if is_run(folder):
         return
     run_manifest.check_lost_config(folder)
+    if (folder / "vectors.npy").is_file():
+        raise RunError(
+            f"{folder}: these are word vectors, not a run; use: seqloom vectors nearest {folder} WORD"
+        )
     found = "there is no such folder"
+    if not folder.exists() and (near := nearest_run(folder)):
+        raise RunError(f"{folder}: there is no such run; did you mean {near}?")
     if folder.is_dir():
         there = (folder / "config.yaml").exists()
         found = "its config.yaml is not one of seqloom" if there else "it has no config.yaml"
     raise RunError(
         f"{folder}: not a run folder ({found}); train one with: seqloom train PRESET --data FILE --out {folder}"
     )
+
+
+def nearest_run(folder: Path) -> Path | None:
+    """The run beside a folder, or in the folder of runs, whose name is most like it."""
+    for place in dict.fromkeys((folder.parent, default_folder())):
+        names = [path.name for path in place.iterdir() if is_run(path)] if place.is_dir() else []
+        if close := get_close_matches(folder.name, names, 1, 0.6):
+            return place / close[0]
+    return None
 
 
 def split_checkpoint(run: str | os.PathLike[str]) -> tuple[Path, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -75,7 +76,11 @@ def embed(
 
     if out is not None and out.suffix != ".npy":
         raise UserError(f"{out}: vectors are written as .npy; choose a name with that ending")
+    if any(not text.strip() for text in texts):
+        raise UserError("an empty text has no vector; give a text with words in it")
     given = read_texts(texts, file, 'seqloom embed RUN "a cat sits on the mat"')
+    blank = BlankLines()
+    given = blank.counted(given)
     loaded = open_run(run, machine.threads)
     if quantize:
         sample = list(islice(given, SAMPLE))
@@ -86,6 +91,7 @@ def embed(
         vectors = embed_texts(loaded, lines, max_input_tokens=max_input_tokens)
         with open_atomic(out) as target:
             np.save(target, vectors)
+        blank.warn()
         report = {"vectors": str(out), "count": len(vectors), "dim": vectors.shape[1]}
         logger.info("%s vectors of %d numbers", f"{len(vectors):,}", vectors.shape[1])
         print_result(report, [f"vectors: {out}"], common.json)
@@ -95,6 +101,23 @@ def embed(
         numbers = [round(float(value), 6) for value in vector]
         line = " ".join(f"{value:.6f}" for value in numbers)
         print_result({"text": text, "vector": numbers}, [line], common.json)
+    blank.warn()
+
+
+class BlankLines:
+    """Counts the texts without words among those that pass."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def counted(self, texts: Iterator[str]) -> Iterator[str]:
+        for text in texts:
+            self.count += not text.strip()
+            yield text
+
+    def warn(self) -> None:
+        if self.count:
+            logger.warning("blank lines: %d; each has the vector of an empty text", self.count)
 
 
 def quantized(run: Run, kind: str, sample: list[str], max_input_tokens: int) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from seqloom.runs import RunFacts, RunSummary
     from seqloom.train.replay import Replay
 
+logger = logging.getLogger("seqloom.cli")
 runs_app = add_group("runs", "List, show, replay and clean what was trained.", TRAIN)
 
 
@@ -211,7 +213,10 @@ def clean(*runs: Path, dry_run: bool = False, common: CommonOptions = Common()) 
 
     if not runs:
         raise UserError("no run: name the run folders to clean, as in: seqloom runs clean runs/gpt-input")
-    cleaned = clean_runs(*runs, dry_run=dry_run)
+    vectors = [run for run in runs if (run / "vectors.npy").is_file()]
+    for folder in vectors:
+        logger.warning("%s: word vectors, which have no checkpoints; skipped", folder)
+    cleaned = clean_runs(*(run for run in runs if run not in vectors), dry_run=dry_run)
     verb = "would delete" if dry_run else "deleted"
     for one in cleaned:
         removed = ", ".join(map(str, one.removed))
