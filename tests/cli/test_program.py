@@ -148,6 +148,12 @@ def test_changes_after_files_are_changes():
 
 
 @pytest.mark.skipif(BASH is None, reason="there is no bash")
+def test_completion_and_the_reference_know_the_groups():
+    from cyclopts.docs.base import iterate_commands
+
+    assert {"data", "inspect", "runs", "vectors"} <= {name for name, _ in iterate_commands(app)}
+
+
 def test_bash_completes_verbs_options_presets_and_runs(tmp_path: Path):
     program = tmp_path / "seqloom"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m seqloom "$@"\n', "utf-8")

@@ -43,7 +43,7 @@ PLAIN = Parameter(negative=(), show_default=shown_default)
 
 
 class CommandLine(App):
-    """The program. Its completion in bash offers file names wherever nothing else fits, with a slash after a folder."""
+    """The program, or a group of its verbs. Its completion in bash offers file names wherever nothing else fits, with a slash after a folder."""
 
     def generate_completion(self, *, prog_name: str | None = None, shell: Any = None) -> str:
         script = super().generate_completion(prog_name=prog_name, shell=shell)
@@ -94,7 +94,7 @@ def print_result(result: Any, lines: Sequence[str], json: bool) -> None:
 
 def add_group(name: str, help: str, group: Group) -> App:
     """Adds a verb that has sub-commands of its own, such as `runs list`."""
-    verbs = App(
+    verbs = CommandLine(  # cyclopts writes about sub-commands only if they are of the class of the program
         name=name,
         help=help,
         group=group,

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
-from seqloom.cli.app import DATA, PLAIN, app, print_result
+from seqloom.cli.app import DATA, add_group, print_result
 from seqloom.cli.inputs import thread_count
 from seqloom.cli.options import (
     OUTPUT,
@@ -23,14 +23,7 @@ from seqloom.cli.options import (
 )
 from seqloom.errors import UserError
 
-vectors = App(
-    name="vectors",
-    help="Word vectors: train, query, measure, map, convert.",
-    help_format="plaintext",
-    default_parameter=PLAIN,
-    group=DATA,
-)
-app.command(vectors)
+vectors = add_group("vectors", "Word vectors: train, query, measure, map, convert.", DATA)
 
 Overwrite = Annotated[bool, Parameter(group=OUTPUT)]
 MEMORY = 1 << 20  # least --memory: earlier versions took MiB
