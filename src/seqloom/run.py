@@ -77,8 +77,11 @@ class Run:
 
     @cached_property
     def starts_bare(self) -> bool:
-        """Whether nothing precedes a text: an imported model whose source adds no token to the beginning."""
-        if self.specials.before or self.adds_eos or not (self.folder / RESULTS_FILE).exists():
+        """Whether nothing precedes a text: an imported model whose source adds no token to the beginning.
+
+        Texts of our own tokenizers begin with <eos>; a tokenizer without an end token has one that texts begin with."""
+        has_start = self.specials.before or not self.specials.stop_ids or self.adds_eos
+        if has_start or self.specials == SpecialTokens() or not (self.folder / RESULTS_FILE).exists():
             return False
         return "format" in (self.results.base or {})
 
