@@ -219,9 +219,9 @@ def patch(
     Two texts of equal length have different next words. One value after the other of the first is put into the second.
 
     Examples:
-      seqloom inspect patch runs/gpt-input "the kin" "the lor"
+      seqloom inspect patch runs/gpt-input "the q" "the r"
       seqloom inspect patch runs/gpt "he wa" "we we" --points "*.attention"
-      seqloom inspect patch runs/lstm-lm-input "he i" "we a" --json
+      seqloom inspect patch runs/lstm-lm-input "you th" "you ar" --json
 
     Parameters
     ----------
