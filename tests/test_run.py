@@ -67,7 +67,7 @@ def test_an_unfinished_run_opens_at_a_checkpoint(run: Run, tmp_path: Path):
     [
         ("gpt@3", "no checkpoint of step 3; choose one of 2, 4"),
         ("gpt@worst", "'worst' is not a checkpoint; write RUN@best"),
-        ("gtp", "there is no such folder"),
+        ("gtp", "there is no such run; did you mean .*gpt"),
     ],
 )
 def test_a_wrong_checkpoint_gets_its_sentence(run: Run, name: str, sentence: str):
