@@ -61,22 +61,15 @@ SECTIONS: dict[str, LazyNames] = {
         }
     ),
     "tokenizer": text_names(
-        {"tokenizer": "Characters Words BPE WordPiece Unigram File Pattern", "vocab_files": "VocabFile"}
+        {
+            "tokenizer": "Characters Words BPE WordPiece Unigram File Pattern SMILES",
+            "vocab_files": "VocabFile",
+        }
     ),
     "batches": batches.NAMES.only(
-        {
-            "Windows",
-            "Blocks",
-            "Pairs",
-            "Masked",
-            "Tagged",
-            "Labelled",
-            "Questions",
-            "Turns",
-            "Comparisons",
-            "Judgements",
-            "PromptGroups",
-        }
+        set(
+            "Windows Blocks Pairs Masked Tagged Labelled Questions Turns Comparisons Judgements PromptGroups".split()
+        )
     ),
     "model": models.NAMES | nn.PARTS,
     "objective": objectives.NAMES,

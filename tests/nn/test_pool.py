@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from seqloom.nn import RNN, AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool
+from seqloom.nn import RNN, AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, SumPool
 from seqloom.nn.pool import Pool
 
 SIZE = 4
@@ -36,6 +36,7 @@ LITERAL = {
     FirstPool: lambda _, rows: rows[0],
     EndsPool: lambda _, rows: torch.cat([rows[-1][: SIZE // 2], rows[0][SIZE // 2 :]]),
     MeanPool: lambda _, rows: sum(rows) / len(rows),
+    SumPool: lambda _, rows: sum(rows),
     MaxPool: lambda _, rows: torch.tensor([max(float(row[i]) for row in rows) for i in range(SIZE)]),
     AttentionPool: attended,
 }

@@ -115,6 +115,46 @@ def split(
 
 
 @data_app.command
+def augment(
+    file: str,
+    /,
+    *,
+    out: Path,
+    copies: Count = 10,
+    column: str | None = None,
+    seed: int = 0,
+    common: CommonOptions = Common(),
+) -> None:
+    """Add random SMILES of each molecule; needs rdkit.
+
+    Each row is followed by copies whose molecule is written in another order of its atoms. Augment the training file only.
+
+    Examples:
+      seqloom data augment solubility.tsv --out more.tsv
+      seqloom data augment solubility.tsv --out more.tsv --copies 20
+      seqloom data augment solubility.csv --column smiles --out more.csv
+
+    Parameters
+    ----------
+    file
+        A table of molecules and their values: TSV or CSV.
+    out
+        The file to write.
+    copies
+        How many other SMILES of each molecule; small molecules have fewer.
+    column
+        The column of the SMILES, by name or number; default: the one called smiles, or the first.
+    seed
+        The same seed gives the same file.
+    """
+    from seqloom.data import augment as augment_table
+
+    number = int(column) if column is not None and column.isdigit() else column
+    result = augment_table(file, out, copies=copies, column=number, seed=seed)
+    print_result(result.to_dict(), result.lines(), common.json)
+
+
+@data_app.command
 def leaks(
     train: str,
     test: str,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from seqloom.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from seqloom.data.augmenting import augment
     from seqloom.data.caching import cache, prune
     from seqloom.data.overlap import leaks
     from seqloom.data.splitting import split
@@ -19,6 +20,6 @@ if TYPE_CHECKING:
     from seqloom.data.viewing import show
     from seqloom.data.world_files import write_world
 
-__all__ = ["cache", "leaks", "prune", "show", "split", "train_tokenizer", "write_world"]
+__all__ = ["augment", "cache", "leaks", "prune", "show", "split", "train_tokenizer", "write_world"]
 
 NAMES, __getattr__, __dir__ = lazy_names(__name__, __file__)

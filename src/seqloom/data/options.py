@@ -129,7 +129,11 @@ def with_columns(tree: Tree) -> Tree:
         return tree
     columns = as_list(corpus.pop("columns"))
     if corpus["type"] == "Parallel":
-        corpus = {"type": "Table", "columns": columns, "kinds": ["text", "text"]}
+        corpus = {
+            "type": "Table",
+            "columns": columns,
+            "kinds": list(kinds_of({"type": "Parallel", **corpus})),
+        }
     else:
         corpus["fields"] = columns
     return {**tree, "corpus": corpus}

@@ -26,6 +26,9 @@ FIELD_NAMES = {
     "chat": "messages",
     "answer": "messages",
     "prompt": "prompt",
+    "smiles": "smiles",
+    "document": "document",
+    "summary": "summary",
 }
 
 

@@ -11,6 +11,7 @@ from seqloom.errors import DataError
 from seqloom.files import cache_folder, write_atomic
 from seqloom.results import Result
 
+SOLUBLE = -2.0  # the property above which a molecule is soluble
 SIZES = {"train": 20_000, "valid": 500, "test": 1_000}
 FILES: dict[tuple[str, ...], tuple[str, ...]] = {  # by the kinds of the fields: the suffixes of the files
     ("text",): (".en",),
@@ -19,6 +20,9 @@ FILES: dict[tuple[str, ...], tuple[str, ...]] = {  # by the kinds of the fields:
     ("text", "label"): (".banks.tsv",),
     ("chat",): (".chats.jsonl",),
     ("answer", "answer"): (".preferences.jsonl",),
+    ("smiles", "number"): (".molecules.tsv",),
+    ("smiles", "label"): (".solubility.tsv",),
+    ("document", "summary"): (".summaries.tsv",),
 }
 
 
@@ -33,8 +37,8 @@ class WorldFiles(Result):
 def write_world(
     out: str | Path, train: int = 20_000, valid: int = 500, test: int = 1_000, seed: int = 0
 ) -> WorldFiles:
-    """Writes text, tags, scenes, chats and preferences of the built-in world into a new folder, and the sense of each sentence with
-    "bank".
+    """Writes text, tags, scenes, chats, preferences, molecules and summaries of the built-in world into a new folder, and the sense of
+    each sentence with "bank".
 
     >>> seqloom.data.write_world("world", train=100, valid=10, test=10).files[:3]
     ['scenes.jsonl', 'test.banks.tsv', 'test.chats.jsonl']
@@ -45,6 +49,7 @@ def write_world(
     world.write(folder, train, valid, test, seed)
     write_senses(folder)
     write_chats(folder, {"train": train, "valid": valid, "test": test}, seed)
+    write_tables(folder, {"train": train, "valid": valid, "test": test}, seed)
     return WorldFiles(folder, sorted(path.name for path in folder.iterdir()))
 
 
@@ -75,6 +80,37 @@ def write_chats(folder: Path, sizes: dict[str, int], seed: int = 0) -> None:
             write_atomic(folder / f"{name}.{suffix}.jsonl", lines)
 
 
+def write_tables(folder: Path, sizes: dict[str, int], seed: int = 0) -> None:
+    """Writes molecules with their property, molecules that are soluble or not, and documents with summaries. Held-out records are new."""
+    from seqloom import world
+
+    used: set[str] = set()
+    first_molecule = first_report = 0
+    for name, count in sizes.items():
+        molecules: list[world.Molecule] = []
+        while len(molecules) < count:
+            molecule = world.molecule(seed, first_molecule)
+            first_molecule += 1
+            if name == "train" or molecule.smiles not in used:
+                molecules.append(molecule)
+                used.add(molecule.smiles)
+        reports = [world.report(seed, first_report + index) for index in range(count)]
+        first_report += count
+        tables = {
+            "molecules": ["smiles\tvalue", *(f"{smiles}\t{value}" for smiles, value in molecules)],
+            "solubility": [
+                "smiles\tlabel",
+                *(f"{smiles}\t{'high' if value > SOLUBLE else 'low'}" for smiles, value in molecules),
+            ],
+            "summaries": [
+                "document\tsummary",
+                *(f"{report.document}\t{report.summary}" for report in reports),
+            ],
+        }
+        for table, lines in tables.items():
+            write_atomic(folder / f"{name}.{table}.tsv", "\n".join(lines) + "\n")
+
+
 def world_paths(kinds: Sequence[str], split: str = "train", train: int | None = None) -> list[str]:
     """The files of the world that hold records of these kinds, in the cache; they are written when they are first used.
 
@@ -83,8 +119,8 @@ def world_paths(kinds: Sequence[str], split: str = "train", train: int | None = 
     suffixes = FILES.get(tuple(kinds))
     if suffixes is None:
         raise DataError(
-            f"world: the built-in world has no records of {' and '.join(kinds)}; it has text, pairs, tags, chats, preferences, and the senses "
-            'of "bank" as labels; give files'
+            f"world: the built-in world has no records of {' and '.join(kinds)}; it has text, pairs, tags, chats, preferences, molecules, "
+            'summaries, and the senses of "bank" as labels; give files'
         )
     train = train or SIZES["train"]
     folder = cache_folder() / ("world" if train == SIZES["train"] else f"world-{train}")
@@ -95,4 +131,6 @@ def world_paths(kinds: Sequence[str], split: str = "train", train: int | None = 
             write_world(folder, **{**SIZES, "train": train})
     if suffixes[0].endswith(".jsonl") and not (folder / "test.preferences.jsonl").exists():
         write_chats(folder, {**SIZES, "train": train})
+    if not (folder / f"test{suffixes[0]}").exists():
+        write_tables(folder, {**SIZES, "train": train})
     return [str(folder / f"{split}{suffix}") for suffix in suffixes]

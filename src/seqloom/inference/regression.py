@@ -35,9 +35,10 @@ def predictions(run: Run, source: Labelled) -> Iterator[Value]:
 def measure(
     run: Run, source: Labelled, conditions: dict[str, object], max_groups: int | None = None
 ) -> tuple[list[Number], None, list[tuple[float, int]]]:
-    """Spearman, Pearson and the root of the mean squared error."""
+    """Spearman, Pearson, the errors, and the error of the mean of the training targets."""
     records, predicted = zip(*predict_numbers(run, source, max_groups), strict=True)
     gold = np.concatenate(rows(source.target_columns[0], records))
     values = np.array(predicted, np.float64)
     by_record = [(float(error), 1) for error in (values - gold) ** 2]
-    return correlations(values, gold, conditions), None, by_record
+    mean = float(model_of(run, Regressor).mean)
+    return correlations(values, gold, conditions, mean), None, by_record

@@ -10,6 +10,7 @@ from seqloom.inspect.reading import read
 from seqloom.nn.capture import capture
 from seqloom.results import Result
 from seqloom.run import RunLike, as_run
+from seqloom.text.field import TEXTS
 
 EXAMPLE = "a text"
 MAX_TOKENS = 512  # of a longer text the first are read
@@ -45,7 +46,7 @@ def activations(run: RunLike, text: str = EXAMPLE, target: str | None = None) ->
     """
     run = as_run(run)
     if run.model.predicts_labels and text == EXAMPLE:
-        kinds = [kind for kind in run.config.kinds() if kind in ("text", "words", "passage")]
+        kinds = [kind for kind in run.config.kinds() if kind in (*TEXTS, "words", "passage")]
         text = "\t".join([EXAMPLE] * len(kinds))
     reading = read(run, text, target, MAX_TOKENS)
     with torch.no_grad(), capture(run.model) as captured:

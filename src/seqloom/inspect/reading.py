@@ -20,6 +20,7 @@ from seqloom.errors import DataError, RunError
 from seqloom.inference.completion import complete
 from seqloom.inference.mask_filling import encode as encode_masked
 from seqloom.run import Run
+from seqloom.text.field import TEXTS
 from seqloom.text.fields import RecordSchema
 from seqloom.text.store import in_memory_store
 
@@ -230,7 +231,7 @@ def read_encoder(run: Run, text: str, max_tokens: int | None, number: int) -> Re
 def read_labelled(run: Run, text: str, max_tokens: int | None) -> Reading:
     """A text of a model of labels; a tab separates the two texts of a pair, or a question and its passage. At most `max_tokens` words of
     each are read."""
-    kinds = [kind for kind in run.config.kinds() if kind in ("text", "words", "passage")]
+    kinds = [kind for kind in run.config.kinds() if kind in (*TEXTS, "words", "passage")]
     parts = [first_words(part, max_tokens) for part in text.split("\t")]
     if len(parts) != len(kinds):
         raise DataError(f"the model reads {len(kinds)} texts, not {len(parts)}; separate them by a tab")

@@ -1,4 +1,4 @@
-"""Quality of predicted numbers: rank correlation, correlation and root mean squared error."""
+"""Quality of predicted numbers: rank correlation, correlation, root mean squared and mean absolute error."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from seqloom.measure.intervals import Interval, bootstrap, fisher
 from seqloom.measure.number import Number, make_signature
 
 
-def correlations(predicted: np.ndarray, gold: np.ndarray, conditions: dict[str, object]) -> list[Number]:
+def correlations(
+    predicted: np.ndarray, gold: np.ndarray, conditions: dict[str, object], mean: float | None = None
+) -> list[Number]:
     """Spearman's ρ (the correlation of ranks, in which equal values
-    share their rank), Pearson's r, and √mean (ŷ - y)²."""
+    share their rank), Pearson's r, √mean (ŷ - y)², and mean |ŷ - y|.
+
+    `mean` is that of the training targets; with it, also the error of predicting it always, √mean (μ - y)².
+    """
     from scipy.stats import rankdata
 
     def correlation(x: np.ndarray, y: np.ndarray) -> float:
@@ -23,17 +28,28 @@ def correlations(predicted: np.ndarray, gold: np.ndarray, conditions: dict[str, 
     errors = (predicted - gold) ** 2
     spearman = correlation(rankdata(predicted), rankdata(gold))
     pearson = correlation(predicted, gold)
-    statistics = np.stack([errors, np.ones(count)], 1)
+    distances = np.abs(predicted - gold)
+
+    def root_mean(errors: np.ndarray) -> tuple[float, Interval]:
+        statistics = np.stack([errors, np.ones(count)], 1)
+        value = float(np.sqrt(errors.mean()))
+        return value, bootstrap(statistics, lambda sums: np.sqrt(sums[:, 0] / sums[:, 1]))
+
     values: dict[str, tuple[float, Interval]] = {
         "Spearman": (spearman, fisher(spearman, count, 1 + spearman**2 / 2)),
         "Pearson": (pearson, fisher(pearson, count)),
-        "RMSE": (
-            float(np.sqrt(errors.mean())),
-            bootstrap(statistics, lambda sums: np.sqrt(sums[:, 0] / sums[:, 1])),
+        "RMSE": root_mean(errors),
+        "MAE": (
+            float(distances.mean()),
+            bootstrap(np.stack([distances, np.ones(count)], 1), lambda sums: sums[:, 0] / sums[:, 1]),
         ),
     }
+    if mean is not None:
+        values["RMSE of the mean"] = root_mean((mean - gold) ** 2)
     all_conditions = {"records": count, **conditions}
     return [
-        Number(name.lower(), value, make_signature(name, all_conditions), *interval, n=count)
+        Number(
+            name.lower().replace(" ", "_"), value, make_signature(name, all_conditions), *interval, n=count
+        )
         for name, (value, interval) in values.items()
     ]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
     from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
     from seqloom.nn.output import AdaptiveSoftmax, HeadTransform, Output, OutputLayer
-    from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool
+    from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool, SumPool
     from seqloom.nn.position import (
         ALiBi,
         Concatenated,
@@ -127,6 +127,7 @@ __all__ = [
     "Softmax",
     "SoftmaxHead",
     "State",
+    "SumPool",
     "SwiGLU",
     "TagHead",
     "Transformer",

@@ -78,6 +78,13 @@ class MeanPool(Pool):
         return summarize(Memory(x if mask is None else x.masked_fill(~mask[..., None], 0), mask), "mean")
 
 
+class SumPool(Pool):
+    """y = Σₜ xₜ: for what adds up over the tokens, such as a property of a molecule over its atoms   [G8]"""
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return (x if mask is None else x.masked_fill(~mask[..., None], 0)).sum(1)
+
+
 class MaxPool(Pool):
     """y[i] = maxₜ xₜ[i]"""
 

@@ -26,7 +26,7 @@ from seqloom.studies.measuring import Measured, measure
 from seqloom.studies.study import Study, digests
 
 ALPHA = 0.05  # significance level
-LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "per", "wer", "rmse"}
+LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "per", "wer", "rmse", "mae"}
 # The metrics of a task, the one to rank by first. The first set of which every run has all is taken.
 METRICS: dict[str, tuple[tuple[str, ...], ...]] = {
     "language modelling": (("bits_per_byte", "perplexity"), ("perplexity",)),
@@ -35,7 +35,7 @@ METRICS: dict[str, tuple[tuple[str, ...], ...]] = {
     "classification": (("accuracy", "macro_f1"),),
     "tagging": (("span_f1", "accuracy"), ("accuracy", "macro_f1")),
     "question answering": (("answer_f1", "exact_match"),),
-    "regression": (("spearman", "pearson"), ("spearman",)),
+    "regression": (("spearman", "pearson", "rmse"), ("spearman",)),
 }
 # What may differ between systems that share a column: every system reads the same data in its own tokens and windows. A perplexity is per token,
 # so it cannot rank systems with different tokenizers.

@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 from seqloom.errors import DataError
 from seqloom.text import tables
 from seqloom.text.corpus import table_rows, table_separator
+from seqloom.text.field import TEXTS
 from seqloom.text.formats import CHAT_FORMS, FORMATS, OLD_NAMES, detect_format
 from seqloom.text.json_items import starts_with
 from seqloom.text.lines import first_lines
 
-PAIRS = ("text", "text")
+PAIRS = (("text", "text"), ("document", "summary"))
 SENTENCES = ("words", "tags")
 QUESTIONS = ("text", "passage", "span")
-TABLE_KINDS = {"text", "label", "number", "words", "tags"}
+TABLE_KINDS = {*TEXTS, "label", "number", "words", "tags"}
 
 
 class AdaptedCorpus(NamedTuple):
@@ -75,7 +76,7 @@ def adapt_corpus(
             named = ", ".join(f"{name} ({kind})" for name, kind in zip(fields, kinds, strict=True))
             notes = [f"{Path(paths[0]).name}: JSON Lines, {named}"]
         tree["fields"] = fields
-    if kinds == PAIRS and tree["type"] in ("Parallel", "Table", "JSONLines"):
+    if kinds in PAIRS and tree["type"] in ("Parallel", "Table", "JSONLines"):
         tree.setdefault("drop_blank", True)
     return AdaptedCorpus(tree, kinds, notes)
 
@@ -91,14 +92,14 @@ def change_form(tree: dict[str, Any], kinds: tuple[str, ...], paths: Sequence[st
     if found == present or found in ("text", "lines") or (kinds == ("text",) and found != "jsonl"):
         return tree  # text is read as it is, whatever it looks like
     possible = {
-        "pairs": kinds == PAIRS,
+        "pairs": kinds in PAIRS,
         "table": set(kinds) <= TABLE_KINDS and present != "dictionary",
         "jsonl": present != "dictionary",
         "conllu": kinds == SENTENCES,
         "conll": kinds == SENTENCES,
         "squad": kinds == QUESTIONS,
         "dictionary": False,
-        "binarized": kinds == PAIRS,
+        "binarized": kinds == ("text", "text"),
     }
     if not possible[found]:
         if present == "dictionary" and found == "table":
@@ -110,7 +111,7 @@ def change_form(tree: dict[str, Any], kinds: tuple[str, ...], paths: Sequence[st
     changed: dict[str, Any] = {"type": FORMATS[found].reader.__name__}
     if found == "table":
         changed["columns"] = list(range(len(kinds)))
-    if found in ("table", "jsonl"):
+    if found in ("table", "jsonl") or kinds == ("document", "summary"):
         changed["kinds"] = list(kinds)
     return changed
 
@@ -188,14 +189,14 @@ def field_names(path: str | Path, kinds: Sequence[str]) -> list[str]:
     if columns is not None:
         return [names[column] for column in columns]
     texts = [name for name in names if isinstance(record[name], str)]
-    if set(kinds) == {"text"} and len(texts) == len(kinds):
+    if set(kinds) <= set(TEXTS) and len(texts) == len(kinds):
         return texts
-    targets = [kind for kind in kinds if kind != "text"]
+    targets = [kind for kind in kinds if kind not in TEXTS]
     named = [name for name in names if any(tables.is_name(name, kind) for kind in targets)]
     others = [name for name in texts if name not in named]
     if len(targets) == 1 == len(named) and len(others) == len(kinds) - 1:
         left = iter(others)
-        return [next(left) if kind == "text" else named[0] for kind in kinds]
+        return [next(left) if kind in TEXTS else named[0] for kind in kinds]
     there = ", ".join(map(repr, names)) or "none"
     raise DataError(
         f"{path}:1: which fields are {' and '.join(kinds)}? The fields are {there}; name them, "

@@ -22,13 +22,14 @@ from seqloom.text.lines import blocks, lines, local_copy, strip_compression
 from seqloom.text.tables import SAMPLE_ROWS, file_columns, has_header, is_header_row
 
 Paths = Sequence[str | Path]
+Kind = Literal["text", "words", "tags", "label", "number", "smiles", "document", "summary"]
 
 
 class Blanks:
     """Which records are left out because one of their texts is blank; none if `kinds` is empty."""
 
     def __init__(self, kinds: Sequence[str]):
-        self.texts = [index for index, kind in enumerate(kinds) if kind == "text"]
+        self.texts = [index for index, kind in enumerate(kinds) if kind in ("text", "document", "summary")]
         self.clear()
 
     def options(self) -> tuple[str, ...]:
@@ -123,12 +124,19 @@ class Lines(Reader):
 
 
 class Parallel(Reader):
-    """Two files with the same number of lines: (source, target). `drop_blank` leaves out pairs with a blank side."""
+    """Two files with the same number of lines: (source, target). `drop_blank` leaves out pairs with a blank side; `kinds` may be
+    document and summary."""
 
-    kinds = ("text", "text")
+    kinds: tuple[str, ...] = ("text", "text")
 
-    def __init__(self, paths: Paths, drop_blank: bool = False):
+    def __init__(
+        self,
+        paths: Paths,
+        drop_blank: bool = False,
+        kinds: tuple[Literal["text", "document", "summary"], ...] | None = None,
+    ):
         super().__init__(paths)
+        self.kinds = check_kinds(kinds, 2, "files")
         self.blanks = Blanks(self.kinds if drop_blank else ())
         if len(self.paths) != 2:
             remedy = "give exactly two paths, or corpus.type=Table if one file has both in columns"
@@ -169,7 +177,7 @@ class Table(Reader):
         columns: tuple[int | str, ...] = (0, 1),
         separator: str | None = None,
         header: bool | Literal["auto"] = False,
-        kinds: tuple[Literal["text", "words", "tags", "label", "number"], ...] | None = None,
+        kinds: tuple[Kind, ...] | None = None,
         header_names: tuple[str, ...] = (),
         drop_blank: bool = False,
     ):
@@ -268,8 +276,7 @@ class JSONLines(Reader):
         self,
         paths: Paths,
         fields: tuple[str, ...] = ("text",),
-        kinds: tuple[Literal["text", "words", "tags", "label", "number", "passage", "span"], ...]
-        | None = None,
+        kinds: tuple[Kind | Literal["passage", "span"], ...] | None = None,
         drop_blank: bool = False,
     ):
         super().__init__(paths)

@@ -1,4 +1,4 @@
-"""The base class of the fields of a record, and helpers that they share."""
+"""The base class of the fields of a record, the field of one text, and helpers that they share."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
 from seqloom.text.corpus import is_valid_unicode
-from seqloom.text.encoder import Encoded
+from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
 from seqloom.text.special_tokens import special_tokens
+
+TEXTS = ("text", "smiles", "document", "summary")  # kinds whose column is the ids of one text
 
 
 class Field:
@@ -42,6 +44,25 @@ class Field:
     def encode(self, values: list) -> list[Encoded]:
         """Encodes the values of this field in many records, column by column."""
         raise NotImplementedError
+
+
+class TextField(Field):
+    """A string, as ids."""
+
+    names: tuple[str, ...] = ("text",)
+
+    def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
+        super().__init__(tokenizer, adds_eos, labels)
+        self.encoder = RecordEncoder(tokenizer, adds_eos)
+        self.dtypes = (self.encoder.dtype,)
+
+    def check(self, value: Any, location: str) -> str:
+        if not isinstance(value, str):
+            raise DataError(f"{location}: a {type(value).__name__} instead of text; use another reader")
+        return check_unicode(value, location)
+
+    def encode(self, values: list[str]) -> list[Encoded]:
+        return [(*self.encoder(values), utf8_lengths(values))]
 
 
 def check_unicode(text: str, location: str) -> str:

@@ -9,6 +9,8 @@
     span      [(start, text), …]     span, answers              start and end of the first answer, both 0 for none; UTF-8 of each answer and a NUL
     chat      a list of messages     chat, counted              ids of the chat under its template; 1 where they are the assistant's, else 0
     answer    a list of messages     answer, counted            the same, but only the last turn counts
+    smiles    a molecule, as text    text                       ids
+    document  a string               text                       ids; and its summary, the same
     prompt    a list of messages     prompt                     ids after which the assistant answers
 
 A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents
@@ -28,33 +30,29 @@ from seqloom.errors import DataError
 from seqloom.text.chat_field import AnswerField, ChatField, PromptField, chat_texts
 from seqloom.text.chats import ChatReader
 from seqloom.text.corpus import Reader
-from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
-from seqloom.text.field import Field, check_unicode, integers, preview
+from seqloom.text.encoder import Encoded, RecordEncoder
+from seqloom.text.field import TEXTS, Field, TextField, check_unicode, integers, preview
+from seqloom.text.molecule_field import SmilesField
 from seqloom.text.special_tokens import special_tokens
 
-Name = Literal["text", "words", "tags", "label", "number", "passage", "span", "chat", "answer", "prompt"]
+Name = Literal[
+    "text",
+    "words",
+    "tags",
+    "label",
+    "number",
+    "passage",
+    "span",
+    "chat",
+    "answer",
+    "prompt",
+    "smiles",
+    "document",
+    "summary",
+]
 CACHE_WORDS = 200_000  # words whose pieces are cached
 MAX_LABELS = 10_000  # more labels mean that the wrong column is read
 NONE = "none"  # the label of a question without an answer
-
-
-class TextField(Field):
-    """A string, as ids."""
-
-    names: tuple[str, ...] = ("text",)
-
-    def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
-        super().__init__(tokenizer, adds_eos, labels)
-        self.encoder = RecordEncoder(tokenizer, adds_eos)
-        self.dtypes = (self.encoder.dtype,)
-
-    def check(self, value: Any, location: str) -> str:
-        if not isinstance(value, str):
-            raise DataError(f"{location}: a {type(value).__name__} instead of text; use another reader")
-        return check_unicode(value, location)
-
-    def encode(self, values: list[str]) -> list[Encoded]:
-        return [(*self.encoder(values), utf8_lengths(values))]
 
 
 class WordsField(Field):
@@ -255,6 +253,9 @@ KINDS: dict[str, type[Field]] = {  # by the names that configs use
     "chat": ChatField,
     "answer": AnswerField,
     "prompt": PromptField,
+    "smiles": SmilesField,
+    "document": TextField,
+    "summary": TextField,
 }
 
 
@@ -336,7 +337,7 @@ def iter_texts(reader: Reader) -> Iterator[str]:
         return
     for record in reader:
         for kind, value in zip(reader.kinds, record, strict=True):
-            if kind in ("text", "passage"):
+            if kind in (*TEXTS, "passage"):
                 yield check_unicode(value, reader.location)
             elif kind == "words":
                 yield check_unicode(value if isinstance(value, str) else " ".join(value), reader.location)

@@ -22,10 +22,11 @@ from seqloom.errors import DataError
 from seqloom.files import open_atomic
 from seqloom.text.chat_records import Message, prompt_of
 from seqloom.text.corpus import Reader
+from seqloom.text.field import TEXTS
 
 logger = logging.getLogger("seqloom.text")
 BLOCK = 1 << 14  # records that are hashed at a time
-INPUTS = ("text", "words", "passage", "chat", "answer", "prompt")
+INPUTS = (*TEXTS, "words", "passage", "chat", "answer", "prompt")
 
 
 def key_fields(kinds: Sequence[str]) -> list[int]:

@@ -15,6 +15,7 @@ from seqloom.results import Result
 from seqloom.text.chat_counts import TurnCounts, shown, turns_line
 from seqloom.text.chat_records import Message
 from seqloom.text.corpus import Reader, Table
+from seqloom.text.field import TEXTS
 from seqloom.text.formats import format_of
 from seqloom.text.pair_checks import find_shift, same_language
 from seqloom.text.split import key_fields, record_key
@@ -145,7 +146,7 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
     )
 
 
-TEXT_KINDS = ("text", "words", "passage", "chat", "answer")
+TEXT_KINDS = (*TEXTS, "words", "passage", "chat", "answer")
 
 
 def word_count(value: Any) -> int:
@@ -169,6 +170,7 @@ def field_names(reader: Reader) -> list[str]:
         return [name or f"column {column}" for name, column in zip(known, reader.columns, strict=True)]
     names_by_kinds: dict[tuple[str, ...], list[str]] = {
         ("text", "text"): ["source", "target"],
+        ("document", "summary"): ["document", "summary"],
         ("words", "tags"): ["words", "tags"],
         ("answer", "answer"): ["chosen", "rejected"],
     }

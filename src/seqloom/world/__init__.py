@@ -2,6 +2,8 @@
 translation, tags, antecedents and word senses, with exact probabilities."""
 
 from seqloom.world.chats import chat, chats, is_right, preference, right_answers
+from seqloom.world.molecules import Molecule, molecule
+from seqloom.world.reports import Report, report
 from seqloom.world.scene import (
     SHOWCASE,
     Entropy,
@@ -20,6 +22,8 @@ from seqloom.world.write import write
 __all__ = [
     "SHOWCASE",
     "Entropy",
+    "Molecule",
+    "Report",
     "Scene",
     "chat",
     "chats",
@@ -27,7 +31,9 @@ __all__ = [
     "entropy",
     "is_right",
     "log_probability",
+    "molecule",
     "preference",
+    "report",
     "right_answers",
     "scene",
     "scenes",
