@@ -49,6 +49,10 @@ def text_names(modules: dict[str, str]) -> LazyNames:
 
 
 CACHED_TOKENIZERS = ("Pattern", "Words", "BPE")
+BATCHES = (
+    "Windows Blocks Pairs Masked Tagged Labelled Questions Turns Comparisons Judgements PromptGroups "
+    "Captions LabelledPictures Augment"
+)
 # What `type` may be in each section. A part is imported when a config names it.
 SECTIONS: dict[str, LazyNames] = {
     "corpus": text_names(
@@ -58,6 +62,7 @@ SECTIONS: dict[str, LazyNames] = {
             "annotated": "CoNLLU Columns SQuAD",
             "chats": "Chats Preferences Judged Prompts",
             "vocab_files": "Binarized",
+            "pictures": "Pictures",
         }
     ),
     "tokenizer": text_names(
@@ -66,11 +71,7 @@ SECTIONS: dict[str, LazyNames] = {
             "vocab_files": "VocabFile",
         }
     ),
-    "batches": batches.NAMES.only(
-        set(
-            "Windows Blocks Pairs Masked Tagged Labelled Questions Turns Comparisons Judgements PromptGroups".split()
-        )
-    ),
+    "batches": batches.NAMES.only(BATCHES.split()),
     "model": models.NAMES | nn.PARTS,
     "objective": objectives.NAMES,
 }
@@ -350,10 +351,10 @@ class Config:
         if rows < vocabulary:
             location = self.lines.locate("model.vocabulary")
             raise ConfigError(f"{location}: {rows} rows are fewer than the {vocabulary} tokens; remove it")
-        names = [
-            name for name in ("vocabulary", "source_vocabulary") if name in parameters and name not in options
-        ]
-        sizes = dict.fromkeys(names, rows)
+        names = {"vocabulary", "source_vocabulary"} & set(parameters) - set(options)
+        sizes: dict[str, Any] = dict.fromkeys(names, rows)
+        if "source_shape" in parameters:
+            sizes["source_shape"] = self.reader_class.source_shape(self.parts["corpus"].keywords)
         if "labels" not in parameters:
             return factory(**sizes)
         model: Model = factory(**sizes, labels=len(labels))

@@ -8,37 +8,43 @@ from typing import TYPE_CHECKING
 from seqloom.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, TokenBatch
+    from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, SourceBatch, TokenBatch
     from seqloom.batches.buckets import pad
     from seqloom.batches.chats import Turns
     from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
     from seqloom.batches.masked import Masked, MaskedBatch
     from seqloom.batches.pairs import Pairs
+    from seqloom.batches.pictures import Augment, Captions, LabelledPictures, PictureBatch
     from seqloom.batches.preference import Comparisons, JudgedBatch, Judgements, PreferenceBatch
     from seqloom.batches.prompts import PromptBatch, PromptGroups
     from seqloom.batches.rollout import RolloutBatch
     from seqloom.batches.windows import Blocks, Windows
 
 __all__ = [
+    "Augment",
     "Batch",
     "Batches",
     "Blocks",
+    "Captions",
     "Comparisons",
     "Cursor",
     "JudgedBatch",
     "Judgements",
     "Labelled",
     "LabelledBatch",
+    "LabelledPictures",
     "Masked",
     "MaskedBatch",
     "PairBatch",
     "Pairs",
+    "PictureBatch",
     "PreferenceBatch",
     "PromptBatch",
     "PromptGroups",
     "QABatch",
     "Questions",
     "RolloutBatch",
+    "SourceBatch",
     "Tagged",
     "TaggedBatch",
     "TokenBatch",

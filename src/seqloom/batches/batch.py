@@ -70,6 +70,23 @@ class PairBatch(NamedTuple):
         return int(self.mask.sum())
 
 
+class SourceBatch(NamedTuple):
+    """Pictures or sounds, and a text for each: a caption, a transcript."""
+
+    source: Tensor  # (B, H, W, 3) uint8 pixels, or (B, S, F) features of frames
+    source_mask: Tensor | None  # (B, S); None for pictures
+    ids: Tensor  # (B, T): <bos>, then the text without its last token
+    targets: Tensor  # (B, T)
+    mask: Tensor  # (B, T)
+    carry_state: bool = False
+
+    @property
+    def num_targets(self) -> int:
+        """The number of target tokens that count in the loss."""
+        return int(self.mask.sum())
+
+
+REGION_PIXELS = 64  # a region of a picture is about 8 × 8 pixels
 SHARED_FIELDS = ("char_ids",)  # tables that all rows refer to
 
 
@@ -93,10 +110,18 @@ def first_rows(batch: Batch, count: int) -> Batch:
 
 
 def num_positions(batch: Batch) -> int:
-    """How many positions of text a model reads in a batch."""
+    """How many positions a model reads in a batch: tokens, frames of sounds, regions of pictures."""
     names = ("ids", "source", "pair_ids")
-    texts = [getattr(batch, name, None) for name in names]
-    return sum(text.numel() for text in texts if text is not None)
+    sources = [getattr(batch, name, None) for name in names]
+    return sum(source_positions(source) for source in sources if source is not None)
+
+
+def source_positions(source: Tensor) -> int:
+    """The positions of ids (B, T), frames (B, S, F) or pixels (B, H, W, 3)."""
+    if source.dim() == 2:
+        return source.numel()
+    positions = source.numel() // source.shape[-1]
+    return positions if source.dim() == 3 else max(positions // REGION_PIXELS, len(source))
 
 
 def shard_rows(rows: np.ndarray, rank: int, world: int) -> tuple[np.ndarray, bool]:

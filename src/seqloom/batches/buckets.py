@@ -72,14 +72,23 @@ class Buckets:
         return [*groups, index[order[start:]]] if len(order) else groups
 
     @property
+    def num_items(self) -> int:
+        """How many items batches are made of: records, or their texts where a record has several."""
+        return len(self.store)
+
+    def training_batch(self, index: np.ndarray, counted: bool, epoch: int) -> Batch:
+        """Builds a batch of training: as `collate` does, or with augmentations, a function of seed, epoch and item."""
+        return self.collate(index, counted)
+
+    @property
     def num_pools(self) -> int:
-        return -(-len(self.store) // self.shuffle_pool)
+        return -(-self.num_items // self.shuffle_pool)
 
     def pool_groups(self, epoch: int, pool: int) -> list[np.ndarray]:
         """The batches of a pool of an epoch, by their records."""
-        start, num_records = pool * self.shuffle_pool, len(self.store)
-        index = np.arange(start, min(start + self.shuffle_pool, num_records))
-        records = permute(index, num_records, hash_key(self.seed, epoch))
+        start = pool * self.shuffle_pool
+        index = np.arange(start, min(start + self.shuffle_pool, self.num_items))
+        records = permute(index, self.num_items, hash_key(self.seed, epoch))
         return self.length_groups(records[self.lengths(records) <= self.max_length])
 
     def epoch_batches(self) -> int:
@@ -94,7 +103,7 @@ class Buckets:
                 if groups:
                     order = permute(order, len(groups), hash_key(self.seed, epoch, pool))
                 for i in range(first_group, len(groups)):
-                    batch = self.collate(*shard_rows(groups[order[i]], rank, world))
+                    batch = self.training_batch(*shard_rows(groups[order[i]], rank, world), epoch)
                     yield batch, (epoch, pool, i + 1)
                 first_group = 0
             epoch += 1
@@ -107,8 +116,8 @@ class Buckets:
         The groups of a pool are shuffled, always in the same
         way, so that the first few groups are representative.
         """
-        for start in range(0, len(self.store), self.shuffle_pool):
-            index = np.arange(start, min(start + self.shuffle_pool, len(self.store)))
+        for start in range(0, self.num_items, self.shuffle_pool):
+            index = np.arange(start, min(start + self.shuffle_pool, self.num_items))
             groups = self.length_groups(index)
             yield [groups[i] for i in permute(np.arange(len(groups)), len(groups), hash_key(0))]
 

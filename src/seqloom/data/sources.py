@@ -29,6 +29,8 @@ FIELD_NAMES = {
     "smiles": "smiles",
     "document": "document",
     "summary": "summary",
+    "image": "file",
+    "captions": "captions",
 }
 
 

@@ -31,6 +31,7 @@ class Ensemble:
         if any(member.continues != self.continues for member in members):
             raise UserError("an ensemble of language models and translators: give models of one task")
         self.task = "language modelling" if self.continues else "translation"
+        self.reads = "text"
         self.widths: list[int] = []
 
     def prepare_prompt(
@@ -39,6 +40,10 @@ class Ensemble:
         """The start of a generation: each member reads the prompt."""
         prompts = [member.prepare_prompt(ids, mask, first_id) for member in self.members]
         return prompts[0][0], tuple(state for _, state, _ in prompts), prompts[0][2]
+
+    def memory_mask(self, source: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Which outputs of the encoders are real; members whose memories differ in length have no common one."""
+        return self.members[0].memory_mask(source, mask)
 
     def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
         states = state or [None] * len(self.members)

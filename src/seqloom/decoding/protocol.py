@@ -44,6 +44,10 @@ class GenerativeModel(AutoregressiveModel, Protocol):
     @property
     def continues(self) -> bool: ...
 
+    def memory_mask(self, source: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Which of the encoder's outputs are real, (B, S)."""
+        ...
+
     def prepare_prompt(
         self, ids: Tensor, mask: Tensor | None, first_id: int
     ) -> tuple[Tensor, State, Tensor | None]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from seqloom.fused.dispatch import plain
-from seqloom.models import Model, Seq2Seq
+from seqloom.models import Model
 from seqloom.nn.basic import Dropout
 from seqloom.train.budget import flop_counter
 
@@ -117,10 +117,9 @@ class FlopsByPart(TorchDispatchMode):
 
 
 def flops(model: Model, parts: dict[str, nn.Module], vocabulary: int, length: int) -> dict[str, int]:
-    """Place → FLOPs of one forward pass over `length` tokens in plain form; a translator reads a source as long."""
+    """Place → FLOPs of one forward pass over `length` tokens in plain form; a translator reads a source as long, a captioner one picture."""
     ids = torch.arange(length, device=next(model.parameters()).device).remainder(vocabulary)[None]
     model.eval()
     with torch.no_grad(), plain(), FlopsByPart(parts) as counter:
-        state = model.start(ids) if isinstance(model, Seq2Seq) else None
-        model(ids, state)
+        model(ids, model.example_state(ids))
     return counter.flops

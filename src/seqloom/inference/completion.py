@@ -85,9 +85,9 @@ class TokenGenerator:
         )
 
     def generate(
-        self, ids: Tensor, mask: Tensor, seeds: list[int], endings: list[StopStrings]
+        self, ids: Tensor, mask: Tensor | None, seeds: list[int], endings: list[StopStrings]
     ) -> list[DecodedSequence]:
-        """The texts for a batch of prompts (B, T). A full context does not end a continuation."""
+        """The texts for a batch of prompts (B, T), or of other sources. A full context does not end a continuation."""
         prompt, state, prompt_mask = prepare_prompt(self.run, ids, mask)
         texts = generate_batch(
             self.run.model,
@@ -102,8 +102,9 @@ class TokenGenerator:
             repetition_penalty=self.plan.repetition_penalty,
             stop_when=(lambda row, new_ids: endings[row](new_ids)) if self.plan.stop else None,
         )
-        for row, text in enumerate(texts):
-            self.continue_past_context(ids[row][mask[row]].tolist(), text, seeds[row], endings[row])
+        if self.run.model.continues and mask is not None:
+            for row, text in enumerate(texts):
+                self.continue_past_context(ids[row][mask[row]].tolist(), text, seeds[row], endings[row])
         return texts
 
     def continue_past_context(
@@ -111,7 +112,7 @@ class TokenGenerator:
     ) -> None:
         """Continues a text that a full context has cut, from the last half of the context, as often as needed."""
         model = self.run.model
-        while model.continues and model.context is not None and self.remaining(text) > 0:
+        while model.context is not None and self.remaining(text) > 0:
             previous = list(text.ids)
             history = torch.tensor([[*prompt_ids, *previous]])
 
@@ -139,10 +140,14 @@ class TokenGenerator:
         """How many tokens a text may still get."""
         return 0 if text.finished else self.plan.max_tokens - len(text.ids)
 
-    def search(self, ids: Tensor, mask: Tensor) -> list[list[Hypothesis]]:
-        """The best texts of a beam search for a batch of prompts (B, T)."""
+    def search(self, ids: Tensor, mask: Tensor | None) -> list[list[Hypothesis]]:
+        """The best texts of a beam search for a batch of prompts (B, T), or of other sources."""
         prompt, state, prompt_mask = prepare_prompt(self.run, ids, mask)
-        coverage_penalty = self.plan.coverage_penalty
+        coverage = None
+        if self.plan.coverage_penalty:
+            memory_mask = self.run.model.memory_mask(ids, mask)
+            if memory_mask is not None:
+                coverage = Coverage(self.plan.coverage_penalty, memory_mask)
         return beam_search(
             self.run.model,
             prompt,
@@ -154,7 +159,7 @@ class TokenGenerator:
             nbest=self.plan.n,
             stop_ids=self.run.specials.stop_ids,
             banned=self.banned,
-            coverage=Coverage(coverage_penalty, mask) if coverage_penalty else None,
+            coverage=coverage,
         )
 
 
@@ -170,6 +175,8 @@ def complete(
     Prompts of similar length form a batch; the result does not depend on the batch. `occurrences` counts the prompts of earlier
     calls, so that a prompt that is repeated later in a stream gets another sample, as it does in a list.
     """
+    if run.model.reads != "text":
+        raise wrong_input(run)
     if not run.model.generates:
         raise UserError(
             f"{run.folder}: a {type(run.model).__name__} cannot generate text; use a language model or a translator"
@@ -214,7 +221,14 @@ def complete(
     ]
 
 
-def prepare_prompt(run: Run, ids: Tensor, mask: Tensor) -> tuple[Tensor, State, Tensor | None]:
+def wrong_input(run: Run) -> UserError:
+    """The error for a text that is given to a model of something else."""
+    from seqloom.inference.verbs import wrong_verb
+
+    return wrong_verb(run, "a text")
+
+
+def prepare_prompt(run: Run, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, State, Tensor | None]:
     """The ids to feed first, the state before them, and their mask."""
     bos = run.specials.bos
     with torch.inference_mode():

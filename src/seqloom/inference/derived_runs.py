@@ -33,8 +33,12 @@ def ensemble(*runs: RunLike) -> Run:
                 "train both on the same text, or with "
                 f"tokenizer.type=File tokenizer.path={first.folder / 'tokenizer.json'}"
             )
+        if run.model.reads != first.model.reads:
+            raise UserError(f"{run.folder}: {first.folder} reads something else; give runs of one task")
+    joined = Ensemble([run.model for run in (first, *others)])
+    joined.task, joined.reads = first.model.task, first.model.reads
     # An Ensemble is not a Model, but has all that generation reads of one.
-    model = cast(Model, Ensemble([run.model for run in (first, *others)]))
+    model = cast(Model, joined)
     return Run(first.folder, first.config, first.tokenizer, model)
 
 

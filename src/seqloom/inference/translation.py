@@ -117,7 +117,7 @@ def translate(
 
 def check_translates(run: Run) -> None:
     """Raises if a run does not translate, and says what it is for."""
-    if not run.model.generates or run.model.continues:
+    if not run.model.generates or run.model.continues or run.model.reads != "text":
         raise wrong_verb(run, "translate")
 
 

@@ -18,6 +18,7 @@ VERBS = {
     "classification": ("predicts labels", "predict"),
     "regression": ("predicts numbers", "predict"),
     "question answering": ("predicts answers", "predict"),
+    "captioning": ("describes pictures", "caption"),
     "reward": ("scores answers", "evaluate"),
 }
 

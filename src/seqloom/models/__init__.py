@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seqloom.models.masked_lm import MaskedLM
     from seqloom.models.question_answering import ExtractiveQA
     from seqloom.models.seq2seq import Seq2Seq
+    from seqloom.models.source_to_text import Captioner, SourceToText
     from seqloom.models.tagger import Tagger
     from seqloom.models.text_features import SVD, TFIDF, Counts, MeanVectors
 
@@ -26,6 +27,7 @@ __all__ = [
     "ActorCritic",
     "BiEncoder",
     "BiLanguageModel",
+    "Captioner",
     "Classifier",
     "Counts",
     "CrossEncoder",
@@ -42,6 +44,7 @@ __all__ = [
     "RewardModel",
     "Seq2Seq",
     "SoftmaxRegression",
+    "SourceToText",
     "Tagger",
 ]
 

@@ -30,6 +30,7 @@ class Model(nn.Module):
     )
     has_critic: ClassVar[bool] = False  # `values(h)` estimates the reward that is still to come
     embeds_text: ClassVar[bool] = False  # `features(ids, None, mask)` gives a vector for each token of a text
+    reads: ClassVar[str] = "text"  # the kind of field that it reads: text, image or audio
     context: int | None = None  # the most positions it can take; None is any number
     source_context: int | None = None  # the same for the source of a sequence-to-sequence model
     output: OutputLayer  # of models that predict tokens
@@ -58,6 +59,14 @@ class Model(nn.Module):
     def values(self, h: Tensor) -> Tensor:
         """Features (B, T, D) → the reward that is still to come at each token, (B, T)."""
         raise self.unsupported("estimate rewards: set model.type=ActorCritic")
+
+    def memory_mask(self, source: Tensor, mask: Tensor | None) -> Tensor | None:
+        """Which of the encoder's outputs are real, (B, S), for the sources and their mask."""
+        return mask
+
+    def example_state(self, ids: Tensor) -> State:
+        """The state before `ids` when the costs of a pass are counted: after a source, if the model reads one."""
+        return None
 
     def next_segment_logits(self, h: Tensor) -> Tensor:
         """Features of a pair of segments (B, T, D) → logits of "does not follow" and "follows", (B, 2)."""

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-from seqloom.models.base import Model
-from seqloom.nn.attention_core import AttentionWeights
-from seqloom.nn.basic import Dropout, Linear
-from seqloom.nn.capture import HasPoints, capture
+from seqloom.models.text_decoder import TextDecoder
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.layer import Factory, Layer, Memory, require
 from seqloom.nn.output import Output
 from seqloom.nn.state import State
 
 
-class Seq2Seq(Model):
+class Seq2Seq(TextDecoder):
     """m = encoder(embed(x));   logitsₜ = output(decoder(embed(y₁ … yₜ), m))   [E6, F1, F11]
 
     `start` reads the source; from then on the model is a language model whose state holds the memory. `shared` gives source and target
@@ -23,7 +19,6 @@ class Seq2Seq(Model):
     """
 
     task = "translation"
-    generates = predicts_tokens = True
 
     def __init__(
         self,
@@ -44,53 +39,15 @@ class Seq2Seq(Model):
             "a shared embedding needs one vocabulary for source and target",
         )
         self.embedding = embedding(vocabulary, dim)
-        require(
-            not self.embedding.needs_full_sequence,
-            "a model that generates token by token needs an embedding of single tokens, not SegmentEmbedding",
-        )
         self.source_embedding = self.embedding if shared else embedding(source_vocabulary, dim)
         self.encoder = encoder(dim)
-        self.decoder = decoder(dim, memory=self.encoder.dim)
-        require(self.decoder.causal, "a decoder needs a causal layer: one that reads left to right")
-        self.context, self.source_context = self.decoder.context, self.encoder.context
-        self.out_proj = Linear(self.decoder.dim, dim) if tied and self.decoder.dim != dim else None
-        self.output = output(dim if tied else self.decoder.dim, vocabulary, self.embedding if tied else None)
-        self.dropout = Dropout(dropout)
+        self.source_context = self.encoder.context
+        self.build_decoder(decoder, self.encoder.dim, vocabulary, dim, tied, dropout, output)
 
     def start(self, source: Tensor, mask: Tensor | None = None) -> State:
         """The state before the first target token, after the source (B, S) is read."""
         values, _ = self.encoder(self.dropout(self.source_embedding(source)), None, mask)
         return self.decoder.start(len(source), Memory(values, mask))
 
-    def prepare_prompt(
-        self, ids: Tensor, mask: Tensor | None, first_id: int
-    ) -> tuple[Tensor, State, Tensor | None]:
-        """Generation begins with the token `first_id`, after the source `ids` are read."""
-        return torch.full((len(ids), 1), first_id, device=ids.device), self.start(ids, mask), None
-
-    def features(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        h, state = self.decoder(self.dropout(self.embedding(ids)), state, mask)
-        return self.dropout(h if self.out_proj is None else self.out_proj(h)), state
-
-    def features_with_attention(
-        self, ids: Tensor, state: State = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None, State]:
-        """The weights are those of every head of every layer that attends to the source [F14]; None if no layer does."""
-        names = [
-            f"{name}.weights"
-            for name, part in self.decoder.named_modules()
-            if isinstance(part, HasPoints)
-            and part.reads_memory
-            and isinstance(part.weights, AttentionWeights)
-        ]
-        if not names:
-            h, state = self.features(ids, state, mask)
-            return h, None, state
-        with capture(self.decoder, *names) as captured:
-            h, state = self.features(ids, state, mask)
-        return h, torch.cat([captured[name] for name in names], 1), state
-
-    def forward(self, ids: Tensor, state: State = None, mask: Tensor | None = None) -> tuple[Tensor, State]:
-        """(B, T) → logits (B, T, V) and the state."""
-        h, state = self.features(ids, state, mask)
-        return self.output(h), state
+    def example_state(self, ids: Tensor) -> State:
+        return self.start(ids)

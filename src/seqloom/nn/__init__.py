@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from seqloom.nn.deep_rnn import FastForward, ScalarMix, SeparateBiRNN
     from seqloom.nn.embedding import Embedding, SegmentEmbedding
     from seqloom.nn.experts import Experts
+    from seqloom.nn.grid_position import GridPosition, LearnedGrid, NoGrid, SinusoidalGrid
     from seqloom.nn.int8 import quantize
     from seqloom.nn.layer import Factory, Layer, Memory
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
     from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
     from seqloom.nn.output import AdaptiveSoftmax, HeadTransform, Output, OutputLayer
+    from seqloom.nn.pictures import ConvStem, Patches, PictureEncoder, PictureStem, ResNet
     from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool, SumPool
     from seqloom.nn.position import (
         ALiBi,
@@ -49,7 +51,9 @@ if TYPE_CHECKING:
         Sinusoidal,
     )
     from seqloom.nn.recurrent import RNN
+    from seqloom.nn.region_decoder import GatedAttention, RegionRNN
     from seqloom.nn.rnn_decoder import AttentiveRNN, GlobalAttention, RNNDecoder
+    from seqloom.nn.source import SourceEncoder
     from seqloom.nn.state import State, detach, select
     from seqloom.nn.transformer import Block, Transformer
 
@@ -77,6 +81,7 @@ __all__ = [
     "CharRNN",
     "Concatenated",
     "ConvS2S",
+    "ConvStem",
     "Convolution",
     "CrossAttention",
     "Dot",
@@ -89,12 +94,15 @@ __all__ = [
     "FeedForward",
     "FirstPool",
     "Gated",
+    "GatedAttention",
     "GlobalAttention",
+    "GridPosition",
     "HeadTransform",
     "LastPool",
     "Layer",
     "LayerNorm",
     "Learned",
+    "LearnedGrid",
     "LinearScaling",
     "Llama3Scaling",
     "LoRA",
@@ -105,15 +113,21 @@ __all__ = [
     "MixFeatures",
     "MixTokens",
     "Mixer",
+    "NoGrid",
     "NoPosition",
     "Norm",
     "Output",
     "OutputLayer",
+    "Patches",
+    "PictureEncoder",
+    "PictureStem",
     "Pool",
     "Position",
     "RMSNorm",
     "RNNDecoder",
     "Raw",
+    "RegionRNN",
+    "ResNet",
     "Residual",
     "Rotary",
     "RotaryScaling",
@@ -124,8 +138,10 @@ __all__ = [
     "SelfAttention",
     "SeparateBiRNN",
     "Sinusoidal",
+    "SinusoidalGrid",
     "Softmax",
     "SoftmaxHead",
+    "SourceEncoder",
     "State",
     "SumPool",
     "SwiGLU",

@@ -263,7 +263,8 @@ def attention_projections(attention: GlobalAttention, context: Tensor) -> Attent
 def supports_fused(attention: GlobalAttention) -> bool:
     """Whether the fused loop computes this score and these weights."""
     return (
-        type(attention.score) in (Additive, Dot, ScaledDot, Bilinear)
+        type(attention) is GlobalAttention
+        and type(attention.score) in (Additive, Dot, ScaledDot, Bilinear)
         and type(attention.weights) is Softmax
         and isinstance(attention.query, nn.Linear)
     )

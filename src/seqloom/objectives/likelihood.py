@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from seqloom.batches.batch import Batch, PairBatch, TokenBatch
+from seqloom.batches.batch import Batch, PairBatch, SourceBatch, TokenBatch
 from seqloom.nn import layer
 from seqloom.nn.output import OutputLayer
 from seqloom.nn.state import State
@@ -41,7 +41,7 @@ class FeatureModel(Trainable, Protocol):
 
 
 class TranslationModel(FeatureModel, Protocol):
-    """A model whose first state is computed from a source text."""
+    """A model whose first state is computed from a source: a text, a picture or a sound."""
 
     def start(self, source: Tensor, mask: Tensor | None = None) -> State: ...
 
@@ -86,7 +86,7 @@ def next_token(model: FeatureModel, batch: TokenBatch, state: State = None, smoo
 
 
 def translation(
-    model: TranslationModel, batch: PairBatch, state: State = None, smoothing: float = 0.1
+    model: TranslationModel, batch: PairBatch | SourceBatch, state: State = None, smoothing: float = 0.1
 ) -> Result:
     """-ln P(y | x) = Σₜ -ln P(yₜ | y₍<t₎, x)   [E6]"""
     with collecting_aux_losses(model) as losses:

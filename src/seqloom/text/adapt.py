@@ -16,7 +16,7 @@ from seqloom.errors import DataError
 from seqloom.text import tables
 from seqloom.text.corpus import table_rows, table_separator
 from seqloom.text.field import TEXTS
-from seqloom.text.formats import CHAT_FORMS, FORMATS, OLD_NAMES, detect_format
+from seqloom.text.formats import CHAT_FORMS, FORMATS, MEDIA_FORMS, OLD_NAMES, detect_format
 from seqloom.text.json_items import starts_with
 from seqloom.text.lines import first_lines
 
@@ -83,10 +83,10 @@ def adapt_corpus(
 
 def change_form(tree: dict[str, Any], kinds: tuple[str, ...], paths: Sequence[str | Path]) -> dict[str, Any]:
     """The corpus with the reader of the files' form, if it can give the same fields; raises if it surely cannot."""
-    found = detect_format(paths)
     present = OLD_NAMES[tree["type"]]
-    if present in CHAT_FORMS:
-        return tree  # its reader reads every form of chats
+    if present in (*CHAT_FORMS, *MEDIA_FORMS):
+        return tree  # its reader reads every form of them
+    found = detect_format(paths)
     if found in CHAT_FORMS:
         found = "jsonl" if starts_with(paths[0]) == "{" else "text"
     if found == present or found in ("text", "lines") or (kinds == ("text",) and found != "jsonl"):

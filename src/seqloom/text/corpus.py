@@ -12,7 +12,7 @@ Left out: sorting, filtering and sampling. A reader yields the content of the fi
 import csv
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -71,7 +71,11 @@ class Reader:
         if not self.paths:
             raise DataError("no file to read; give at least one path, or - for the standard input")
         for path in self.paths:
-            local_copy(path)
+            self.check_path(path)
+
+    def check_path(self, path: str | Path) -> None:
+        """Raises if a path cannot be read."""
+        local_copy(path)
 
     def __iter__(self) -> Iterator[tuple]:
         self.blanks.clear()
@@ -81,6 +85,17 @@ class Reader:
     def records(self, path: str | Path) -> Iterator[tuple]:
         """Yields the records of one file."""
         raise NotImplementedError
+
+    @classmethod
+    def source_shape(cls, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """Returns the shape of one picture, (H, W, 3), or of one frame, (F,), that a reader with
+        these options reads; () if it reads text."""
+        return ()
+
+    @classmethod
+    def load_source(cls, path: str | Path, options: Mapping[str, Any]) -> Any:
+        """Returns the array of a picture or sound, as a reader with these options reads it."""
+        raise DataError(f"{path}: this corpus holds text; give a text")
 
     def options(self) -> tuple:
         """Returns the options that the records depend on, besides the files."""

@@ -12,6 +12,7 @@
     smiles    a molecule, as text    text                       ids
     document  a string               text                       ids; and its summary, the same
     prompt    a list of messages     prompt                     ids after which the assistant answers
+    image, captions                                             see `image_field.py`
 
 A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents
 it. Letters are bytes, so that every word has a spelling and no alphabet must be collected.
@@ -20,13 +21,14 @@ it. Letters are bytes, so that every word has a spelling and no alphabet must be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
+from seqloom.lazy import LazyNames
 from seqloom.text.chat_field import AnswerField, ChatField, PromptField, chat_texts
 from seqloom.text.chats import ChatReader
 from seqloom.text.corpus import Reader
@@ -49,6 +51,8 @@ Name = Literal[
     "smiles",
     "document",
     "summary",
+    "image",
+    "captions",
 ]
 CACHE_WORDS = 200_000  # words whose pieces are cached
 MAX_LABELS = 10_000  # more labels mean that the wrong column is read
@@ -242,7 +246,11 @@ class SpanField(Field):
         ]
 
 
-KINDS: dict[str, type[Field]] = {  # by the names that configs use
+LATER = {  # imported when a config names them
+    "image": ("seqloom.text.image_field", "ImageField"),
+    "captions": ("seqloom.text.image_field", "CaptionsField"),
+}
+FIELDS: dict[str, type[Field]] = {
     "text": TextField,
     "words": WordsField,
     "tags": TagsField,
@@ -257,6 +265,7 @@ KINDS: dict[str, type[Field]] = {  # by the names that configs use
     "document": TextField,
     "summary": TextField,
 }
+KINDS: Mapping[str, type[Field]] = LazyNames(LATER, FIELDS)  # by the names that configs use
 
 
 class RecordSchema:
@@ -339,6 +348,8 @@ def iter_texts(reader: Reader) -> Iterator[str]:
         for kind, value in zip(reader.kinds, record, strict=True):
             if kind in (*TEXTS, "passage"):
                 yield check_unicode(value, reader.location)
+            elif kind == "captions":
+                yield from (check_unicode(caption, reader.location) for caption in value)
             elif kind == "words":
                 yield check_unicode(value if isinstance(value, str) else " ".join(value), reader.location)
 

@@ -13,6 +13,7 @@
     preferences  a prompt, a chosen and a rejected answer
     judged       an answer to a prompt or a chat, and whether it is good
     prompts      chats, preferences, or one question a line: what comes before the last answer, and that answer
+    pictures     a list of pictures with captions or labels: a table, JSON Lines, a COCO file, a folder, a zip
     binarized    two .bin files of fairseq-preprocess, with their .idx files and dictionaries
 
 The suffix of a file decides its form; `.gz` and `.zst` are looked through. Other files are recognised by their first lines.
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seqloom.errors import DataError
-from seqloom.text import annotated, chats, corpus, dictionary, vocab_files
+from seqloom.text import annotated, chats, corpus, dictionary, pictures, vocab_files
 from seqloom.text.chat_records import ANSWER_KEYS, CHAT_KEYS, is_turns
 from seqloom.text.lines import first_lines, lines, strip_compression
 
@@ -59,8 +60,10 @@ FORMATS: dict[str, Format] = {
     "preferences": Format(chats.Preferences, (), "preferences between two answers"),
     "judged": Format(chats.Judged, (), "judged answers"),
     "prompts": Format(chats.Prompts, (), "prompts, with or without an answer"),
+    "pictures": Format(pictures.Pictures, (), "pictures with captions or labels"),
     "binarized": Format(vocab_files.Binarized, (".bin", ".idx"), "binarised pairs"),
 }
+MEDIA_FORMS = ("pictures",)
 CHAT_FORMS = ("chats", "preferences", "judged", "prompts")
 OLD_NAMES = {form.reader.__name__: name for name, form in FORMATS.items()}  # as configs name the readers
 

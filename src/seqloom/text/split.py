@@ -23,10 +23,11 @@ from seqloom.files import open_atomic
 from seqloom.text.chat_records import Message, prompt_of
 from seqloom.text.corpus import Reader
 from seqloom.text.field import TEXTS
+from seqloom.text.lazy_array import LazyArray
 
 logger = logging.getLogger("seqloom.text")
 BLOCK = 1 << 14  # records that are hashed at a time
-INPUTS = (*TEXTS, "words", "passage", "chat", "answer", "prompt")
+INPUTS = (*TEXTS, "words", "passage", "chat", "answer", "prompt", "image", "audio")
 
 
 def key_fields(kinds: Sequence[str]) -> list[int]:
@@ -48,6 +49,8 @@ def input_text(value: Any) -> str:
     """A field that a model reads as one text: words joined by spaces, the prompt of a chat as its turns."""
     if isinstance(value, str):
         return value
+    if isinstance(value, LazyArray):
+        return value.key()
     if value and isinstance(value[0], Message):
         return "\n".join(f"{message.role}: {message.content}" for message in prompt_of(value))
     return " ".join(value)

@@ -18,7 +18,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import uuid4
 
 import numpy as np
@@ -354,7 +354,7 @@ def _blocks(reader: Reader, schema: RecordSchema) -> Iterator[list[list]]:
     size = 0
     for record in reader:
         values = schema.check(record, reader.location)
-        size += sum(len(value) for value in values if hasattr(value, "__len__"))
+        size += sum(value_size(value) for value in values)
         block.append(values)
         if size >= BLOCK or len(block) >= BLOCK:
             yield [list(column) for column in zip(*block, strict=True)]
@@ -362,6 +362,13 @@ def _blocks(reader: Reader, schema: RecordSchema) -> Iterator[list[list]]:
             size = 0
     if block:
         yield [list(column) for column in zip(*block, strict=True)]
+
+
+def value_size(value: Any) -> int:
+    """Returns about how many bytes a value of a record takes."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    return len(value) if hasattr(value, "__len__") else 0
 
 
 def in_memory_store(

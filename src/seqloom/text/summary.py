@@ -101,7 +101,9 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
         records += 1
         if len(first) < show:
             first.append([shown(value) for value in record])
-        sizes = [word_count(value) for value, kind in zip(record, kinds, strict=True) if kind in TEXT_KINDS]
+        sizes = [
+            word_count(value, kind) for value, kind in zip(record, kinds, strict=True) if kind in TEXT_KINDS
+        ]
         words += sum(sizes)
         longest = max([longest, *sizes])
         if kinds != ("text",):
@@ -146,12 +148,14 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
     )
 
 
-TEXT_KINDS = (*TEXTS, "words", "passage", "chat", "answer")
+TEXT_KINDS = (*TEXTS, "words", "passage", "chat", "answer", "captions")
 
 
-def word_count(value: Any) -> int:
+def word_count(value: Any, kind: str = "text") -> int:
     if value and isinstance(value, list) and isinstance(value[0], Message):
         return sum(len(message.content.split()) for message in value)
+    if kind == "captions":
+        return sum(len(caption.split()) for caption in value)
     return len(value.split()) if isinstance(value, str) else len(value)
 
 
@@ -173,6 +177,8 @@ def field_names(reader: Reader) -> list[str]:
         ("document", "summary"): ["document", "summary"],
         ("words", "tags"): ["words", "tags"],
         ("answer", "answer"): ["chosen", "rejected"],
+        ("image", "captions"): ["picture", "captions"],
+        ("image", "label"): ["picture", "label"],
     }
     return names_by_kinds.get(reader.kinds, [""] * len(reader.kinds))
 
