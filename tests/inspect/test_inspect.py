@@ -10,7 +10,7 @@ import torch
 
 from seqloom.errors import UserError
 from seqloom.fused.dispatch import plain
-from seqloom.inspect.attention_maps import attention
+from seqloom.inspect.attention_maps import Edge, attention, rank_correlation
 from seqloom.inspect.gate_values import carry, gates
 from seqloom.inspect.gradient_norms import gradients
 from seqloom.inspect.named_values import activations
@@ -25,6 +25,7 @@ RUNS = sorted(path.parent.name for path in GOLDEN.glob("*/model.safetensors"))
 ATTENDING = [
     "gpt",
     "llama",
+    "rotary",
     "alibi",
     "bert",
     "encoder",
@@ -65,13 +66,16 @@ def test_the_effect_of_an_edge_is_that_of_hiding_it(runs, name: str):
     """Against a loop that hides one key at a time in a model run by itself."""
     run = runs(name)
     target = "un vieux chat" if run.model.task == "translation" else None
-    found = attention(run, text_for(run), target, edges=6)
+    found = attention(run, text_for(run), target, edges=30)
     assert all(np.allclose(one.weights.sum(1), 1, atol=1e-5) for one in found.maps)
     reading = read(run, text_for(run), target)
     parts = dict(run.model.named_modules())
     with torch.no_grad(), plain():
         before = reading.scores(1).double()
-        for edge in found.edges[:8]:
+        by_layer: dict[str, list[Edge]] = {}
+        for edge in found.edges:
+            by_layer.setdefault(edge.layer, []).append(edge)
+        for edge in (edge for edges in by_layer.values() for edge in (*edges[:3], *edges[-2:])):
             score = parts[f"{edge.layer}.score"]
             forward = score.forward
 
@@ -85,7 +89,17 @@ def test_the_effect_of_an_edge_is_that_of_hiding_it(runs, name: str):
                 effect = float((reading.scores(1).double() - before).sum())
             finally:
                 del score.forward
-            assert edge.effect == pytest.approx(effect, abs=1e-4)
+            assert edge.effect == pytest.approx(effect, abs=2e-5)
+
+
+def test_the_rank_correlation_is_that_of_scipy(runs):
+    from scipy.stats import spearmanr
+
+    edges = list(attention(runs("bert"), TEXT, edges=60).edges)
+    edges += edges[:5]  # ties
+    weights, effects = [edge.weight for edge in edges], [abs(edge.effect) for edge in edges]
+    assert rank_correlation(edges) == pytest.approx(spearmanr(weights, effects).statistic, abs=1e-12)
+    assert rank_correlation(edges[:2]) is None and rank_correlation([edges[0]] * 4) is None
 
 
 @pytest.mark.parametrize("name", ["rnnsearch", "luong", "gnmt"])

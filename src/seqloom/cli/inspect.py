@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
@@ -298,8 +298,10 @@ def finish(
     if out is None:
         path.parent.mkdir(exist_ok=True)
     write_atomic(path, page)
-    report: dict[str, Any] = {**found.to_dict(), "page": str(path)}
-    print(json_text(report) if json else "\n".join([*lines, f"page: {path}"]), flush=True)
+    if json:
+        print(json_text({**found.to_dict(), "page": str(path)}), flush=True)
+    else:
+        print("\n".join([*lines, f"page: {path}"]), flush=True)
     if show:
         import webbrowser
 

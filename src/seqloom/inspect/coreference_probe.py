@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import DataError, RunError
-from seqloom.inspect.attention_maps import BATCH_TOKENS, AttentionLayer, HideEdges, attention_layers
+from seqloom.inspect.attention_maps import BATCH_TOKENS
 from seqloom.inspect.reading import Reading, picked, pieces
+from seqloom.inspect.removed_edges import AttentionLayer, HideEdges, attention_layers
 from seqloom.inspect.token_list import framed_spans
 from seqloom.nn.capture import capture, change
 from seqloom.progress import ProgressOption, Reporter

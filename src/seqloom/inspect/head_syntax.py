@@ -20,8 +20,8 @@ import torch
 
 from seqloom.errors import DataError, RunError
 from seqloom.inference.mask_filling import encode as encode_masked
-from seqloom.inspect.attention_maps import attention_layers
 from seqloom.inspect.reading import read
+from seqloom.inspect.removed_edges import attention_layers
 from seqloom.nn.capture import capture
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result

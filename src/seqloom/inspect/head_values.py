@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import DataError, RunError
-from seqloom.inspect.attention_maps import BATCH_TOKENS, AttentionLayer, attention_layers
+from seqloom.inspect.attention_maps import BATCH_TOKENS
 from seqloom.inspect.head_pruning import Pruned, RemoveHeads, choose_heads, compare, prune
 from seqloom.inspect.head_syntax import ParsedSentence, Syntax, syntax
 from seqloom.inspect.reading import Reading, read_given
+from seqloom.inspect.removed_edges import AttentionLayer, attention_layers
 from seqloom.nn.capture import HasPoints, KeepSteps, StepChange, capture, change
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
