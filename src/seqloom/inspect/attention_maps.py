@@ -179,11 +179,11 @@ def edge_effects(
 
 def rank_correlation(edges: list[Edge]) -> float | None:
     """Spearman's correlation of weight and |effect|; None for fewer than three edges, or if all are equal."""
-    ranks = [mean_ranks(np.array([edge.weight for edge in edges]))]
-    ranks.append(mean_ranks(np.array([abs(edge.effect) for edge in edges])))
-    if len(edges) < 3 or any(one.min() == one.max() for one in ranks):
+    weights = mean_ranks(np.array([edge.weight for edge in edges]))
+    effects = mean_ranks(np.array([abs(edge.effect) for edge in edges]))
+    if len(edges) < 3 or weights.min() == weights.max() or effects.min() == effects.max():
         return None
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(weights, effects)[0, 1])
 
 
 def mean_ranks(values: np.ndarray) -> np.ndarray:

@@ -13,10 +13,11 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqloom.inspect.derivations_attention import ATTENTION, LARGEST_EXPONENT
+from seqloom.inspect.derivations_local import LOCAL, LOCAL_INPUTS
 from seqloom.inspect.derivations_recurrent import RECURRENT, RECURRENT_INPUTS
 from seqloom.inspect.trace_log import Derivation, Place, array, weights_of
 from seqloom.inspect.trace_steps import Operand, Step
-from seqloom.nn import basic, embedding, experts, output, position, transformer
+from seqloom.nn import basic, embedding, output, pool, position, transformer
 
 ACTIVATIONS = {
     "relu": "relu(a)",
@@ -58,7 +59,14 @@ def position_sum(place: Place, scheme: position.Position, x: Tensor, between: st
     letter = place.log.positions(x.shape[1], place.side)
     operands = {"e": place.operand(x, f"{letter}i", "e")}
     if isinstance(scheme, position.Concatenated):
-        return None
+        width = scheme.dim - x.shape[-1]
+        inner = array(scheme.inner.encoding(slice(0, x.shape[1]), x[..., :width]).expand(1, -1, -1))
+        halves = np.pad(array(x), ((0, 0), (0, width))), np.pad(inner, ((0, 0), (x.shape[-1], 0)))
+        operands = {
+            "e": Operand(f"{operands['e'].name}, then zeros", f"{letter}i", halves[0]),
+            "p": Operand("zeros, then the vector of the position", f"{letter}i", halves[1]),
+        }
+        return [place.step("x = [e; p]", f"{letter}i", "e + p", operands, between=between)]
     if type(scheme).embed is position.Position.embed:
         return [place.step("x = e", f"{letter}i", "e", operands, between=between)]
     vectors = scheme.encoding(slice(0, x.shape[1]), x)
@@ -174,27 +182,36 @@ def fed_forward(place: Place) -> list[Step] | None:
     return None if made is None else [made]
 
 
-def routed(place: Place) -> list[Step] | None:
-    """s = W_g x, a score for each expert."""
+def pooled(place: Place) -> list[Step] | None:
+    """α = softmax uᵀ tanh(W x + b) over the positions."""
     part, x = place.part, place.argument()
-    if not isinstance(part, experts.Experts) or x is None:
+    if not isinstance(part, pool.AttentionPool) or x is None:
         return None
-    made = place.linear(part.router, place.operand(x, "tj", "x"), "s = W_g x", "te")
-    return None if made is None else [made]
-
-
-def gated_experts(place: Place) -> list[Step] | None:
-    """The softmax over the chosen experts, or over all if one is chosen."""
-    part = place.part
-    if not isinstance(part, experts.Experts):
+    letter = place.log.positions(x.shape[1], place.side)
+    hidden = place.linear(
+        part.project,
+        place.operand(x, f"{letter}j", "x"),
+        "a = tanh(W x + b)",
+        f"{letter}f",
+        "hidden",
+        "tanh(total)",
+    )
+    if hidden is None:
         return None
-    scores = place.log.values(place.sibling("scores"))
-    best = np.sort(scores, -1)[:, ::-1][:, : part.top_k]
     operands = {
-        "s": Operand("the largest scores", "tk", best),
-        "every": Operand("scores", "tu", scores if part.top_k == 1 else best),
+        "u": Operand("u", "f", part.query.weight.detach().double().numpy()[0]),
+        "a": Operand(hidden.name, f"{letter}f", hidden.values),
     }
-    return [place.step("g = softmax(s)", "tk", "exp(s) / total", operands, term="exp(every)", over="u")]
+    score = place.step("s = uᵀ a", letter, "total", operands, term="u * a", over="f", between="score")
+    operands = {
+        "s": Operand(score.name, letter, score.values),
+        "every": Operand(score.name, "u", score.values),
+    }
+    return [
+        hidden,
+        score,
+        place.step("α = softmax(s)", letter, "exp(s) / total", operands, term="exp(every)", over="u"),
+    ]
 
 
 def logits(place: Place) -> list[Step] | None:
@@ -262,7 +279,8 @@ DERIVATIONS: dict[type[nn.Module], dict[str, Derivation]] = {
         "": residual(before_feedforward, "feedforward"),
     },
     basic.FFN: {"hidden": activated, "": fed_forward},
-    experts.Experts: {"scores": routed, "gates": gated_experts},
+    **LOCAL,
+    pool.AttentionPool: {"weights": pooled},
     output.Output: {"": logits},
     **RECURRENT,
 }
@@ -311,4 +329,5 @@ INPUTS: dict[type[nn.Module], Callable[..., list[Step] | None]] = {
     transformer.Transformer: transformer_input,
     output.HeadTransform: head_input,
     **RECURRENT_INPUTS,
+    **LOCAL_INPUTS,
 }

@@ -132,7 +132,8 @@ def scored(place: Place) -> list[Step] | None:
         return None
     if len(calls) > 1 and place.log.values(place.full).shape[1] != len(calls):
         return None
-    q = torch.cat([call.arguments[0] for call in calls], 2)  # more than one in a loop over time
+    queries = [call.arguments[0] for call in calls]  # more than one in a loop over time
+    q = queries[0] if len(queries) == 1 else torch.cat(queries, 2)
     k = calls[0].arguments[1]
     operands = {"q": place.operand(q, "htk", "q"), "k": place.operand(k, "hsk", "k")}
     if isinstance(part, attention_core.Additive):

@@ -193,6 +193,23 @@ class Place:
 Derivation = Callable[[Place], list[Step] | None]
 
 
+def linear_steps(place: Place, x: Tensor) -> list[Step]:
+    """The step of an input that a linear layer has made, such as the projection before the output layer."""
+    for path, calls in place.log.calls.items():
+        module = place.log.part(path)
+        if not isinstance(module, nn.Linear):
+            continue
+        for call in calls:
+            if call.output is x and isinstance(call.arguments[0], Tensor) and x.dim() == 3:
+                letter = place.log.positions(x.shape[1], place.side)
+                inner = place.operand(call.arguments[0], f"{letter}j", "x")
+                step = place.linear(module, inner, "W x + b", f"{letter}i", path.rpartition(".")[2])
+                if step is not None:
+                    place.log.between[id(x)] = x, step.name
+                    return [step]
+    return []
+
+
 _log: ContextVar[RunLog | None] = ContextVar("trace_log", default=None)
 
 

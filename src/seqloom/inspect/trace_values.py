@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from seqloom.inspect.derivations import DERIVATIONS, INPUTS
 from seqloom.inspect.reading import Score, Window, read
-from seqloom.inspect.trace_log import Derivation, Place, RunLog, logged
+from seqloom.inspect.trace_log import Derivation, Place, RunLog, linear_steps, logged
 from seqloom.inspect.trace_steps import Step
 from seqloom.results import Result
 from seqloom.run import RunLike, as_run
@@ -172,7 +172,8 @@ def derivation_of(place: Place) -> Derivation | None:
 def input_steps(place: Place) -> list[Step]:
     """The steps that explain what a part reads, if that is not a recorded value."""
     x = place.argument()
-    if x is None or (place.value and place.path) or place.log.name_of(x) is not None:
+    first = place.value in ("", "hidden")  # the value of the part that is computed first
+    if x is None or (place.path and not first) or place.log.name_of(x) is not None:
         return []
     path, child = place.path.rpartition(".")[0], place.path.rpartition(".")[2]
     parent = place.log.part(path)
@@ -182,21 +183,4 @@ def input_steps(place: Place) -> list[Step]:
             if steps:
                 place.log.between[id(x)] = x, steps[-1].name
             return steps
-    return linear_input(place, x)
-
-
-def linear_input(place: Place, x: Tensor) -> list[Step]:
-    """The step of an input that a linear layer has made, such as the projection before the output layer."""
-    for path, calls in place.log.calls.items():
-        module = place.log.part(path)
-        if not isinstance(module, nn.Linear):
-            continue
-        for call in calls:
-            if call.output is x and isinstance(call.arguments[0], Tensor) and x.dim() == 3:
-                letter = place.log.positions(x.shape[1], place.side)
-                inner = place.operand(call.arguments[0], f"{letter}j", "x")
-                step = place.linear(module, inner, "W x + b", f"{letter}i", path.rpartition(".")[2])
-                if step is not None:
-                    place.log.between[id(x)] = x, step.name
-                    return [step]
-    return []
+    return linear_steps(place, x)
