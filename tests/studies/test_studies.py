@@ -17,12 +17,13 @@ from seqloom.measure.number import Number
 from seqloom.run_config import PRESETS, Config, find_config
 from seqloom.studies import Study, compare
 from seqloom.studies import training as studies_training
+from seqloom.studies.cautions import cautions
 from seqloom.studies.measuring import SCORES, Measured
 from seqloom.studies.published import TABLE2
 from seqloom.studies.resize import resize
 from seqloom.studies.study import open_folder
 from seqloom.studies.systems import System, parse_systems
-from seqloom.studies.table import interval_of, p_value, seeds_interval, shared_signature
+from seqloom.studies.table import ResultRow, interval_of, p_value, seeds_interval, shared_signature
 
 TINY_LM = ("model.dim=16", "model.stack.layers=1", "batches.batch=4", "batches.width=16")
 
@@ -69,7 +70,7 @@ def test_translators_are_trained_once_and_added_to(place: Path, tmp_path: Path) 
     assert rows["small"].steps == 4 and rows["small"].flops and rows["small"].memory > 2**20
     assert both.page is not None and "The same sentences" in both.page.read_text("utf-8")
     assert json.loads((tmp_path / "study" / "table.json").read_text("utf-8")) == both.to_dict()
-    with pytest.raises(ValueError, match="another budget"):
+    with pytest.raises(ValueError, match=r"another budget \(4 steps, not 5 steps\); .*study-2$"):
         compare(str(place / "small.yaml"), **{**options, "steps": 5})
     assert "<table" in both._repr_html_()
 
@@ -81,8 +82,14 @@ def test_language_models_are_compared_by_bits_per_byte(tmp_path: Path, capsys: p
     command = ["compare", *TINY_LM, "gpt", "gpt", "tokenizer={type: BPE, size: 300}", "--data", str(text)]
     command += ["--steps", "4", "--seeds", "2", "--threads", "1", "--out", str(tmp_path / "study")]
     main([*command, "--json"])
-    result = json.loads(capsys.readouterr().out)
+    output = capsys.readouterr()
+    result = json.loads(output.out)
     assert result["task"] == "language modelling" and not result["failed"]
+    assert "the study is finished" not in output.err
+    (caution,) = result["warnings"]
+    assert caution.startswith("hardly trained: gpt") and caution.count("(4 steps)") == 2
+    assert f"warning: {caution}" in output.err
+    assert "<b>Caution:</b> hardly trained" in (tmp_path / "study" / "compare.html").read_text("utf-8")
     assert {row["system"] for row in result["rows"]} == {"gpt", "gpt tokenizer={type: BPE, size: 300}"}
     assert all(row["interval"] is not None and row["seeds"] == 2 for row in result["rows"])
     test = tmp_path / "study" / "data" / "test.txt"
@@ -92,13 +99,73 @@ def test_language_models_are_compared_by_bits_per_byte(tmp_path: Path, capsys: p
         rf"bits\|bytes:{len(test.read_bytes())}\|data:\w{{8}}\|.*seeds:2", result["signature"]
     )
     main(command)
-    lines = capsys.readouterr().out.splitlines()
+    output = capsys.readouterr()
+    assert f"{tmp_path / 'study'}: the study is finished; the table is that of its 4 runs of 2" in output.err
+    lines = output.out.splitlines()
     assert lines[0].split()[:4] == ["system", "rank", "bits/byte", "±"] and lines[-1].startswith("page: ")
     run = tmp_path / "study" / "runs" / "gpt" / "seed-0"
     main(["evaluate", str(run), str(test), "--json"])
     bits = {number["name"]: number["value"] for number in json.loads(capsys.readouterr().out)["numbers"]}
     row = next(row for row in result["rows"] if row["system"] == "gpt")
     assert row["metrics"]["bits_per_byte"] == pytest.approx(bits["bits_per_byte"], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    "costs, budget, expected",
+    [
+        ([(900, 100.0, 1e6), (900, 101.0, 1e6)], "minutes", []),
+        (
+            [(900, 100.0, 1e6), (1, 0.5, 1e3)],
+            "minutes",
+            ["hardly trained: b (1 step);", "not kept: a 100 s, b 0 s"],
+        ),
+        ([(900, 100.0, 1e6), (900, 300.0, 1e6)], "steps", []),
+        ([(900, 100.0, 1e6), (900, 300.0, 3e6)], "finished", []),  # equal steps are a fair budget too
+        (
+            [(900, 100.0, 1e6), (90, 10.0, 1e5)],
+            "finished",
+            ["budgets differ: a 100 s, 1,000,000 tokens, b 10 s"],
+        ),
+        ([(900, 100.0, 1e6), (0, None, 0.0)], "finished", []),  # imported: nobody knows
+    ],
+)
+def test_a_table_of_unlike_trainings_says_so(costs, budget: str, expected: list[str], tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("train: {steps: 1}\n", "utf-8")
+    systems = tuple(System(name, name, is_finished=budget == "finished") for name in "ab")
+    unit = "minutes" if budget == "finished" else budget
+    study = Study(tmp_path, "language modelling", systems, budget=(unit, 100 / 60))
+    rows = [
+        ResultRow(
+            system=name,
+            seeds=1,
+            metrics={"bits_per_byte": 2.0},
+            interval=None,
+            spread=0.0,
+            rank=1,
+            tie=False,
+            p=None,
+            parameters=10,
+            flops=None,
+            tokens=tokens,
+            steps=steps,
+            seconds=seconds,
+            memory=None,
+            texts_per_second=None,
+            by_length={},
+            signature="",
+            folders=(tmp_path,),
+        )
+        for name, (steps, seconds, tokens) in zip("ab", costs, strict=True)
+    ]
+    found = cautions(study, rows)
+    assert len(found) == len(expected)
+    assert all(part in sentence for part, sentence in zip(expected, found, strict=True))
+
+
+def test_without_a_system_the_data_decides_the_example(tmp_path: Path) -> None:
+    table = labelled(tmp_path / "train.tsv", 30, 0)
+    with pytest.raises(ValueError, match=f"compare classifier naive-bayes --data {table}$"):
+        compare(data=table)
 
 
 def labelled(path: Path, count: int, seed: int) -> str:

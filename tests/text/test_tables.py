@@ -2,10 +2,13 @@
 
 import csv
 import io
+import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from seqloom.data import show
 from seqloom.errors import DataError
 from seqloom.text.adapt import adapt_corpus
 from seqloom.text.corpus import Table
@@ -205,5 +208,43 @@ def test_lines_of_a_label_a_blank_and_a_text_are_answered_with_the_remedy(tmp_pa
     lines = [" ".join((label, text)) for text, label in ROWS]
     path = tmp_path / "t.txt"
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    with pytest.raises(DataError, match="a label, a blank and a text; put a tab between them"):
+    with pytest.raises(
+        DataError, match="a label, a blank and a text; for a classifier, put a tab between them"
+    ):
         adapt_corpus(CLASSIFIER, [path])
+
+
+def test_data_show_answers_labelled_lines_with_a_command_that_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain labels, and those of fastText; the command is run, and its table trains a classifier."""
+    monkeypatch.chdir(tmp_path)
+    for prefix in ("", "__label__"):
+        path = tmp_path / "t.txt"
+        path.write_text("".join(f"{prefix}{label} {text}\n" for text, label in ROWS), "utf-8")
+        (hint,) = show(path).warnings
+        command = hint.split("between them: ")[1]
+        subprocess.run(command, shell=True, check=True)
+        assert show(tmp_path / "t.tsv").labels == Counter(label for _, label in ROWS)
+        (tmp_path / "t.tsv").unlink()
+
+
+def test_data_show_does_not_take_the_first_words_of_a_text_for_labels(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("".join(f"the cat {n} sees the dog on mat {n}\n" for n in range(50)), "utf-8")
+    assert show(path).warnings == []
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_table_with_more_columns_than_are_needed_is_not_guessed(header: bool, tmp_path: Path) -> None:
+    """Row numbers are no text; with two texts it is not clear which is meant."""
+    rows = [[str(n), f"title {n}", text, label] for n, (text, label) in enumerate(ROWS)]
+    path = write(tmp_path / "a.tsv", [["id", "title", "text", "label"]] * header + rows)
+    example = "text,label" if header else "2,3"
+    with pytest.raises(
+        DataError, match=rf"4 columns.*: which are the text and the label\?.*--columns {example}$"
+    ):
+        adapt_corpus(CLASSIFIER, [path])
+    columns = example.split(",") if header else [2, 3]
+    adapted = adapt_corpus({**CLASSIFIER, "columns": columns}, [path], frozenset(["columns"]))
+    assert adapted.tree["columns"] == columns and adapted.tree["header"] is header

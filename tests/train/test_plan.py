@@ -20,6 +20,7 @@ from seqloom.train.checkpoint import latest
 from seqloom.train.loop import TrainLoop
 from seqloom.train.options import Constant, Cosine, InverseSquareRoot, TrainOptions
 from seqloom.train.plan import Pace, Phase, read_plan, steps_in_time
+from seqloom.train.run_folder import budget_value
 from seqloom.train.run_plan import StepTimer
 
 GPT = [
@@ -111,6 +112,25 @@ def test_a_resumed_run_keeps_the_steps_of_its_budget_though_the_machine_is_slowe
     assert bits(tmp_path / "run") == bits(tmp_path / "whole")
 
 
+@pytest.mark.parametrize("share", [0.3, 1.0])
+def test_a_budget_in_minutes_is_kept_though_other_programs_have_come_since_the_rehearsal(
+    share: float,
+    tmp_path: Path,
+    text: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    clock = Clock(monkeypatch, 1.0)
+    monkeypatch.setattr(
+        budget, "seconds_per_step", lambda *_: 0.05
+    )  # so a fifth of the steps would take 120 s
+    monkeypatch.setattr(time, "thread_time", lambda: share * clock.now)
+    run = fit(text, tmp_path / "run", "train.eval_every=1000", minutes=0.5)
+    assert run.results.actual.seconds == pytest.approx(30, rel=0.05)
+    busy = [message for message in caplog.messages if "gets 30 % of its time" in message]
+    assert len(busy) == (share == 0.3)
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_budget_in_minutes_has_room_for_evaluations_at_the_speed_they_have_in_training(
     late: bool, tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
@@ -189,10 +209,28 @@ def test_a_finished_run_says_so_and_stays(tmp_path: Path, text: Path, capsys: py
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
     text.unlink()  # nothing is left to train, so no data is needed
     main(["train", str(folder), "--threads", "1"])
-    output = capsys.readouterr().out
-    assert f"finished at step 16; lengthen it with: seqloom train {folder} --steps +16" in output
-    assert f"run: {folder}" in output
+    output = capsys.readouterr()
+    advice = f"{folder}: finished at step 16; lengthen it with: seqloom train {folder} --steps +16"
+    assert advice in output.err.splitlines() and output.err.count("lengthen") == 1
+    assert "lengthen" not in output.out and f"run: {folder}" in output.out  # stdout has results only
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_a_solved_run_is_not_told_to_take_more_steps(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "seqloom")
+    table = tmp_path / "table.tsv"
+    table.write_text("".join(f"good day {i}\tyes\nbad day {i}\tno\n" for i in range(20)), "utf-8")
+    for _ in range(2):
+        seqloom.fit("naive-bayes", data=table, out=tmp_path / "run", progress=False)
+    assert caplog.messages[-1] == f"{tmp_path / 'run'}: finished; train it anew with --overwrite"
+
+
+def test_a_budget_is_written_as_the_command_line_takes_it() -> None:
+    values = {"minutes": (1 / 3, 2.0), "tokens": (1234567.0,), "steps": (32,)}
+    written = [budget_value(name, value) for name, several in values.items() for value in several]
+    assert written == ["20s", "2", "1234567", "32"]
 
 
 def test_a_lengthened_run_goes_on_and_a_kill_changes_nothing(
@@ -203,7 +241,7 @@ def test_a_lengthened_run_goes_on_and_a_kill_changes_nothing(
         fit(text, tmp_path / name, steps=16)
     first = read_metrics(tmp_path / "run")
     seqloom.fit(str(tmp_path / "whole"), steps="+16", progress=False)
-    assert "ends at step 32 instead of 16" in caplog.text
+    assert "ends at step 32 instead of 16" in caplog.text and "goes on after step 16 of 32" in caplog.messages
     for cut in (3, 11):  # before and after the first checkpoint of the new steps
         cut_after(monkeypatch, cut)
         with pytest.raises(Cut):

@@ -205,6 +205,11 @@ def small(p: Path) -> str:
     return write(p / "v.vec", "2 2\nriver 1 2\nbank 3 4\n")
 
 
+def run_in(p: Path) -> str:
+    write(p / "config.yaml", "seqloom: 2\n")
+    return str(p)
+
+
 WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
     "no files": (lambda p: ["vectors", "train"], ["FILE"]),
     "missing file": (
@@ -328,6 +333,15 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
         ["the cat sat", "no such file"],
     ),
     "nothing to measure on": (lambda p: ["vectors", "evaluate", small(p)], ["file"]),
+    "a run for an old classifier": (
+        lambda p: ["classify", "predict", run_in(p), "a text"],
+        ["seqloom predict", "'a text'"],
+    ),
+    "a run and a text for two files": (
+        lambda p: ["classify", run_in(p), "a text"],
+        ["seqloom predict", "'a text'"],
+    ),
+    "one file to classify": (lambda p: ["classify", small(p)], ["compare classical"]),
     "no classifier": (lambda p: ["classify", "predict", str(p), "a text"], ["no classifier"]),
 }
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from cyclopts import App, Parameter
 
 from seqloom.cli.app import app, print_result
 from seqloom.cli.inputs import read_texts
+from seqloom.errors import UserError
 
 logger = logging.getLogger("seqloom")
 classify = App(
@@ -22,12 +25,21 @@ classify = App(
 app.command(classify)
 
 
+def refuse_run(name: str, texts: Sequence[str]) -> None:
+    """Raises for a run in the place of a file or of an old classifier: it is used by the verb predict."""
+    from seqloom.run_config import is_run
+
+    if is_run(name):
+        words = [shlex.quote(text) for text in texts if text] or ["TEXT…"]
+        raise UserError(f"{name}: a run labels texts with: seqloom predict {name} {' '.join(words)}")
+
+
 @classify.default
 def compare(
     train: str,
-    test: str,
+    test: str = "",
     /,
-    *,
+    *texts: str,
     out: Path | None = None,
     ngrams: int = 1,
     dim: int = 100,
@@ -43,6 +55,8 @@ def compare(
         Labelled texts: TSV, CSV, JSON lines, or lines of a label and a text; also .gz.
     test
         Labelled texts to measure on.
+    texts
+        Nothing: texts are for predict.
     out
         The folder of the study.
     ngrams
@@ -60,6 +74,11 @@ def compare(
     from seqloom.studies.systems import classical
     from seqloom.vectors.labelled_files import read
 
+    refuse_run(train, [test, *texts])
+    if not test or texts:
+        raise UserError(
+            "classify takes two files; it is now: seqloom compare classical --data TRAIN --test TEST"
+        )
     logger.warning("classify is now: seqloom compare classical --data %s --test %s", train, test)
     words: list[str] = []
     for system in classical():
@@ -94,6 +113,7 @@ def predict(folder: Path, /, *texts: str, json: bool = False) -> None:
     """
     from seqloom.vectors.classify import load
 
+    refuse_run(str(folder), texts)
     logger.warning("classify predict is now: seqloom predict RUN TEXT…")
     classifier = load(folder)
     inputs = list(read_texts(texts, None, f'seqloom classify predict {folder} "a fine film"'))

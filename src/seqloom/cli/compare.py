@@ -60,17 +60,17 @@ def compare(
     test
         Files to measure on, or the share of the data that is held out for it; default: 0.1.
     minutes
-        Minutes of training of each run; default: 10.
+        Minutes of training of each run, or a time with its unit: 90s, 2h; default: 10.
     steps
         Training steps of each run.
     epochs
         Passes over the data of each run.
     tokens
-        Tokens that each run learns from.
+        Tokens that each run learns from: 800k, 2M.
     flops
-        Training FLOPs of each run, counted.
+        Training FLOPs of each run, counted: 1e15.
     parameters
-        Scale the widths of every system until it has about this many parameters.
+        Scale the widths of every system until it has about this many parameters: 800k.
     seeds
         Runs of each system.
     quick

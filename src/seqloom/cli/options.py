@@ -81,9 +81,13 @@ def converter(parse: Any) -> Any:
 Count = Annotated[
     int, Parameter(converter=converter(parse_count), validator=validators.Number(gte=1, lt=2**31))
 ]
-BigCount = Annotated[int, Parameter(converter=converter(parse_count), validator=validators.Number(gte=1))]
-Amount = Annotated[float, Parameter(converter=converter(parse_number))]
-Minutes = Annotated[float, Parameter(converter=converter(parse_minutes), validator=validators.Number(gt=0))]
+BigCount = Annotated[
+    int, Parameter(converter=converter(parse_count), validator=validators.Number(gte=1), metavar="N")
+]
+Amount = Annotated[float, Parameter(converter=converter(parse_number), metavar="N")]
+Minutes = Annotated[
+    float, Parameter(converter=converter(parse_minutes), validator=validators.Number(gt=0), metavar="N")
+]
 Seconds = Annotated[float, Parameter(converter=converter(parse_seconds))]
 Bytes = Annotated[int, Parameter(converter=converter(parse_size), validator=validators.Number(gte=1))]
 Escaped = Annotated[str, Parameter(converter=converter(parse_escapes))]

@@ -105,18 +105,12 @@ def train(
         load_code(code),
         fit.Budget(**dataclasses.asdict(budget)),  # type: ignore[typeddict-item]  # the same names
     )
-    finished = training.finished() is not None and not overwrite
     config, folder, resumes = training
     run = fit.train(config, folder, thread_count(threads), common.progress, resumes, overwrite)
     if int(os.environ.get("RANK", 0)):
         return
     results = run.results
     lines = [*describe_results(run), f"run: {folder}"]
-    if finished:
-        lines.insert(
-            0,
-            f"finished at step {results.steps:,}; lengthen it with: seqloom train {folder} --steps +{results.steps}",
-        )
     print_result({"run": str(training.folder), **results.to_dict()}, lines, common.json)
 
 

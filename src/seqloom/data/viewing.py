@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from seqloom.data.sources import Data, resolve_data
 from seqloom.errors import DataError
 from seqloom.text import tables
 from seqloom.text.adapt import adapt_corpus, as_list
-from seqloom.text.corpus import Reader, table_rows, table_separator
+from seqloom.text.corpus import Reader, Text, table_rows, table_separator
 from seqloom.text.formats import FORMATS, check_format, detect_format
 from seqloom.text.lines import first_lines
 from seqloom.text.summary import DataSummary, describe
@@ -28,7 +29,23 @@ def show(
     >>> summary.records, summary.labels
     (40, {'court': 17, 'animal': 16, 'land': 7})
     """
-    return describe(open_reader(data, format, columns), show=limit)
+    reader = open_reader(data, format, columns)
+    summary = describe(reader, show=limit)
+    if isinstance(reader, Text) and (hint := labels_hint(reader)):
+        summary = replace(summary, warnings=[*summary.warnings, hint])
+    return summary
+
+
+def labels_hint(reader: Text) -> str:
+    """How to train on lines of a label and a text, if that is what they are; else empty."""
+    path = reader.paths[0]
+    lines = [
+        line for line, _ in zip((record[0] for record in reader), range(tables.SAMPLE_ROWS), strict=False)
+    ]
+    if tables.label_words_are_texts_words(lines):
+        return ""
+    hint = tables.labelled_lines(lines, path)
+    return f"{Path(path).name}: {hint}" if hint else ""
 
 
 def open_reader(data: Data, format: str = "auto", columns: str | Sequence[int | str] | None = None) -> Reader:

@@ -7,20 +7,23 @@ import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from seqloom import files
 from seqloom.data.options import notes_once
 from seqloom.data.sources import Data, resolve_data
+from seqloom.data.viewing import open_reader
 from seqloom.errors import RunError, UserError
 from seqloom.progress import ProgressOption
 from seqloom.results import Result
 from seqloom.run_config import Config
 from seqloom.studies import report
+from seqloom.studies.cautions import cautions
 from seqloom.studies.held_out import divide
 from seqloom.studies.study import Study, check, is_random, is_solved, open_folder
-from seqloom.studies.systems import CHANGE, System, parse_systems
+from seqloom.studies.systems import CHANGE, System, no_system, parse_systems
 from seqloom.studies.table import ResultRow, rows
 from seqloom.studies.training import Failure, train_all
 from seqloom.threads import use_threads
@@ -52,7 +55,7 @@ class StudyOptions(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison(Result):
-    """The table of a comparison, best system first; which to use; the trainings that failed; the page."""
+    """The table of a comparison, best system first; which to use; the trainings that failed; the page; why ranks may mislead."""
 
     task: str
     rows: tuple[ResultRow, ...]
@@ -61,6 +64,7 @@ class Comparison(Result):
     page: Path | None
     folder: Path
     signature: str = ""
+    warnings: tuple[str, ...] = ()
     html: str = field(default="", repr=False, metadata={"json": False})
 
     def lines(self) -> list[str]:
@@ -118,6 +122,9 @@ def run_study(
     budget: StudyBudget,
 ) -> Comparison:
     """Plans, trains and measures a study."""
+    if data is not None and not systems:
+        paths = [data] if isinstance(data, str | os.PathLike) else list(data)
+        raise UserError(no_system(open_reader(data).kinds, " ".join(str(path) for path in paths)))
     parsed = parse_systems(systems)
     study = plan(
         parsed, data, valid, test, options, {key: value for key, value in budget.items() if value is not None}
@@ -141,7 +148,7 @@ def run_study(
         check(study)
     open_folder(study)
     with use_threads(threads):
-        logger.info("%s", describe(study, threads))
+        logger.info("%s", reused(study) or describe(study, threads))
         failed = train_all(study, threads, progress)
         found = rows(study, progress)
     return finish(study, found, failed)
@@ -218,7 +225,9 @@ def share_of(value: Data | float) -> float | None:
 
 def default_folder(words: Sequence[str], study: Study) -> Path:
     """runs/compare-SYSTEMS-DATA."""
-    names = [Path(word).stem for word in words if not CHANGE.fullmatch(word)]
+    runs = {system.source: system.folder_name for system in study.systems if system.is_finished}
+    systems = [word for word in words if not CHANGE.fullmatch(word)]
+    names = [runs.get(str(Path(word))) or Path(word).stem for word in systems]
     name = "-".join(names) if len(names) <= 4 else f"{len(names)}-systems"
     first = Path((study.train or study.test or ("",))[0])
     while first.suffix in (".gz", ".zst"):
@@ -246,9 +255,25 @@ def describe(study: Study, threads: int | None) -> str:
     return f"{study.task}, {count}{seeds}{budget}{time}{machine}" + (f"; {study.data}" if study.data else "")
 
 
+def reused(study: Study) -> str:
+    """That the study is finished, and what to do for another; empty if there is something to train, or there never was."""
+    results = [run.folder / "results.json" for run in study.runs() if not run.system.is_finished]
+    if not results or not all(path.exists() for path in results):
+        return ""
+    when = datetime.fromtimestamp(max(path.stat().st_mtime for path in results)).strftime("%Y-%m-%d %H:%M")
+    runs = "its run" if len(results) == 1 else f"its {len(results)} runs"
+    return (
+        f"{study.folder}: the study is finished; the table is that of {runs} of {when}. To train anew, delete the folder or choose another "
+        "--out"
+    )
+
+
 def finish(study: Study, found: list[ResultRow], failed: list[Failure]) -> Comparison:
     """Writes the table and the page."""
     page = study.folder / "compare.html" if found else None
+    warnings = tuple(cautions(study, found))
+    for warning in warnings:
+        logger.warning("%s", warning)
     comparison = Comparison(
         study.task,
         tuple(found),
@@ -257,11 +282,12 @@ def finish(study: Study, found: list[ResultRow], failed: list[Failure]) -> Compa
         page,
         study.folder,
         found[0].signature if found else "",
+        warnings,
     )
     text = json.dumps(comparison.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
     files.write_atomic(study.folder / "table.json", text)
     if page:
-        files.write_atomic(page, report.render(study, found, failed))
+        files.write_atomic(page, report.render(study, found, failed, warnings))
     return comparison
 
 

@@ -89,11 +89,7 @@ def learning_curves(rows: Sequence[ResultRow]) -> dict[str, Curves]:
     over_tokens: Curves = {}
     over_seconds: Curves = {}
     for row in rows:
-        if (
-            "×" in row.system
-            or row.system == "all together"
-            or not (row.folders[0] / "metrics.jsonl").exists()
-        ):
+        if row.is_ensemble or not (row.folders[0] / "metrics.jsonl").exists():
             continue
         points = [line for line in read_metrics(row.folders[0]) if line.get("valid_loss") is not None]
         if len(points) < 2:
@@ -118,7 +114,9 @@ def read_times(folder: Path) -> dict[int, float]:
     return {record["step"]: record["seconds"] for record in records}
 
 
-def render(study: Study, rows: Sequence[ResultRow], failures: Sequence[Failure]) -> str:
+def render(
+    study: Study, rows: Sequence[ResultRow], failures: Sequence[Failure], warnings: Sequence[str] = ()
+) -> str:
     """The page: table, learning curves, the metric by length, and for translators example sentences."""
     if not rows:
         raise UserError(f"{study.folder}: no finished run to show yet")
@@ -126,6 +124,7 @@ def render(study: Study, rows: Sequence[ResultRow], failures: Sequence[Failure])
         f"<h1>{escape(title(study))}</h1>",
         f"<p class=soft>{escape(describe(study))}</p>",
         result_table(study.task, rows),
+        *(f"<p><b>Caution:</b> {escape(warning)}.</p>" for warning in warnings),
         *(f"<p>{escape(f'{one.system}, seed {one.seed}, failed: {one.reason}')}</p>" for one in failures),
     ]
     first = True
@@ -186,8 +185,7 @@ def example_tables(study: Study, rows: Sequence[ResultRow]) -> list[str]:
     sources = [pairs[index][0] for index in chosen]
     outputs: dict[str, list[str]] = {}
     for row in rows:
-        is_ensemble = "×" in row.system or row.system == "all together"
-        run = open_members(row.folders if is_ensemble else row.folders[:1])
+        run = open_members(row.folders if row.is_ensemble else row.folders[:1])
         completions = complete(run, sources, run.decoding.plan())
         outputs[row.system] = [candidates[0].text for candidates in completions]
     result = []

@@ -17,6 +17,7 @@ from seqloom.studies.resize import resize
 from seqloom.studies.systems import System
 from seqloom.text.lines import local_copy
 from seqloom.train.budget import duration
+from seqloom.train.run_folder import free_name
 
 BUDGETS = ("minutes", "steps", "epochs", "tokens", "flops")
 Valid = tuple[str, ...] | float
@@ -91,10 +92,7 @@ class Study:
     @property
     def budget_text(self) -> str:
         """The budget of each run in words."""
-        unit, value = self.budget
-        if unit == "minutes":
-            return duration(60 * value)
-        return f"{value:g} {unit.removesuffix('s') if value == 1 else unit}"
+        return budget_text(*self.budget)
 
     def conditions(self) -> dict[str, Any]:
         """What all runs of a folder must share, the content of study.json; systems and seeds may be added later."""
@@ -105,6 +103,13 @@ class Study:
             "budget": list(self.budget),
             "parameters": self.parameters,
         }
+
+
+def budget_text(unit: str, value: float) -> str:
+    """A budget in words."""
+    if unit == "minutes":
+        return duration(60 * value)
+    return f"{value:g} {unit.removesuffix('s') if value == 1 else unit}"
 
 
 def digests(paths: Sequence[str]) -> list[str]:
@@ -154,7 +159,8 @@ def open_folder(study: Study) -> None:
         for key, value in now.items():
             if before.get(key) != value:
                 raise UserError(
-                    f"{study.folder}: its runs have another {key} ({before.get(key)}, not {value}); choose another --out"
+                    f"{study.folder}: its runs have {difference(key, before.get(key), value)}; "
+                    f"choose another --out, such as --out {free_name(study.folder)}"
                 )
     elif study.folder.exists() and (
         not study.folder.is_dir() or {p.name for p in study.folder.iterdir()} - {"data"}
@@ -169,6 +175,16 @@ def open_folder(study: Study) -> None:
             raise UserError(f"{study.folder}: its {system.title} is {old}; choose another --out")
     content = {**now, "systems": [*systems.values()], "seeds": max(study.seeds, before.get("seeds", 1))}
     files.write_atomic(file, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def difference(key: str, before: Any, now: Any) -> str:
+    """What differs between the conditions of two studies, in words."""
+    titles = {"train": "training data", "valid": "data to choose by", "test": "test data"}
+    if key in titles:
+        return f"other {titles[key]}"
+    if key == "budget":
+        before, now = (budget_text(*value) if value else "none" for value in (before, now))
+    return f"another {key} ({before}, not {now})"
 
 
 def vocabulary_of(config: Config) -> int:

@@ -53,6 +53,23 @@ def classical() -> list[System]:
 STUDIES = {"table2": lambda: [System(name, name) for name in TABLE2], "classical": classical}
 
 
+EXAMPLES = {
+    ("text",): "gpt lstm-lm",
+    ("text", "label"): "classifier naive-bayes",
+    ("text", "text"): "transformer rnnsearch",
+    ("words", "tags"): "tagger tagger-transformer",
+}
+
+
+def no_system(kinds: Sequence[str], files: str) -> str:
+    """That a comparison needs systems, with an example for records of these kinds."""
+    example = EXAMPLES.get(tuple(kinds), EXAMPLES["text",])
+    return (
+        f"no system: give presets (see: seqloom presets), YAML files, finished runs, or a study ({', '.join(STUDIES)}), "
+        f"as in: seqloom compare {example} --data {files}"
+    )
+
+
 def parse_systems(words: Iterable[str]) -> list[System]:
     """The systems that the words name, each with its changes and a title of its own."""
     shared: list[str] = []
@@ -78,10 +95,7 @@ def parse_systems(words: Iterable[str]) -> list[System]:
                 f"{system.source}: {change} cannot change a finished run; compare its preset with the change"
             )
     if not systems:
-        raise UserError(
-            "no system: give presets, YAML files, finished runs, or a study "
-            f"({', '.join(STUDIES)}), as in: seqloom compare gpt lstm-lm --data input.txt"
-        )
+        raise UserError(no_system(("text",), "input.txt"))
     return with_titles(
         [system._replace(changes=(*shared, *system.changes)) for system in systems], len(shared)
     )

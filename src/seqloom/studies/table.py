@@ -65,6 +65,7 @@ class ResultRow(Result):
     by_length: dict[str, float]  # the metric of the records, by the words of their source
     signature: str
     folders: tuple[Path, ...] = field(default=(), metadata={"json": False})
+    is_ensemble: bool = field(default=False, metadata={"json": False})
 
 
 class SystemRuns(NamedTuple):
@@ -204,6 +205,7 @@ def make_row(
         by_length=length_scores(runs) if records else {},
         signature=signature,
         folders=entry.folders,
+        is_ensemble=entry.is_ensemble,
     )
 
 

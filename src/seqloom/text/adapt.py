@@ -124,13 +124,9 @@ def set_header(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, fix
         raise DataError(f"{path}: no records; give a file with text")
     rows = [cells for _, cells in numbered]
     first = rows[0]
-    if tuple(kinds) == ("text", "label") and len(first) == 1 and separator == "\t":
-        halves = [cells[0].split(None, 1) for cells in rows]
-        if all(len(half) == 2 for half in halves) and tables.label_comes_first(halves):
-            raise DataError(
-                f"{path}: lines of a label, a blank and a text; put a tab between them, "
-                "as with: sed 's/ /\\t/' FILE > FILE.tsv (of a .gz file: zcat FILE | sed 's/ /\\t/' > FILE.tsv)"
-            )
+    one_column = tuple(kinds) == ("text", "label") and len(first) == 1 and separator == "\t"
+    if one_column and (remedy := tables.labelled_lines([cells[0] for cells in rows], path)):
+        raise DataError(f"{path}: {remedy}")
     for number, cells in numbered:
         if len(cells) != len(first):
             raise DataError(
@@ -154,10 +150,29 @@ def set_header(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, fix
             tree["columns"] = list(named)
         elif tuple(kinds) == ("text", "label") and tables.label_comes_first(body):
             tree["columns"] = [1, 0]
+        elif len(first) > len(kinds) and (header or not fits(body, tree["columns"])):
+            raise DataError(unclear_columns(path, body, first if header else (), kinds))
     if header:
         tree["header_names"] = list(first)
         tables.column_numbers(tree["columns"], first, f"{path}:1")  # raises for a wrong name
     return table_note(tree, kinds, path, first)
+
+
+def fits(rows: Sequence[Sequence[str]], columns: Sequence[int]) -> bool:
+    """Whether no column is one that numbers the rows."""
+    return all(tables.guess_kind([row[column] for row in rows]) != "other" for column in columns)
+
+
+def unclear_columns(
+    path: str | Path, rows: Sequence[Sequence[str]], names: Sequence[str], kinds: Sequence[str]
+) -> str:
+    """That a table has more columns than are needed, and how to choose among them."""
+    listed = f" ({', '.join(name.strip() for name in names)})" if names else ""
+    example = ",".join(tables.suggest_columns(rows, names, kinds))
+    return (
+        f"{path}:1: {len(rows[0])} columns{listed}: which are the {' and the '.join(kinds)}? "
+        f"Name them, as in --columns {example}"
+    )
 
 
 def table_note(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, first: Sequence[str]) -> str:

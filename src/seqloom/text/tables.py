@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 from seqloom.errors import DataError
 
+FASTTEXT = "__label__"  # before each label in the files of fastText
 SAMPLE_ROWS = 10_000  # rows that are looked at
 FEW_ROWS = 10  # below, only names and numbers count
 MAX_NAME_WORDS = 3
@@ -238,6 +240,24 @@ def columns_by_name(first: Sequence[str], kinds: Sequence[str]) -> tuple[int, ..
     return tuple(chosen[index] for index in range(len(kinds)))
 
 
+def suggest_columns(rows: Sequence[Sequence[str]], names: Sequence[str], kinds: Sequence[str]) -> list[str]:
+    """Columns for an example, by name or number: those that look like a text, a label or a number, the longest texts first."""
+    width = len(rows[0])
+
+    def words(column: int) -> int:
+        return -sum(len(row[column].split()) for row in rows)
+
+    guesses = {
+        column: guess_kind([row[column] for row in rows], names[column] if names else "")
+        for column in sorted(range(width), key=words)
+    }
+    chosen: list[int] = []
+    for kind in kinds:
+        left = [column for column in guesses if column not in chosen]
+        chosen.append(next((column for column in left if guesses[column] == kind), left[-1]))
+    return [names[column].strip() if names else str(column) for column in chosen]
+
+
 def label_comes_first(rows: Sequence[Sequence[str]]) -> bool:
     """Whether rows of two cells are surely a label and a text, not a text and a label: few different short cells, then texts that
     hardly repeat."""
@@ -248,6 +268,27 @@ def label_comes_first(rows: Sequence[Sequence[str]]) -> bool:
     varied = len(set(second)) > len(rows) // 2
     words = [sum(len(cell.split()) for cell in cells) / len(rows) for cells in (first, second)]
     return few and varied and words[0] <= 2 and words[1] > 2 * words[0]
+
+
+def labelled_lines(lines: Sequence[str], path: str | Path) -> str:
+    """That lines are a label, a blank and a text, with the command that puts a tab between them; empty if they are not."""
+    halves = [line.split(None, 1) for line in lines if line.strip()]
+    if not all(len(half) == 2 for half in halves) or not label_comes_first(halves):
+        return ""
+    cut = "s/ /\\t/"
+    if all(label.startswith(FASTTEXT) for label, _ in halves):
+        cut = f"s/^{FASTTEXT}//; {cut}"
+    path = Path(path)
+    reads = f"zcat {path} | sed '{cut}'" if path.suffix == ".gz" else f"sed '{cut}' {path}"
+    return f"lines of a label, a blank and a text; for a classifier, put a tab between them: {reads} > {path.stem}.tsv"
+
+
+def label_words_are_texts_words(lines: Sequence[str]) -> bool:
+    """Whether the first words of lines are also common inside the lines, as in any text: then they are no labels."""
+    halves = [line.split(None, 1) for line in lines if line.strip()]
+    labels = {half[0] for half in halves}
+    inside = sum(word in labels for half in halves for word in half[1:] and half[1].split())
+    return 10 * inside > len(halves)
 
 
 def is_header_row(cells: Sequence[str], header: bool, header_names: Sequence[str]) -> bool:

@@ -24,7 +24,14 @@ from seqloom.preset_list import preset_names
 from seqloom.progress import ProgressOption
 from seqloom.run import Run, load, named_weights, save_weights
 from seqloom.run_config import Config, is_run
-from seqloom.run_files import ActualCost, ParameterCounts, PromisedCost, Results, write_results
+from seqloom.run_files import (
+    ActualCost,
+    ParameterCounts,
+    PromisedCost,
+    Results,
+    read_results,
+    write_results,
+)
 from seqloom.threads import use_threads
 from seqloom.train import budget as costs
 from seqloom.train import process
@@ -39,7 +46,6 @@ from seqloom.train.resume import newest_checkpoint
 from seqloom.train.run_folder import (
     budget_of,
     default_folder,
-    finished_results,
     locked_folder,
 )
 
@@ -55,10 +61,6 @@ class Training(NamedTuple):
     config: Config
     folder: Path
     resumes: bool = False
-
-    def finished(self) -> Results | None:
-        """The results, if there is nothing left to train."""
-        return finished_results(self.folder, build_options(self.config))
 
 
 def plan_training(
@@ -224,7 +226,7 @@ def train_as_rank(
                 opened = open_run(*training, options, progress, overwrite, describes_data)
         if any(process.all_sum(group, opened.finished)):
             if group.is_main:
-                logger.info("%s: finished; lengthen it with: seqloom train %s --steps +100", folder, folder)
+                logger.info("%s", finished_message(folder, options))
             return None
         prepared, saved, manifest = opened.prepared, opened.saved, run_manifest.read(folder)
         if prepared is None:
@@ -256,6 +258,14 @@ def train_as_rank(
                 finish_run(folder, prepared, result, options.eval_batches, numbers)
         process.barrier(group)
         return prepared
+
+
+def finished_message(folder: Path, options: TrainOptions | Solver) -> str:
+    """What a user may do with a run that has nothing left to train."""
+    steps = read_results(folder).steps
+    if not isinstance(options, TrainOptions):
+        return f"{folder}: finished; train it anew with --overwrite"
+    return f"{folder}: finished at step {steps:,}; lengthen it with: seqloom train {folder} --steps +{steps}"
 
 
 @contextmanager

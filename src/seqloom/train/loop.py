@@ -100,6 +100,8 @@ class TrainLoop:
         self.clock_start = start_time - self.seconds
         if resumed_from is None:
             self.begin()
+        elif self.group.is_main:
+            logger.info("goes on after step %s of %s", f"{resumed_from:,}", f"{self.plan.last_step:,}")
         step = TrainStep(job.model, job.objective)
         module = DistributedDataParallel(step) if self.group.size > 1 else step
         self.metrics = self.open_metrics()
@@ -115,7 +117,7 @@ class TrainLoop:
                     self.seconds = self.elapsed()
                     if self.is_time_to_log():
                         self.metrics.add_time(self.step, self.seconds)
-                    if self.plan.is_timed(self.step):
+                    if self.plan.is_timed(self.step, self.seconds):
                         self.fix_steps()
                     if (
                         self.step % self.plan.eval_every == 0

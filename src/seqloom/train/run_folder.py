@@ -178,8 +178,15 @@ def check_same_config(folder: Path, config: Config, may_lengthen: bool) -> None:
     remedy = f"choose another name, such as --out {free_name(folder)}, or replace the run with --overwrite"
     if not config_tree.diff(without_budget(trees[0]), without_budget(trees[1])):
         name, value = next(iter(budget_of(build_options(config)).items()), ("steps", 0))
-        remedy = f"lengthen it with: seqloom train {folder} --{name} {value:g}; or {remedy}"
+        remedy = f"lengthen it with: seqloom train {folder} --{name} {budget_value(name, value)}; or {remedy}"
     raise ConfigError(f"{folder}: the run there has another config ({'; '.join(changes[:3])}); {remedy}")
+
+
+def budget_value(name: str, value: float) -> str:
+    """The value of a budget as the command line takes it; a time that is not in whole minutes in seconds."""
+    if name == "minutes" and value != int(value):
+        return f"{60 * value:.10g}s"
+    return f"{value:.15g}"
 
 
 def check_not_imported(folder: Path) -> None:
