@@ -10,7 +10,8 @@ import sacrebleu
 
 import seqloom
 from seqloom.cli import main
-from seqloom.evaluation import Evaluation, evaluate, warn_of_swapped_files
+from seqloom.evaluation import Evaluation, evaluate
+from seqloom.inference.language_check import warn_of_swapped_files
 from seqloom.inference.verbs import VERBS
 from seqloom.measure.by_length import length_buckets
 from seqloom.measure.number import Number

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import html
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
@@ -29,6 +28,7 @@ from seqloom.text.store import Store
 from seqloom.text.tokenizer import signature
 
 if TYPE_CHECKING:
+    from seqloom.data.overlap import LeakReport
     from seqloom.inference.evaluation_data import Data, EvaluationData
     from seqloom.inference.prediction import LabelMetrics
     from seqloom.measure.by_length import LengthBucket, ScoredRecords
@@ -36,24 +36,23 @@ if TYPE_CHECKING:
 
 TOKENS_PER_BLOCK = 1 << 20  # tokens that are counted at a time, which bounds the memory
 MIN_TOKENS_PER_UNK = 1000  # bits per byte are left out if more than one token in 1000 is <unk>
-SUSPICIOUS_BLEU = 1.0  # below it, on SUSPICIOUS_SENTENCES or more, something is wrong with the files
-SUSPICIOUS_SENTENCES = 100
 RECORD_METRICS = {  # task: the metric of which a record has its part
     "tagging": "accuracy",
     "classification": "accuracy",
     "question answering": "exact_match",
     "regression": "rmse",
 }
-logger = logging.getLogger("seqloom.evaluation")
 
 
 @dataclass(frozen=True)
 class Evaluation(Result):
-    """The metrics of a run on data, by name: `evaluation["bleu"].value`. Digests say which data and which weights."""
+    """The metrics of a run on data, by name: `evaluation["bleu"].value`. Digests say which data and which weights; `leaks` how much of the data
+    is in the training data, None if that is not here any more."""
 
     numbers: tuple[Number, ...]
     data_sha256: str
     weights_sha256: str | None
+    leaks: LeakReport | None = None
     records: ScoredRecords | None = field(default=None, repr=False, compare=False, metadata={"json": False})
 
     def __getitem__(self, name: str) -> Number:
@@ -246,11 +245,13 @@ def evaluate(
     50.0
     """
     from seqloom.inference.evaluation_data import as_language_model, read_data
+    from seqloom.inference.training_overlap import log_leaks, training_leaks
     from seqloom.inference.verbs import wrong_verb
 
     run = as_run(run)
     if run.model.task == "reward":
         return evaluate_reward(run, data, limit)
+    training = run.config
     run = as_language_model(run, data)
     if not run.model.predicts_labels and not run.model.predicts_tokens:
         raise wrong_verb(
@@ -258,10 +259,13 @@ def evaluate(
         )
     check_options(run, window is not None or stride is not None, decoding)
     test = read_data(run, data, limit)
+    leaks = training_leaks(training, test.records, run.config.kinds(), test.digest)
+    log_leaks(leaks)
     weights = run.results.weights_sha256
     if run.model.predicts_labels:
         metrics = evaluate_labels(run, test.store)
-        return Evaluation(tuple(metrics.numbers), test.digest, weights, label_records(run, test, metrics))
+        scored = label_records(run, test, metrics)
+        return Evaluation(tuple(metrics.numbers), test.digest, weights, leaks, scored)
     windows = windowed_data(run, test.store, window, stride)
     if run.starts_bare and isinstance(windows, Windows):
         windows = windows.without_start()
@@ -270,12 +274,12 @@ def evaluate(
     sums, count = sum_numbers(run.model, run.config.objective, windows.sequential(), blocks)
     numbers = likelihood(sums["nats"], count, utf8_bytes(run, test.store, count), shared, blocks)
     numbers += accuracies(sums, count, shared)
-    scored = None
+    records = None
     if test.store.names == ("text", "text"):
         plan = Decoding().with_options(decoding).plan(run.decoding)
-        scores, scored = evaluate_pairs(run, test.records, plan, progress, shared)
+        scores, records = evaluate_pairs(run, test.records, plan, progress, shared)
         numbers += scores
-    return Evaluation(tuple(numbers), test.digest, weights, scored)
+    return Evaluation(tuple(numbers), test.digest, weights, leaks, records)
 
 
 def evaluate_reward(run: Run, data: Data, limit: int | None) -> Evaluation:
@@ -351,7 +355,7 @@ def evaluate_pairs(
 ) -> tuple[list[Number], ScoredRecords]:
     """The scores of the texts that the run generates from the first field of each record."""
     from seqloom.inference.completion import Execution, complete
-    from seqloom.inference.language_check import warn_if_swapped
+    from seqloom.inference.language_check import warn_if_swapped, warn_of_swapped_files
     from seqloom.measure.by_length import ScoredRecords
     from seqloom.measure.pronunciation import phoneme_error_rates, pronunciation, pronunciation_errors
     from seqloom.measure.translation import bleu_scores, bleu_statistics, translation
@@ -381,20 +385,3 @@ def search_signature(plan: DecodingPlan) -> str:
         coverage = f"-coverage{plan.coverage_penalty}" if plan.coverage_penalty else ""
         return f"beam{plan.beam}-{plan.length_penalty}{coverage}"
     return "greedy" if isinstance(plan.sampler, Greedy) else f"sampled-seed{plan.seed}"
-
-
-def warn_of_swapped_files(sources: Sequence[str], outputs: Sequence[str], bleu: Number) -> None:
-    """Logs a warning if the outputs are more like the sources than like the targets, or like neither."""
-    from seqloom.measure.translation import bleu_of
-
-    source_bleu = bleu_of(outputs, sources)
-    if len(outputs) >= SUSPICIOUS_SENTENCES and source_bleu > max(bleu.value, SUSPICIOUS_BLEU):
-        logger.warning(
-            "the translations are more like the source (BLEU %.1f) than like the target (BLEU %.1f): are the two files swapped?",
-            source_bleu,
-            bleu.value,
-        )
-    elif len(outputs) >= SUSPICIOUS_SENTENCES and bleu.value < SUSPICIOUS_BLEU:
-        logger.warning(
-            "BLEU is %.2f: are the two files swapped, or do their lines not belong together?", bleu.value
-        )

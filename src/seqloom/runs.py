@@ -15,12 +15,12 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqloom import compat, config_tree, files, models
+from seqloom import compat, config_tree, files, models, run_manifest
 from seqloom.errors import RunError, UserError
 from seqloom.results import Result
 from seqloom.run import RunLike, as_folder, best_step, checkpoint_folder, checkpoint_steps, default_folder
 from seqloom.run_config import config_of, is_run
-from seqloom.run_files import read_metrics, read_results
+from seqloom.run_files import Results, read_metrics, read_results
 from seqloom.train import checkpoint
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ ASCENDING = (
 
 @dataclass(frozen=True)
 class RunSummary(Result):
-    """One run in a list. `numbers` are its held-out scores; `valid_loss` is the lowest of the training; `size` is in bytes.
+    """One run in a list. `numbers` are its held-out scores; `valid_loss` is the lowest of the training; `size` is in bytes. `measured_on` are
+    the digests of the held-out data and the tokenizer: numbers with different ones cannot be compared.
 
     `state` is finished, training, stopped, new or damaged.
     """
@@ -66,6 +67,7 @@ class RunSummary(Result):
     size: int
     modified: float
     numbers: dict[str, float] = field(default_factory=dict)
+    measured_on: str = ""
 
     def column(self, name: str) -> Any:
         """The value of a column or of a score; None if the run has none."""
@@ -74,7 +76,7 @@ class RunSummary(Result):
         return self.numbers.get(name)
 
 
-COLUMNS = tuple(entry.name for entry in fields(RunSummary) if entry.name != "numbers")
+COLUMNS = tuple(entry.name for entry in fields(RunSummary) if entry.name not in ("numbers", "measured_on"))
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ def summarize(folder: Path) -> RunSummary:
         measured = [row for row in read_metrics(folder)] if (folder / "metrics.jsonl").exists() else []
         results = read_results(folder) if (folder / "results.json").exists() else None
         state = newest_state(folder)
+        conditions = measured_on(folder, results)
     except (UserError, OSError, ValueError):
         return summary
     losses = [row["valid_loss"] for row in measured if row.get("valid_loss") is not None]
@@ -185,7 +188,20 @@ def summarize(folder: Path) -> RunSummary:
         valid_loss=min(losses, default=None),
         parameters=results.parameters.total if results is not None else counted,
         numbers={number.name: number.value for number in results.valid} if results is not None else {},
+        measured_on=conditions,
     )
+
+
+def measured_on(folder: Path, results: Results | None) -> str:
+    """The digests of the held-out data and the tokenizer, as `data:…|tokenizer:…`; empty if they are unknown."""
+    digests = run_manifest.data_digests(folder) or {}
+    if "held-out data" in digests and "tokenizer" in digests:
+        return f"data:{digests['held-out data'][:12]}|tokenizer:{digests['tokenizer']}"
+    for number in results.valid if results is not None else ():
+        parts = [part for part in number.signature.split("|") if part.startswith(("data:", "tokenizer:"))]
+        if len(parts) == 2:
+            return "|".join(parts)
+    return ""
 
 
 def task_of(tree: config_tree.Tree) -> str:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,20 +17,26 @@ from attack import Count, attack_names
 
 
 def run_attack(name: str, seed: int, amount: float) -> tuple[list[Count], float]:
-    """The counts of one attack, which runs in a process of its own, and its seconds."""
+    """The counts of one attack, which runs in a process of its own, and the CPU seconds of it and its children."""
     command = [sys.executable, "-m", "attack", name, "--seed", str(seed), "--amount", str(amount), "--json"]
-    start = time.monotonic()
     tests = Path(__file__).resolve().parents[1]
     paths = [str(tests), str(tests.parent / "src"), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    seconds = time.monotonic() - start
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(command, stdout=out, stderr=err, text=True, env=environment)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        for file in (out, err):
+            file.seek(0)
+        printed, messages = out.read(), err.read()
     try:
-        counts = [Count(*record) for record in json.loads(done.stdout.splitlines()[-1])]
+        counts = [Count(*record) for record in json.loads(printed.splitlines()[-1])]
     except (IndexError, ValueError, TypeError):
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        counts = [Count("", name, 1, [f"the attack itself failed with exit code {done.returncode}: {last}"])]
-    return counts, seconds
+        last = (messages.strip().splitlines() or ["no message"])[-1]
+        counts = [
+            Count("", name, 1, [f"the attack itself failed with exit code {process.returncode}: {last}"])
+        ]
+    return counts, used.ru_utime + used.ru_stime
 
 
 def main() -> int:
@@ -47,9 +54,11 @@ def main() -> int:
         print(json.dumps(counts))
         return 0
     failures: list[str] = []
-    print(f"{'':4} {'class':58} {'cases':>8} {'failed':>7} {'seconds':>8}", flush=True)
+    start, total = time.monotonic(), 0.0
+    print(f"{'':4} {'class':58} {'cases':>8} {'failed':>7} {'CPU s':>8}", flush=True)
     with ThreadPoolExecutor(2) as pool:
         for counts, seconds in pool.map(lambda name: run_attack(name, options.seed, options.amount), names):
+            total += seconds
             for index, count in enumerate(counts):
                 took = f"{seconds:8.0f}" if index == 0 else ""
                 print(
@@ -57,7 +66,10 @@ def main() -> int:
                     flush=True,
                 )
                 failures += [f"{count.name}: {failure}" for failure in count.failures]
-    print(f"{len(failures)} failures, seed {options.seed}, amount {options.amount:g}")
+    minutes = (time.monotonic() - start) / 60
+    print(
+        f"{len(failures)} failures, seed {options.seed}, amount {options.amount:g}; {total:,.0f} s of CPU, {minutes:.1f} minutes"
+    )
     for failure in failures[:50]:
         print(f"  {failure}")
     return 1 if failures else 0

@@ -23,7 +23,7 @@ from seqloom.studies.published import TABLE2
 from seqloom.studies.resize import resize
 from seqloom.studies.study import open_folder
 from seqloom.studies.systems import System, parse_systems
-from seqloom.studies.table import ResultRow, interval_of, p_value, seeds_interval, shared_signature
+from seqloom.studies.table import ResultRow, interval_of, p_value, seeds_interval
 
 TINY_LM = ("model.dim=16", "model.stack.layers=1", "batches.batch=4", "batches.width=16")
 
@@ -102,7 +102,8 @@ def test_language_models_are_compared_by_bits_per_byte(tmp_path: Path, capsys: p
     output = capsys.readouterr()
     assert f"{tmp_path / 'study'}: the study is finished; the table is that of its 4 runs of 2" in output.err
     lines = output.out.splitlines()
-    assert lines[0].split()[:4] == ["system", "rank", "bits/byte", "±"] and lines[-1].startswith("page: ")
+    assert lines[0].split()[:5] == ["system", "rank", "note", "bits/byte", "±"]
+    assert lines[-1].startswith("page: ") and any("no comparison per token" in line for line in lines)
     run = tmp_path / "study" / "runs" / "gpt" / "seed-0"
     main(["evaluate", str(run), str(test), "--json"])
     bits = {number["name"]: number["value"] for number in json.loads(capsys.readouterr().out)["numbers"]}
@@ -310,16 +311,6 @@ def test_the_size_counts_the_vocabulary_of_the_text() -> None:
     assert sum(p.numel() for p in Config(tree).model(70).parameters()) == pytest.approx(8e5, rel=0.08)
     with pytest.raises(ValueError, match="choose a number in this range"):
         resize(find_config("transformer")[0], 10)
-
-
-def test_figures_of_unlike_signatures_refuse_to_share_a_column() -> None:
-    alike = [Number("bleu", 1.0, "BLEU|tok:13a|seed:0"), Number("bleu", 2.0, "BLEU|tok:13a|seed:12")]
-    assert shared_signature(alike, "abc") == "BLEU|tok:13a|data:abc"
-    with pytest.raises(ValueError, match="different signatures"):
-        shared_signature([*alike, Number("bleu", 3.0, "BLEU|tok:char|seed:0")])
-    perplexities = [Number("perplexity", 1.0, f"perplexity|tokenizer:{name}") for name in "ab"]
-    with pytest.raises(ValueError, match="different signatures"):
-        shared_signature(perplexities)
 
 
 def accuracies(hits: np.ndarray) -> Measured:

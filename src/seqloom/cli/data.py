@@ -166,6 +166,8 @@ def leaks(
 ) -> None:
     """Count the test records that are in the training data.
 
+    Exactly, or equal but for case and punctuation, or near: with at most a fifth of the words changed.
+
     Examples:
       seqloom data leaks train.tsv test.tsv
       seqloom data leaks train.en test.en --format lines
@@ -184,7 +186,7 @@ def leaks(
     """
     from seqloom.data import leaks as find_leaks
 
-    report = find_leaks(train, test, format=format, columns=columns)
+    report = find_leaks(train, test, format=format, columns=columns, progress=common.progress)
     print_result(report.to_dict(), report.lines(), common.json)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,15 +57,46 @@ def list_runs(
         print("no runs; make one with: seqloom train PRESET --data FILE")
         return
     scores = list(dict.fromkeys(name for run in found for name in run.numbers if name in MAIN_SCORES))
-    header = ("run", "task", "state", "step", "valid_loss", *scores, "parameters", "size", "modified")
-    rows = [run_row(run, scores) for run in found]
-    print("\n".join(table(header, rows, left=3)))
+    letters = data_letters(found)
+    header = (
+        *("run", "task", "state", "step", *(["on"] if letters else []), "valid_loss"),
+        *(*scores, "parameters", "size", "modified"),
+    )
+    rows = [run_row(run, scores, letters) for run in found]
+    print("\n".join([*table(header, rows, left=3), *legend(letters)]))
 
 
 MAIN_SCORES = ("bits_per_byte", "perplexity", "bleu", "accuracy", "span_f1", "spearman", "exact_match", "per")
 
 
-def run_row(run: RunSummary, scores: list[str]) -> tuple[str, ...]:
+def data_letters(found: Sequence[RunSummary]) -> dict[str, str]:
+    """A letter for each held-out data and tokenizer that scores of these runs are measured with; none if all are measured alike."""
+    from seqloom.measure.number import letter
+
+    scored = [run for run in found if run.measured_on and (run.numbers or run.valid_loss is not None)]
+    different = dict.fromkeys(run.measured_on for run in scored)
+    return (
+        {conditions: letter(number) for number, conditions in enumerate(different)}
+        if len(different) > 1
+        else {}
+    )
+
+
+def legend(letters: dict[str, str]) -> list[str]:
+    """What the letters of a list mean."""
+    if not letters:
+        return []
+    lines = [
+        f"{name}: {conditions.replace('|', ', ').replace(':', ' ')}" for conditions, name in letters.items()
+    ]
+    return [
+        "",
+        "scores with different letters were measured on other data or tokens: do not compare them",
+        *lines,
+    ]
+
+
+def run_row(run: RunSummary, scores: list[str], letters: dict[str, str]) -> tuple[str, ...]:
     """A run as a row of the table."""
     steps = f"{run.step:,}" if run.steps in (None, run.step) else f"{run.step:,}/{run.steps:,}"
     return (
@@ -72,6 +104,7 @@ def run_row(run: RunSummary, scores: list[str]) -> tuple[str, ...]:
         run.task,
         run.state,
         steps,
+        *([letters.get(run.measured_on, "")] if letters else []),
         number_text(run.valid_loss),
         *(number_text(run.numbers.get(name)) for name in scores),
         "" if run.parameters is None else short_number(run.parameters),

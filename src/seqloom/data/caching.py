@@ -17,7 +17,7 @@ from seqloom.files import cache_folder, is_locked
 from seqloom.results import Result
 
 OURS = re.compile(
-    r"[0-9a-f]{32}|keys-.*\.npy|records-.*\.jsonl|world(-[0-9]+)?|\.building-.*|\.[0-9a-f]{32}\.draft|(counts|vocabulary|cooccurrence)-.*"
+    r"[0-9a-f]{32}|(tokenizer|leaks)-.*\.json|keys-.*\.npy|records-.*\.jsonl|world(-[0-9]+)?|\.building-.*|\.[0-9a-f]{32}\.draft|(counts|vocabulary|cooccurrence)-.*"
 )
 
 

@@ -31,6 +31,16 @@ def notes_once() -> Iterator[None]:
         logged_notes.reset(token)
 
 
+def is_first(note: str) -> bool:
+    """Whether a note was not logged yet, inside `notes_once`; it is from then on."""
+    logged = logged_notes.get()
+    if logged is None:
+        return True
+    first = note not in logged
+    logged.add(note)
+    return first
+
+
 def set_files(tree: Tree, data: Data | None, valid: Data | float | None) -> None:
     """Writes the data files into the section `files`; a number is the share of the training data to hold out."""
     corpus = corpus_of(tree)
@@ -87,12 +97,9 @@ def complete(tree: Tree, fixed: frozenset[str]) -> Tree:
     if corpus is None or not paths:
         return tree
     adapted = adapt_corpus(corpus, paths, fixed)
-    logged = logged_notes.get()
     for note in adapted.notes:
-        if logged is None or note not in logged:
+        if is_first(note):
             logger.info("%s", note)
-    if logged is not None:
-        logged.update(adapted.notes)
     if not files.get("valid"):
         files.setdefault("split", "end" if adapted.kinds == ("text",) else "content")
     return {**tree, "corpus": adapted.tree, "files": files}

@@ -6,11 +6,14 @@ import json
 import logging
 from collections.abc import Sequence
 
+from seqloom.measure.number import Number
 from seqloom.run import Run
 from seqloom.text.pair_checks import looks_swapped
 
 PROFILE_FILE = "profile.json"  # of a run: character trigrams of the training sources and targets
 ENOUGH_CHARACTERS = 200
+SUSPICIOUS_BLEU = 1.0  # below it, on SUSPICIOUS_SENTENCES or more, something is wrong with the files
+SUSPICIOUS_SENTENCES = 100
 logger = logging.getLogger("seqloom.inference")
 
 
@@ -45,3 +48,20 @@ def warn_if_swapped(run: Run, sources: Sequence[str]) -> bool:
             "%s: the source looks like the target language of this run; is it the right file?", run.folder
         )
     return swapped
+
+
+def warn_of_swapped_files(sources: Sequence[str], outputs: Sequence[str], bleu: Number) -> None:
+    """Logs a warning if the outputs are more like the sources than like the targets, or like neither."""
+    from seqloom.measure.translation import bleu_of
+
+    source_bleu = bleu_of(outputs, sources)
+    if len(outputs) >= SUSPICIOUS_SENTENCES and source_bleu > max(bleu.value, SUSPICIOUS_BLEU):
+        logger.warning(
+            "the translations are more like the source (BLEU %.1f) than like the target (BLEU %.1f): are the two files swapped?",
+            source_bleu,
+            bleu.value,
+        )
+    elif len(outputs) >= SUSPICIOUS_SENTENCES and bleu.value < SUSPICIOUS_BLEU:
+        logger.warning(
+            "BLEU is %.2f: are the two files swapped, or do their lines not belong together?", bleu.value
+        )

@@ -62,6 +62,15 @@ class Number(Result):
         return {key: fields[key] for key in ("name", "value", "low", "high", "n", "signature")}
 
 
+def letter(number: int) -> str:
+    """The name of a footnote: a, b, …, z, aa, ab, …"""
+    name = ""
+    while number >= 0:
+        name = chr(ord("a") + number % 26) + name
+        number = number // 26 - 1
+    return name
+
+
 def make_signature(metric: str, conditions: dict[str, object]) -> str:
     """Returns the signature of a metric under the given conditions, in one line."""
     return "|".join([metric, *(f"{key}:{value}" for key, value in conditions.items())])

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from seqloom import files
 from seqloom.data.options import notes_once
+from seqloom.data.overlap import LeakReport
 from seqloom.data.sources import Data, resolve_data
 from seqloom.data.viewing import open_reader
 from seqloom.errors import RunError, UserError
+from seqloom.inference.training_overlap import log_leaks, training_leaks
 from seqloom.progress import ProgressOption
 from seqloom.results import Result
 from seqloom.run_config import Config
@@ -70,6 +72,8 @@ class Comparison(Result):
     def lines(self) -> list[str]:
         """The table as text."""
         lines = report.lines(self.task, self.rows)
+        if shared := report.shared_leaks(self.rows):
+            lines.append(shared)
         if advice := cheaper_tie(self.rows):
             lines.append(advice)
         lines += [f"failed: {one.system}, seed {one.seed}: {one.reason}" for one in self.failed]
@@ -149,9 +153,20 @@ def run_study(
     open_folder(study)
     with use_threads(threads):
         logger.info("%s", reused(study) or describe(study, threads))
+        log_leaks(leaks_of(study))
         failed = train_all(study, threads, progress)
         found = rows(study, progress)
     return finish(study, found, failed)
+
+
+def leaks_of(study: Study) -> LeakReport | None:
+    """Which test records are in the data that the systems will learn from, before anything is trained."""
+    trained = next((system for system in study.systems if not system.is_finished), None)
+    if trained is None:
+        return None
+    config = study.config(trained)
+    test = config.reader(list(study.test))
+    return training_leaks(config, test, config.kinds(), test.digest())
 
 
 def plan(
@@ -277,7 +292,7 @@ def finish(study: Study, found: list[ResultRow], failed: list[Failure]) -> Compa
     comparison = Comparison(
         study.task,
         tuple(found),
-        found[0].system if found else None,
+        found[0].system if found and found[0].rank else None,
         tuple(failed),
         page,
         study.folder,

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqloom import files
+from seqloom.data.overlap import LeakReport
 from seqloom.evaluation import Evaluation, evaluate, evaluate_pairs, percentage, root_mean
 from seqloom.inference.derived_runs import ensemble
+from seqloom.inference.training_overlap import read_report
 from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.number import Number
 from seqloom.measure.pronunciation import phoneme_error_rates
@@ -33,11 +35,13 @@ SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class Measured(NamedTuple):
-    """The metrics of one run on the test data; its records, if a metric can be computed for some of them; how long it took."""
+    """The metrics of one run on the test data; its records, if a metric can be computed for some of them; how long it took; and which
+    test records are in its training data, if that is known."""
 
     numbers: dict[str, Number]
     records: ScoredRecords | None
     seconds: float
+    leaks: LeakReport | None = None
 
 
 def measure(study: Study, name: str, folders: Sequence[Path]) -> Measured:
@@ -70,7 +74,7 @@ def evaluate_ensemble(run: Run, study: Study) -> Evaluation:
     """What an ensemble generates; its probabilities are not measured."""
     records = list(run.config.reader(list(study.test)))
     numbers, scored = evaluate_pairs(run, records, run.decoding.plan(), False, {"seed": 0})
-    return Evaluation(tuple(numbers), "", None, scored)
+    return Evaluation(tuple(numbers), "", None, records=scored)
 
 
 def to_content(found: Evaluation) -> dict[str, Any]:
@@ -78,6 +82,7 @@ def to_content(found: Evaluation) -> dict[str, Any]:
     records = found.records
     return {
         "numbers": list(found.numbers),
+        "leaks": found.leaks,
         "records": records
         and {"name": records.name, "lengths": records.lengths, "statistics": records.statistics},
     }
@@ -89,4 +94,5 @@ def from_json(saved: dict[str, Any]) -> Measured:
     if records is not None and records["name"] in SCORES:
         statistics = np.array(records["statistics"], np.float64)
         records = ScoredRecords(records["name"], records["lengths"], statistics, SCORES[records["name"]])
-    return Measured({number.name: number for number in numbers}, records, saved["seconds"])
+    leaks = read_report(saved["leaks"]) if saved.get("leaks") else None
+    return Measured({number.name: number for number in numbers}, records, saved["seconds"], leaks)

@@ -10,6 +10,7 @@ from seqloom.inference.completion import complete
 from seqloom.measure.number import TITLES
 from seqloom.report import escape, figure, page, table
 from seqloom.run_files import TIMES_FILE, read_metrics
+from seqloom.studies.likeness import letters
 from seqloom.studies.measuring import open_members
 from seqloom.studies.published import REPORTED, SOURCE, TABLE2
 from seqloom.studies.study import Study
@@ -48,22 +49,39 @@ SHOWN_WITH_LABELS = ("seconds", "parameters", "texts/s")
 
 
 def grid(rows: Sequence[ResultRow], costs: Sequence[str]) -> list[list[str]]:
-    """The table, its head first."""
+    """The table, its head first. A column of letters points to `footnotes` if rows have marks."""
     main, *others = rows[0].metrics
     titles = [HEADS.get(name) or TITLES.get(name, name.replace("_", " ")) for name in (main, *others)]
-    result = [["system", "rank", titles[0], "±", *titles[1:], *costs]]
+    marks = letters([row.marks for row in rows])
+    notes = ["note"] if marks else []
+    result = [["system", "rank", *notes, titles[0], "±", *titles[1:], *costs]]
     for row in rows:
         digits = DIGITS.get(main, 2)
         interval = "–" if row.interval is None else f"{row.interval:.{2 if digits == 2 else 3}f}"
         numbers = [f"{row.metrics[main]:.{digits}f}", interval]
         numbers += [f"{row.metrics[name]:.{DIGITS.get(name, 2)}f}" for name in others]
-        place = f"{row.rank}{' tie' if row.tie else ''}"
-        result.append([row.system, place, *numbers, *(COSTS[cost](row) for cost in costs)])
+        place = "–" if row.rank is None else f"{row.rank}{' tie' if row.tie else ''}"
+        notes = [" ".join(marks[reason] for reason in row.marks)] if marks else []
+        result.append([row.system, place, *notes, *numbers, *(COSTS[cost](row) for cost in costs)])
     return result
 
 
+def footnotes(rows: Sequence[ResultRow]) -> list[str]:
+    """What the letters of the table mean: in what the conditions of a row differ from those of most rows."""
+    return [f"{letter}: {reason}" for reason, letter in letters([row.marks for row in rows]).items()]
+
+
+def shared_leaks(rows: Sequence[ResultRow]) -> str:
+    """How many test records are in the training data, if that is the same for all rows and more than none; else empty: rows then have marks."""
+    reports = [row.leaks for row in rows]
+    first = reports[0] if reports else None
+    return (
+        first.sentence() if first is not None and first.near and all(one == first for one in reports) else ""
+    )
+
+
 def lines(task: str, rows: Sequence[ResultRow]) -> list[str]:
-    """The table in aligned columns, and its signature."""
+    """The table in aligned columns, its notes and its signature."""
     if not rows:
         return ["no finished run"]
     cells = grid(rows, SHOWN.get(task, SHOWN_WITH_LABELS))
@@ -72,13 +90,15 @@ def lines(task: str, rows: Sequence[ResultRow]) -> list[str]:
     for system, *numbers in cells:
         padded = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=True)]
         result.append("  ".join([f"{system:<{widths[0]}}", *padded]))
-    return [*result, rows[0].signature]
+    return [*result, *footnotes(rows), rows[0].signature]
 
 
 def result_table(task: str, rows: Sequence[ResultRow]) -> str:
     """The table as HTML, with every cost."""
     head, *body = grid(rows, [cost for cost in COSTS if cost != "texts/s" or rows[0].texts_per_second])
-    return table(head, body, f"Measured here. {rows[0].signature}")
+    notes = "".join(f"{note}. " for note in footnotes(rows))
+    leaks = f"{shared_leaks(rows)}. " if shared_leaks(rows) else ""
+    return table(head, body, f"Measured here. {notes}{leaks}{rows[0].signature}")
 
 
 Curves = dict[str, tuple[list[float], list[float]]]

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import NamedTuple
 
 import numpy as np
 
+from seqloom.data.overlap import LeakReport
 from seqloom.errors import UserError
 from seqloom.measure.by_length import by_length
 from seqloom.measure.intervals import RESAMPLES, SEED, draws
-from seqloom.measure.number import Number
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
 from seqloom.run_files import Results, read_results
+from seqloom.studies.likeness import conditions_of, marks_of, ranked_rows, shared_signature
 from seqloom.studies.measuring import Measured, measure
 from seqloom.studies.study import Study, digests
 
@@ -37,10 +38,6 @@ METRICS: dict[str, tuple[tuple[str, ...], ...]] = {
     "question answering": (("answer_f1", "exact_match"),),
     "regression": (("spearman", "pearson", "rmse"), ("spearman",)),
 }
-# What may differ between systems that share a column: every system reads the same data in its own tokens and windows. A perplexity is per token,
-# so it cannot rank systems with different tokenizers.
-FREE = ("seed", "tokenizer", "data", "width", "stride")
-FREE_PERPLEXITY = ("seed", "data", "width", "stride")
 
 
 @dataclass(frozen=True)
@@ -52,7 +49,7 @@ class ResultRow(Result):
     metrics: dict[str, float]  # means over seeds; the first is the one that ranks
     interval: float | None  # ± of the 95 % interval of the first metric; None if one seed cannot tell
     spread: float  # highest seed - lowest seed
-    rank: int
+    rank: int | None  # None if it was measured in another way than the others
     tie: bool  # with the row above
     p: float | None  # of the hypothesis that it equals the row above
     parameters: int
@@ -64,6 +61,10 @@ class ResultRow(Result):
     texts_per_second: float | None  # of the test data, measured
     by_length: dict[str, float]  # the metric of the records, by the words of their source
     signature: str
+    marks: tuple[str, ...] = ()  # in what its conditions differ from those of the other rows
+    leaks: LeakReport | None = (
+        None  # between its training data and the test data; None if that cannot be checked
+    )
     folders: tuple[Path, ...] = field(default=(), metadata={"json": False})
     is_ensemble: bool = field(default=False, metadata={"json": False})
 
@@ -122,20 +123,37 @@ def rows(study: Study, progress: ProgressOption = False) -> list[ResultRow]:
     names = metrics_of(study.task, [one for runs in measured.values() for one in runs])
     main = names[0]
     data = "+".join(digest[:8] for digest in digests(study.test))
-    signature = shared_signature([one.numbers[main] for runs in measured.values() for one in runs], data)
     most_seeds = max(len(runs) for runs in measured.values())
     sign = 1 if main in LOWER_IS_BETTER else -1
     scores = {title: [one.numbers[main].value for one in runs] for title, runs in measured.items()}
     finished.sort(key=lambda entry: sign * mean(scores[entry.title]))
+    found = [
+        conditions_of(runs[0].numbers[main], entry.folders[0], runs[0].leaks)
+        for entry in finished
+        for runs in [measured[entry.title]]
+    ]
+    is_ranked = ranked_rows(found)
+    marks = marks_of(found)
+    ranked_numbers = [
+        one.numbers[main]
+        for entry, ranked in zip(finished, is_ranked, strict=True)
+        if ranked
+        for one in measured[entry.title]
+    ]
+    order = sorted(range(len(finished)), key=lambda index: not is_ranked[index])  # those without a rank last
     result: list[ResultRow] = []
-    for index, entry in enumerate(finished):
+    for place, index in enumerate(order):
+        entry = finished[index]
         runs = measured[entry.title]
         p = None
-        if index:
-            p = p_value(main, measured[finished[index - 1].title], runs)
+        if place and is_ranked[index]:
+            p = p_value(main, measured[finished[order[place - 1]].title], runs)
         tie = p is not None and p >= ALPHA
-        rank = result[-1].rank if tie else index + 1
-        result.append(make_row(entry, runs, names, (rank, tie, p), f"{signature}|seeds:{most_seeds}"))
+        rank = None if not is_ranked[index] else result[-1].rank if tie else place + 1
+        numbers = ranked_numbers if is_ranked[index] else [one.numbers[main] for one in runs]
+        signature = f"{shared_signature(numbers, data)}|seeds:{most_seeds}"
+        row = make_row(entry, runs, names, (rank, tie, p), signature)
+        result.append(replace(row, marks=marks[index], leaks=runs[0].leaks))
     return result
 
 
@@ -149,30 +167,11 @@ def metrics_of(task: str, runs: Sequence[Measured]) -> tuple[str, ...]:
     )
 
 
-def shared_signature(numbers: Sequence[Number], data: str = "") -> str:
-    """The signature of all numbers of a column: what they agree in, and the digest of the test data. Raises if they differ in more than they
-    may."""
-    free = FREE_PERPLEXITY if numbers[0].name == "perplexity" else FREE
-    parts = [number.signature.split("|") for number in numbers]
-    kept = {"|".join(part for part in row if part.split(":")[0] not in free) for row in parts}
-    if len(kept) > 1:
-        examples = " and ".join(sorted(kept)[:2])
-        raise UserError(
-            f"numbers with different signatures cannot share a column: {examples}; measure them alike"
-        )
-    options = [
-        part
-        for part in parts[0]
-        if part.split(":")[0] in ("width", "stride") and all(part in row for row in parts)
-    ]
-    return "|".join([kept.pop(), *([f"data:{data}"] if data else []), *options])
-
-
 def make_row(
     entry: SystemRuns,
     runs: Sequence[Measured],
     names: Sequence[str],
-    place: tuple[int, bool, float | None],
+    place: tuple[int | None, bool, float | None],
     signature: str,
 ) -> ResultRow:
     """A row of the table; costs come from the results.json of the runs."""
