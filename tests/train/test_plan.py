@@ -19,9 +19,8 @@ from seqloom.train import budget, loop
 from seqloom.train.checkpoint import latest
 from seqloom.train.loop import TrainLoop
 from seqloom.train.options import Constant, Cosine, InverseSquareRoot, TrainOptions
-from seqloom.train.plan import Pace, Phase, read_plan, steps_in_time
+from seqloom.train.plan import Pace, Phase, StepTimer, read_plan, steps_in_time
 from seqloom.train.run_folder import budget_value
-from seqloom.train.run_plan import StepTimer
 
 GPT = [
     "model.dim=16",

@@ -35,18 +35,17 @@ from seqloom.run_files import (
 from seqloom.threads import use_threads
 from seqloom.train import budget as costs
 from seqloom.train import process
-from seqloom.train.limits import refuse_costs
+from seqloom.train.budget import refuse_costs
 from seqloom.train.loop import TrainLoop
-from seqloom.train.opening import OpenedRun, as_run, make_job, open_run
 from seqloom.train.options import TrainOptions, TrainResult
-from seqloom.train.plan import BUDGETS, Budget, resolve_increase, set_budget
-from seqloom.train.preparation import PreparedRun, build_options, prepare
+from seqloom.train.plan import BUDGETS, Budget, budget_of, resolve_increase, set_budget
+from seqloom.train.preparation import PreparedRun, as_run, build_options, make_job, prepare
 from seqloom.train.process import ProcessGroup
-from seqloom.train.resume import newest_checkpoint
 from seqloom.train.run_folder import (
-    budget_of,
+    OpenedRun,
     default_folder,
     locked_folder,
+    open_run,
 )
 
 if TYPE_CHECKING:
@@ -230,6 +229,8 @@ def train_as_rank(
             return None
         prepared, saved, manifest = opened.prepared, opened.saved, run_manifest.read(folder)
         if prepared is None:
+            from seqloom.train.resume import newest_checkpoint
+
             saved = newest_checkpoint(folder, manifest, logger.debug)
             prepared = prepare(config, folder / "tokenizer.json", is_main=False, resumes=saved is not None)
         if not isinstance(options, TrainOptions):

@@ -25,12 +25,10 @@ from seqloom.run_files import METRICS_FILE, json_line
 from seqloom.threads import use_threads
 from seqloom.train import checkpoint
 from seqloom.train.checkpoint import Checkpoint
-from seqloom.train.loop import TrainLoop
-from seqloom.train.loop_state import checkpoint_tensors
+from seqloom.train.loop import TrainLoop, checkpoint_tensors
 from seqloom.train.metrics import Metrics
-from seqloom.train.opening import make_job
 from seqloom.train.options import TrainJob, TrainOptions
-from seqloom.train.preparation import build_options, prepare
+from seqloom.train.preparation import build_options, make_job, prepare
 from seqloom.train.resume import check_belongs
 from seqloom.train.run_folder import check_data
 

@@ -1,4 +1,5 @@
-"""The folder that a training writes into: its name, whether it may be used, and what it holds before the first step."""
+"""The folder that a training writes into: its name, whether it may be used, what it holds before the first step, and whether the run in
+it goes on."""
 
 from __future__ import annotations
 
@@ -7,29 +8,35 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from seqloom import config_tree, files, run_manifest
 from seqloom.errors import ConfigError, RunError
+from seqloom.progress import ProgressOption
 from seqloom.run_config import Config, config_of, is_run
 from seqloom.run_files import GRADIENTS_FILE, METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
 from seqloom.text import fields, labels, tokenizer
 from seqloom.text.chat_template import TEMPLATE_FILE, template_source
-from seqloom.train.data_report import language_profiles
+from seqloom.train.checkpoint import Checkpoint
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import (
     PLAN_FILE,
-    LengthUnits,
+    budget_of,
     final_results,
-    lengthen,
     read_plan,
     without_budget,
-    write_plan,
 )
-from seqloom.train.preparation import PreparedRun, build_options, data_digests, read_options
+from seqloom.train.preparation import (
+    PreparedRun,
+    build_options,
+    data_digests,
+    language_profiles,
+    prepare,
+    read_options,
+)
 
 if TYPE_CHECKING:
     from seqloom.train.solvers import Solver
@@ -276,39 +283,52 @@ def lasting_digest(tree: config_tree.Tree) -> str:
     return files.digest(json.dumps(lasting, sort_keys=True, default=str).encode())
 
 
-def lengthen_if_asked(
-    folder: Path,
+class OpenedRun(NamedTuple):
+    """What the main rank finds in the folder: whether the run is finished, and else its data and the checkpoint to go on from."""
+
+    finished: bool = False
+    prepared: PreparedRun | None = None
+    saved: Checkpoint | None = None
+
+
+def open_run(
     config: Config,
-    options: TrainOptions,
-    epoch_batches: Callable[[], int],
-    has_checkpoint: bool,
-) -> None:
-    """Lengthens the run in a folder if the config has another budget than its plan. A run without a checkpoint just begins again.
+    folder: Path,
+    may_lengthen: bool,
+    options: TrainOptions | Solver,
+    progress: ProgressOption,
+    overwrite: bool,
+    describes_data: bool,
+) -> OpenedRun:
+    """Checks the folder, which is locked, and reads the data; creates the run, or finds out where it goes on."""
+    if overwrite:
+        require_replaceable(folder)
+        prepared = prepare(config, None, progress, describes_data=describes_data)
+        clear_folder(folder)
+        open_folder(folder, prepared)
+        return OpenedRun(prepared=prepared)
+    manifest = check_folder(folder, config, may_lengthen)
+    finished = finished_results(folder, options) is not None
+    if finished and may_lengthen:  # a run that is named needs no data to be finished
+        return OpenedRun(True)
+    is_new, saved = not is_run(folder), None
+    if not is_new and not finished:
+        from seqloom.train.resume import newest_checkpoint
 
-    The config is written before the plan: if the process dies between, the next one finds the difference again.
-    """
-    before = budget_of(read_options(*config_of(folder)))
-    phases = read_plan(folder)
-    if options.budget == (phases[-1].budget if phases else before):
-        return
-    if not has_checkpoint and not (folder / "model.safetensors").exists():
-        (folder / PLAN_FILE).unlink(missing_ok=True)
-        run_manifest.write_with_config(folder, config.to_yaml())
-        return
-    epoch_steps = epoch_batches() / options.accumulate if "epochs" in options.budget else 0.0
-    phase = lengthen(folder, before, options.budget, LengthUnits(epoch_steps, options.eval_every))
-    run_manifest.write_with_config(folder, config.to_yaml())
-    phases = read_plan(folder)
-    write_plan(folder, [*phases, phase])
-    logger.info(
-        "lengthened: the run now ends at step %s instead of %s, and so does its schedule; "
-        "after an interruption, go on with: seqloom train %s",
-        f"{phase.steps:,}",
-        f"{phases[-1].steps:,}",
-        folder,
+        saved = newest_checkpoint(folder, manifest, logger.warning)
+        if saved is None and isinstance(options, TrainOptions):
+            logger.info("%s: the run has no checkpoint to go on from; it begins again", folder)
+    prepared = prepare(
+        config,
+        folder / "tokenizer.json",
+        progress,
+        describes_data=describes_data,
+        resumes=finished or saved is not None,
     )
+    open_folder(folder, prepared)
+    if not is_new and not finished and isinstance(options, TrainOptions):
+        from seqloom.train.lengthen import lengthen_if_asked
 
-
-def budget_of(options: TrainOptions | Solver) -> dict[str, float]:
-    """The budget of a training; empty for a solver, which ends by itself."""
-    return options.budget if isinstance(options, TrainOptions) else {}
+        batches = config.data(prepared.train).epoch_batches
+        lengthen_if_asked(folder, config, options, batches, saved is not None)
+    return OpenedRun(finished, prepared, saved)
