@@ -25,14 +25,15 @@ from torch.nn import Module
 
 from seqloom import compat, files, layouts, run_manifest
 from seqloom.batches.buckets import pad
+from seqloom.config_source import config_of, is_run
 from seqloom.decoding.generation_config import read_generation_config
+from seqloom.decoding.options import Decoding
 from seqloom.errors import ConfigError, RunError
 from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.models.base import Model
-from seqloom.run_config import Config, config_of, is_run
+from seqloom.run_config import Config
 from seqloom.run_files import METRICS_FILE, RESULTS_FILE, Results, read_metrics, read_results
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
-from seqloom.text.chat_template import read_template
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
 
 DEFAULT_CONTEXT = 2048  # tokens that a model without a limit reads at once
@@ -58,8 +59,11 @@ class Run:
         self.task = model.task
         self.adds_eos: bool = config.reader_class.adds_eos
         self.specials = special_tokens(tokenizer)
-        # How the run generates where the caller does not say.
-        self.decoding = read_generation_config(folder, model.generates and not model.continues)
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """How the run generates where the caller does not say."""
+        return read_generation_config(self.folder, self.model.generates and not self.model.continues)
 
     def encode(self, texts: list[str], as_prompt: bool = False) -> tuple[Tensor, Tensor]:
         """Texts as the model's input: ids (B, T) and their mask. A prompt gets no closing tokens."""
@@ -102,6 +106,8 @@ class Run:
     @property
     def chat_template(self) -> str | None:
         """The text of the folder's chat_template.jinja, with which chats become text; None if it has none."""
+        from seqloom.text.chat_template import read_template
+
         return read_template(self.folder)
 
     @property

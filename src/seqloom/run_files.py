@@ -82,7 +82,7 @@ class Results(Result):
     @classmethod
     def from_dict(cls, record: dict[str, Any]) -> Results:
         """The results in a results.json of this or an older version."""
-        present = compat.upgrade_results(record)
+        present = compat.upgrade_results(record) if "weights" in record else record
         promised, actual = present.get("promised"), present.get("actual")
         return cls(
             steps=present["steps"],

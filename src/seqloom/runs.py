@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqloom import compat, config_tree, files, models, run_manifest
+from seqloom.config_source import config_of, is_run
 from seqloom.errors import RunError, UserError
 from seqloom.results import Result
 from seqloom.run import RunLike, as_folder, best_step, checkpoint_folder, checkpoint_steps, default_folder
-from seqloom.run_config import config_of, is_run
 from seqloom.run_files import Results, read_metrics, read_results
 from seqloom.train import checkpoint
 

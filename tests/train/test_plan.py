@@ -11,9 +11,10 @@ import pytest
 import seqloom
 from seqloom import evaluation
 from seqloom.cli import main
+from seqloom.config_source import config_of
 from seqloom.errors import ConfigError, RunError
 from seqloom.files import sha256
-from seqloom.run_config import Config, config_of
+from seqloom.run_config import Config
 from seqloom.run_files import read_metrics
 from seqloom.train import budget, loop
 from seqloom.train.checkpoint import latest

@@ -8,12 +8,12 @@ from typing import overload
 
 from torch import nn
 
-from seqloom.config_changes import Change
+from seqloom.config_source import Change, is_run
 from seqloom.equations.diff import Difference, diff
 from seqloom.equations.parts import Explanation, PartSummary, explain_config
 from seqloom.errors import ConfigError
 from seqloom.run import Run, split_checkpoint
-from seqloom.run_config import Config, is_run
+from seqloom.run_config import Config
 from seqloom.text import tokenizer_file
 
 __all__ = ["Difference", "Explanation", "PartSummary", "diff", "explain"]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -29,12 +30,9 @@ from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
 from seqloom.lazy import LazyNames
-from seqloom.text.chat_field import AnswerField, ChatField, PromptField, chat_texts
-from seqloom.text.chats import ChatReader
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import Encoded, RecordEncoder
 from seqloom.text.field import TEXTS, Field, TextField, check_unicode, integers, preview
-from seqloom.text.molecule_field import SmilesField
 from seqloom.text.special_tokens import special_tokens
 
 Name = Literal[
@@ -247,6 +245,10 @@ class SpanField(Field):
 
 
 LATER = {  # imported when a config names them
+    "chat": ("seqloom.text.chat_field", "ChatField"),
+    "answer": ("seqloom.text.chat_field", "AnswerField"),
+    "prompt": ("seqloom.text.chat_field", "PromptField"),
+    "smiles": ("seqloom.text.molecule_field", "SmilesField"),
     "image": ("seqloom.text.image_field", "ImageField"),
     "captions": ("seqloom.text.image_field", "CaptionsField"),
 }
@@ -258,10 +260,6 @@ FIELDS: dict[str, type[Field]] = {
     "number": NumberField,
     "passage": PassageField,
     "span": SpanField,
-    "chat": ChatField,
-    "answer": AnswerField,
-    "prompt": PromptField,
-    "smiles": SmilesField,
     "document": TextField,
     "summary": TextField,
 }
@@ -292,7 +290,7 @@ class RecordSchema:
             for kind, tokenizer in zip(expected, by_field, strict=True)
         ]
         for field in self.fields:
-            if isinstance(field, ChatField) and template is not None:
+            if field.template is not None and template is not None:
                 field.template = template
         self.names = tuple(name for field in self.fields for name in field.names)
         self.has_targets = not all(KINDS[kind].is_input for kind in kinds)
@@ -341,9 +339,15 @@ def collect_labels(reader: Reader) -> list[str]:
 def iter_texts(reader: Reader) -> Iterator[str]:
     """Yields the texts that a tokenizer is trained on: every
     text, the words of a sentence joined by spaces, and chats under their template."""
-    if isinstance(reader, ChatReader):
-        yield from chat_texts(reader)
-        return
+    if reader.template is not None:
+        from seqloom.text.chat_field import chat_texts
+
+        return chat_texts(reader)
+    return map(itemgetter(0), reader) if reader.is_plain else checked_texts(reader)
+
+
+def checked_texts(reader: Reader) -> Iterator[str]:
+    """Yields the texts of records that have several fields, or come from JSON."""
     for record in reader:
         for kind, value in zip(reader.kinds, record, strict=True):
             if kind in (*TEXTS, "passage"):

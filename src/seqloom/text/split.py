@@ -20,7 +20,6 @@ import numpy as np
 
 from seqloom.errors import DataError
 from seqloom.files import open_atomic
-from seqloom.text.chat_records import Message, prompt_of
 from seqloom.text.corpus import Reader
 from seqloom.text.field import TEXTS
 from seqloom.text.lazy_array import LazyArray
@@ -51,7 +50,9 @@ def input_text(value: Any) -> str:
         return value
     if isinstance(value, LazyArray):
         return value.key()
-    if value and isinstance(value[0], Message):
+    if value and not isinstance(value[0], str):
+        from seqloom.text.chat_records import prompt_of
+
         return "\n".join(f"{message.role}: {message.content}" for message in prompt_of(value))
     return " ".join(value)
 

@@ -350,6 +350,9 @@ def _write(
 
 def _blocks(reader: Reader, schema: RecordSchema) -> Iterator[list[list]]:
     """Yields, for each block of about 1 MB, the values of each field."""
+    if reader.is_plain and len(schema.fields) == 1 and type(schema.fields[0]) is TextField:
+        yield from _text_blocks(reader)
+        return
     block: list[list] = []
     size = 0
     for record in reader:
@@ -362,6 +365,21 @@ def _blocks(reader: Reader, schema: RecordSchema) -> Iterator[list[list]]:
             size = 0
     if block:
         yield [list(column) for column in zip(*block, strict=True)]
+
+
+def _text_blocks(reader: Reader) -> Iterator[list[list]]:
+    """Yields the same blocks for records that are text and need no check."""
+    block: list[str] = []
+    size = 0
+    for (text,) in reader:
+        size += len(text)
+        block.append(text)
+        if size >= BLOCK or len(block) >= BLOCK:
+            yield [block]
+            block = []
+            size = 0
+    if block:
+        yield [block]
 
 
 def value_size(value: Any) -> int:

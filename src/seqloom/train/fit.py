@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 import torch
 
 from seqloom import __version__, evaluation, files, run_manifest
-from seqloom.config_changes import Change, parse_changes
+from seqloom.config_source import Change, is_run, parse_changes, preset_names
 from seqloom.data.sources import Data
 from seqloom.decoding.generation_config import keep_generation_config
 from seqloom.errors import ConfigError, OutOfMemory, UserError
 from seqloom.measure.number import Number
-from seqloom.preset_list import preset_names
 from seqloom.progress import ProgressOption
 from seqloom.run import Run, load, named_weights, save_weights
-from seqloom.run_config import Config, is_run
+from seqloom.run_config import Config
 from seqloom.run_files import (
     ActualCost,
     ParameterCounts,

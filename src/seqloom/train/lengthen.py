@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from seqloom import compat, run_manifest
+from seqloom.config_source import config_of
 from seqloom.errors import ConfigError, RunError
-from seqloom.run_config import Config, config_of
+from seqloom.run_config import Config
 from seqloom.train import checkpoint
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import PLAN_FILE, Phase, budget_of, final_results, read_plan, write_plan

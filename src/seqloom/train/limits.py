@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from seqloom import config_tree
+from seqloom.config_source import preset_names
 from seqloom.errors import ConfigError
-from seqloom.preset_list import list_presets, preset_names, read_preset
+from seqloom.preset_list import list_presets, read_preset
 from seqloom.run_config import Config
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from seqloom.config_changes import Change
+from seqloom.config_source import Change
 from seqloom.environment import machine_memory
 from seqloom.preset_list import TRAINING_BYTES
 from seqloom.report import escape, frame, page, table

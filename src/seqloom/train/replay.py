@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from seqloom import compat, run_manifest
+from seqloom.config_source import config_of
 from seqloom.environment import fingerprint
 from seqloom.errors import RunError
 from seqloom.progress import ProgressOption
 from seqloom.results import Result
-from seqloom.run_config import Config, config_of
+from seqloom.run_config import Config
 from seqloom.run_files import METRICS_FILE, json_line
 from seqloom.threads import use_threads
 from seqloom.train import checkpoint

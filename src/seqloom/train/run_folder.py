@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from seqloom import config_tree, files, run_manifest
+from seqloom.config_source import config_of, is_run
 from seqloom.errors import ConfigError, RunError
 from seqloom.progress import ProgressOption
-from seqloom.run_config import Config, config_of, is_run
+from seqloom.run_config import Config
 from seqloom.run_files import GRADIENTS_FILE, METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
 from seqloom.text import fields, labels, tokenizer
-from seqloom.text.chat_template import TEMPLATE_FILE, template_source
 from seqloom.train.checkpoint import Checkpoint
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import (
@@ -253,6 +253,8 @@ def create_run(folder: Path, prepared: PreparedRun) -> None:
     try:
         tokenizer.save(prepared.tokenizer, folder / "tokenizer.json")
         if (template := prepared.config.template) is not None:
+            from seqloom.text.chat_template import TEMPLATE_FILE, template_source
+
             files.write_atomic(folder / TEMPLATE_FILE, template_source(template))
         if fields.has_labels(prepared.config.kinds()):
             labels.save(prepared.labels, folder / "labels.json")
