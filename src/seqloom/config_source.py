@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom import compat, run_manifest
+from seqloom import compat, run_files
 from seqloom.config_tree import Locations, Tree, names_in, parse, read, suggest
 from seqloom.errors import ConfigError
 
@@ -181,7 +181,7 @@ def find_config(name: str) -> tuple[Tree, Locations]:
     if is_run(path):
         return config_of(path)
     if path.is_dir():
-        run_manifest.check_lost_config(path)
+        run_files.check_lost_config(path)
         raise ConfigError(f"{name}: this folder is not a run; give a preset, a YAML file or a run folder")
     if path.suffix in (".yaml", ".yml") or path.exists():
         return read_config(path)
@@ -214,5 +214,5 @@ def with_present_names(tree: Tree) -> Tree:
 
 def config_of(folder: str | Path) -> tuple[Tree, Locations]:
     """The config of a run folder, even if the folder has the name of a preset; raises if it is not the one of the run's manifest."""
-    run_manifest.check_config(Path(folder))
+    run_files.check_config(Path(folder))
     return read_config(Path(folder) / "config.yaml")

@@ -17,8 +17,15 @@ from seqloom.batches.batch import Batch, Batches
 from seqloom.batches.windows import Blocks, Windows
 from seqloom.decoding.options import Decoding, DecodingOptions, DecodingPlan
 from seqloom.errors import UserError
-from seqloom.measure.intervals import RecordSums, percent, wilson
-from seqloom.measure.number import Number, likelihood, make_signature, nats_interval
+from seqloom.measure.number import (
+    Number,
+    RecordSums,
+    likelihood,
+    make_signature,
+    nats_interval,
+    percent,
+    wilson,
+)
 from seqloom.nn.state import State
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result

@@ -23,7 +23,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import Module
 
-from seqloom import compat, files, layouts, run_manifest
+from seqloom import compat, files, layouts, run_files
 from seqloom.batches.buckets import pad
 from seqloom.config_source import config_of, is_run
 from seqloom.decoding.generation_config import read_generation_config
@@ -190,7 +190,7 @@ def load_weights(folder: Path, model: Model | None = None) -> dict[str, Tensor]:
 
 def has_no_labels(folder: Path) -> bool:
     """Whether a run has no labels.json because its data has no labels, such as questions that all have answers."""
-    data = run_manifest.data_digests(folder)
+    data = run_files.data_digests(folder)
     return data is not None and not (folder / "labels.json").exists() and "labels" not in data
 
 
@@ -207,7 +207,7 @@ def load(
     """
     folder, checkpoint = split_checkpoint(run)
     require_run(folder)
-    run_manifest.check(folder)
+    run_files.check_manifest(folder)
     config = Config(*config_of(folder), parts)
     if checkpoint is not None and "lora" in config.tree:
         raise RunError(
@@ -231,7 +231,7 @@ def require_run(folder: Path) -> None:
     """Raises if a folder is not a run."""
     if is_run(folder):
         return
-    run_manifest.check_lost_config(folder)
+    run_files.check_lost_config(folder)
     if (folder / "vectors.npy").is_file():
         raise RunError(
             f"{folder}: these are word vectors, not a run; use: seqloom vectors nearest {folder} WORD"
@@ -304,7 +304,7 @@ def find_checkpoint(folder: Path, checkpoint: str) -> Path:
         raise RunError(
             f"{path}: damaged, its SHA-256 or step is not the one in manifest.json; use another checkpoint"
         )
-    manifest = run_manifest.read(folder)
+    manifest = run_files.read_manifest(folder)
     if manifest and json.loads(path.with_name("state.json").read_bytes()).get("run") != manifest.identity:
         raise RunError(f"{path.parent}: a checkpoint of another run; use another checkpoint")
     return path

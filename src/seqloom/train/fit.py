@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 
-from seqloom import __version__, evaluation, files, run_manifest
+from seqloom import __version__, evaluation, files, run_files
 from seqloom.config_source import Change, is_run, parse_changes, preset_names
 from seqloom.data.sources import Data
 from seqloom.decoding.generation_config import keep_generation_config
@@ -226,7 +226,7 @@ def train_as_rank(
             if group.is_main:
                 logger.info("%s", finished_message(folder, options))
             return None
-        prepared, saved, manifest = opened.prepared, opened.saved, run_manifest.read(folder)
+        prepared, saved, manifest = opened.prepared, opened.saved, run_files.read_manifest(folder)
         if prepared is None:
             from seqloom.train.resume import newest_checkpoint
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom import compat, run_manifest
+from seqloom import compat, run_files
 from seqloom.config_source import config_of
 from seqloom.errors import ConfigError, RunError
 from seqloom.run_config import Config
@@ -103,11 +103,11 @@ def lengthen_if_asked(
         return
     if not has_checkpoint and not (folder / "model.safetensors").exists():
         (folder / PLAN_FILE).unlink(missing_ok=True)
-        run_manifest.write_with_config(folder, config.to_yaml())
+        run_files.write_with_config(folder, config.to_yaml())
         return
     epoch_steps = epoch_batches() / options.accumulate if "epochs" in options.budget else 0.0
     phase = lengthen(folder, before, options.budget, LengthUnits(epoch_steps, options.eval_every))
-    run_manifest.write_with_config(folder, config.to_yaml())
+    run_files.write_with_config(folder, config.to_yaml())
     phases = read_plan(folder)
     write_plan(folder, [*phases, phase])
     logger.info(

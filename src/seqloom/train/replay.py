@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom import compat, run_manifest
+from seqloom import compat, run_files
 from seqloom.config_source import config_of
 from seqloom.environment import fingerprint
 from seqloom.errors import RunError
@@ -70,7 +70,7 @@ def replay_run(
     progress: ProgressOption = True,
 ) -> Replay:
     """Takes `steps` steps again from the checkpoint of `from_step` and compares."""
-    manifest = run_manifest.check(folder)
+    manifest = run_files.check_manifest(folder)
     config = Config(*config_of(folder), parts)
     options = build_options(config)
     if not isinstance(options, TrainOptions):
@@ -100,7 +100,7 @@ def replay_run(
     )
 
 
-def recorded_steps(folder: Path, manifest: run_manifest.Manifest | None) -> dict[int, Path]:
+def recorded_steps(folder: Path, manifest: run_files.Manifest | None) -> dict[int, Path]:
     """The checkpoints of the run by step; raises if there are none, or if one is not of this run."""
     found = dict(checkpoint.step_folders(folder / "checkpoints"))
     if not found:

@@ -18,7 +18,7 @@ from seqloom import compat, files
 from seqloom.errors import RunError
 from seqloom.nn.state import State, with_tensors
 from seqloom.run import checkpoint_folder, set_weights
-from seqloom.run_manifest import MANIFEST_FILE, Manifest
+from seqloom.run_files import MANIFEST_FILE, Manifest
 from seqloom.train import checkpoint
 from seqloom.train.checkpoint import Checkpoint
 from seqloom.train.loop import DATA, CarriesTensors

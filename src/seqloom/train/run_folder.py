@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from seqloom import config_tree, files, run_manifest
+from seqloom import config_tree, files, run_files
 from seqloom.config_source import config_of, is_run
 from seqloom.errors import ConfigError, RunError
 from seqloom.progress import ProgressOption
@@ -46,10 +46,10 @@ INTERVALS = ("eval_every", "save_every", "log_every", "keep_checkpoints")
 UNFINISHED = ".unfinished"  # the mark of a folder whose run is being created or deleted
 # What a training writes into a run folder.
 OWN_NAMES = {
-    *run_manifest.FIXED_FILES,
+    *run_files.FIXED_FILES,
     *(
-        run_manifest.MANIFEST_FILE,
-        run_manifest.OLD_DATA_FILE,
+        run_files.MANIFEST_FILE,
+        run_files.OLD_DATA_FILE,
         PLAN_FILE,
         METRICS_FILE,
         TIMES_FILE,
@@ -109,7 +109,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 def require_replaceable(folder: Path) -> None:
     """Raises unless a new run may take the place of what is in the folder: nothing, a run, or what remains of one."""
-    if is_run(folder) or is_unfinished(folder) or run_manifest.is_listed(folder) or not any(folder.iterdir()):
+    if is_run(folder) or is_unfinished(folder) or run_files.is_listed(folder) or not any(folder.iterdir()):
         return
     raise ConfigError(f"{folder}: this is not a run folder, so it is not overwritten; choose another --out")
 
@@ -120,7 +120,7 @@ def clear_folder(folder: Path) -> None:
     if not any(folder.iterdir()):
         return
     mark_unfinished(folder)
-    (folder / run_manifest.CONFIG_FILE).unlink(missing_ok=True)
+    (folder / run_files.CONFIG_FILE).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.name != UNFINISHED:
             remove(path)
@@ -154,21 +154,21 @@ def clear_unfinished(folder: Path) -> None:
     (folder / UNFINISHED).unlink(missing_ok=True)
 
 
-def check_folder(folder: Path, config: Config, may_lengthen: bool = False) -> run_manifest.Manifest | None:
+def check_folder(folder: Path, config: Config, may_lengthen: bool = False) -> run_files.Manifest | None:
     """The manifest of the run in the folder. Raises unless the folder is new, empty, unfinished, or holds a run with the same config, all
     its files intact; its budget may be another if the run is lengthened."""
     files.sweep_drafts(folder)
     if is_run(folder):
         check_same_config(folder, config, may_lengthen)
         check_not_imported(folder)
-        manifest = run_manifest.check(folder)
+        manifest = run_files.check_manifest(folder)
         (folder / UNFINISHED).unlink(missing_ok=True)
         return manifest
     if is_unfinished(folder):
         logger.info("%s: an earlier training ended before its run was complete; it begins again", folder)
         clear_unfinished(folder)
         return None
-    run_manifest.check_lost_config(folder)
+    run_files.check_lost_config(folder)
     if any(folder.iterdir()):
         raise ConfigError(f"{folder}: exists and is not a run folder; choose another --out")
     return None
@@ -233,9 +233,9 @@ def open_folder(folder: Path, prepared: PreparedRun) -> None:
 
 def check_data(folder: Path, prepared: PreparedRun) -> None:
     """Raises if the data is not what the run began with."""
-    before = run_manifest.data_digests(folder)
+    before = run_files.data_digests(folder)
     if before is None:
-        raise ConfigError(f"{folder / run_manifest.MANIFEST_FILE}: missing; choose another --out")
+        raise ConfigError(f"{folder / run_files.MANIFEST_FILE}: missing; choose another --out")
     for name, digest in data_digests(prepared).items():
         if before.get(name) != digest:
             raise ConfigError(
@@ -269,8 +269,10 @@ def create_run(folder: Path, prepared: PreparedRun) -> None:
             files.write_atomic(folder / REPORT_FILE, report)
         text = prepared.config.to_yaml()
         digest = lasting_digest(prepared.config.tree)
-        run_manifest.write(folder, run_manifest.make(folder, text, digest, data_digests(prepared)))
-        files.write_atomic(folder / run_manifest.CONFIG_FILE, text)
+        run_files.write_manifest(
+            folder, run_files.make_manifest(folder, text, digest, data_digests(prepared))
+        )
+        files.write_atomic(folder / run_files.CONFIG_FILE, text)
     except Exception:
         with suppress(OSError):
             clear_unfinished(folder)
