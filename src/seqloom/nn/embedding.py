@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn.capture import HasPoints, Point, Points, record
-from seqloom.nn.layer import require
+from seqloom.nn.layer import HasPoints, Point, Points, record, require
 
 
 class Embedding(HasPoints):

@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from seqloom.fused import cross_entropy as fused
 from seqloom.fused.linear import linear
 from seqloom.nn.basic import ACTIVATIONS, Activation, LayerNorm, Norm
-from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.layer import Factory, require
+from seqloom.nn.layer import Factory, HasPoints, Point, Points, record, require
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:

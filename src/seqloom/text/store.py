@@ -26,12 +26,12 @@ from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
 from seqloom.files import cache_folder, disk_error, fsync_folder, is_locked, lock_folder, write_new
-from seqloom.text.column import Column, ColumnView
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import Encoded, RecordEncoder
 from seqloom.text.fields import RecordSchema, TextField, has_labels
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
 from seqloom.text.split import assign_sides
+from seqloom.text.store import Column, ColumnView
 from seqloom.text.tokenizer import signature
 
 if TYPE_CHECKING:
