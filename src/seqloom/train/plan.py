@@ -38,6 +38,8 @@ PLAN_FILE = "plan.json"
 BUDGETS = ("steps", "minutes", "epochs", "tokens", "flops")
 MIN_EVALUATIONS = 10  # of a run whose steps come from a budget, so that its loss curve has a shape
 TIMED_SHARE = 0.2  # of the steps that a budget in minutes allows; timed to fix their number
+MAX_TIMED_SHARE = 0.4  # of a budget in minutes; the steps are fixed by then, if a few could be timed
+BUSY_SHARE = 0.75  # of the time; a training that has a CPU for less of it shares it with other programs
 EVAL_TIMING_SHARE = 0.02  # of a budget in minutes; spent to time evaluations before the steps are fixed
 logger = logging.getLogger("seqloom.train")
 
@@ -146,12 +148,15 @@ def resolve_increase(budget: Mapping[str, Any], folder: Path | None, present: Ma
 
 
 class StepTimer:
-    """Times the first steps of a training, up to the step `stop`; those at the very beginning are slower and left out."""
+    """Times the first steps of a training, up to the step `stop`, or up to `max_seconds` of the run if the machine has become slower since
+    the rehearsal; the first fifth of the steps is slower and left out. Also how much of the CPU the training gets meanwhile."""
 
-    def __init__(self, stop: int):
+    def __init__(self, stop: int, max_seconds: float = math.inf):
         self.stop = stop
-        self.first = 1 + stop // 5
-        self.start_time: float | None = None
+        self.max_seconds = max_seconds
+        self.times: list[float] = []  # after each step
+        self.cpu_start = time.thread_time()
+        self.start_time = time.perf_counter()
 
     @classmethod
     def for_budget(cls, options: TrainOptions, steps: int) -> StepTimer | None:
@@ -161,19 +166,25 @@ class StepTimer:
         """
         longest = min(options.schedule.fixed_steps, options.eval_every, steps // 3)
         stop = min(longest, max(MIN_TIMED_STEPS, round(TIMED_SHARE * steps)))
-        return cls(stop) if stop >= MIN_TIMED_STEPS else None
+        max_seconds = 60 * options.budget["minutes"] * MAX_TIMED_SHARE
+        return cls(stop, max_seconds) if stop >= MIN_TIMED_STEPS else None
 
-    def note(self, step: int) -> bool:
-        """Called after each step; whether it was the last to be timed."""
-        if step == self.first:
-            self.start_time = time.perf_counter()
-        return step >= self.stop
+    def note(self, step: int, elapsed: float) -> bool:
+        """Called after each step, with the seconds of the run; whether it was the last to be timed."""
+        self.times.append(time.perf_counter())
+        return step >= self.stop or (elapsed >= self.max_seconds and self.seconds(step) is not None)
 
     def seconds(self, step: int) -> float | None:
         """The mean time of a step so far; None if too few were timed."""
-        if self.start_time is None or step < self.first + MIN_TIMED_STEPS - 2:
+        first = 1 + step // 5
+        if len(self.times) < step or step < first + MIN_TIMED_STEPS - 2:
             return None
-        return (time.perf_counter() - self.start_time) / (step - self.first)
+        return (time.perf_counter() - self.times[first - 1]) / (step - first)
+
+    def cpu_share(self) -> float:
+        """The share of the time in which this thread had a CPU; less than 1 if other programs use it too."""
+        seconds = time.perf_counter() - self.start_time
+        return (time.thread_time() - self.cpu_start) / seconds if seconds > 0 else 1.0
 
 
 class RunPlan:
@@ -250,9 +261,11 @@ class RunPlan:
                 lengthened = step == phase.start > 0
         return lengthened
 
-    def is_timed(self, step: int) -> bool:
-        """Called after each step; whether enough steps are timed to fix their number."""
-        return self.timer is not None and self.timer.note(step)
+    def is_timed(self, step: int, elapsed: float) -> bool:
+        """Called after each step; whether enough steps are timed to fix their number. All processes give the same answer."""
+        if self.timer is None:
+            return False
+        return any(process.all_sum(self.job.group, self.timer.note(step, elapsed)))
 
     def fix(self, step: int, elapsed: Callable[[], float]) -> bool:
         """Fixes the steps of a budget in minutes by the time that the steps so far have taken; whether they were open.
@@ -267,6 +280,7 @@ class RunPlan:
             self.options, self.job, self.job.model, EVAL_TIMING_SHARE * budget_seconds
         )
         means = process.all_mean(self.job.group, elapsed(), step_seconds, eval_seconds + self.save_seconds)
+        cpu_share = self.timer.cpu_share()
         self.timer = None
         pace = Pace(step, *means)
         self.costs = self.costs._replace(seconds=pace.seconds, eval_seconds=pace.eval_seconds)
@@ -281,6 +295,12 @@ class RunPlan:
         self.estimate = self.costs.estimate(pace.elapsed - pace.seconds * step, self.steps, self.eval_every)
         if self.job.group.is_main:
             logger.info("step %d: the budget allows %s steps", step, f"{self.steps:,}")
+        if self.job.group.size == 1 and cpu_share < BUSY_SHARE:
+            logger.warning(
+                "other programs use the CPU too, this training gets %.0f %% of its time: a budget in minutes allows fewer steps, "
+                "and may not be kept; --steps does not depend on them",
+                100 * cpu_share,
+            )
         return True
 
     def keep(self) -> None:
