@@ -276,6 +276,21 @@ def test_files_stay_small_and_plain(path: Path):
             )
 
 
+PRINTS = {"world/__main__.py", "interop/numpy_runner.py"}  # programs of their own
+
+
+def test_only_the_command_line_prints():
+    """The library logs; a caller's stdout is the caller's."""
+    for path in FILES:
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith("cli/") and name not in PRINTS:
+            calls = [
+                node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)
+            ]
+            lines = [call.lineno for call in calls if ast.unparse(call.func) in ("print", "sys.stdout.write")]
+            assert not lines, f"{name}:{lines} prints: use logging.getLogger('seqloom.…'), or return the text"
+
+
 @pytest.mark.parametrize(
     "name",
     [
