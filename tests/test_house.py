@@ -85,7 +85,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": BELOW_RUN | {"run", "run_config", "run_files", "train"},
     "environment": {"files"},
     "interop": BELOW_RUN | {"run", "run_config", "run_files", "train", "inference", "report"},
-    "equations": BELOW_RUN | {"run", "run_config", "run_files", "train", "inference", "report"},
+    "equations": BELOW_RUN
+    | {"run", "run_config", "run_files", "train", "inference", "report", "preset_list"},
     "studies": BELOW_RUN
     | {
         "run",
