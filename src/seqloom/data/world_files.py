@@ -116,6 +116,10 @@ def world_paths(kinds: Sequence[str], split: str = "train", train: int | None = 
 
     `train` is the number of training sentences, 20,000 if it is None. Each number has held-out sentences of its own, which are not among them.
     """
+    if kinds[0] == "image":
+        from seqloom.data.world_pictures import world_pictures
+
+        return world_pictures(tuple(kinds), split)
     suffixes = FILES.get(tuple(kinds))
     if suffixes is None:
         raise DataError(
