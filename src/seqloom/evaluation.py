@@ -282,7 +282,7 @@ def evaluate(
     numbers = likelihood(sums["nats"], count, utf8_bytes(run, test.store, count), shared, blocks)
     numbers += accuracies(sums, count, shared)
     records = None
-    if test.store.names == ("text", "text"):
+    if run.model.generates and not run.model.continues:
         plan = Decoding().with_options(decoding).plan(run.decoding)
         scores, records = evaluate_pairs(run, test.records, plan, progress, shared)
         numbers += scores
@@ -361,6 +361,11 @@ def evaluate_pairs(
     shared: dict[str, object],
 ) -> tuple[list[Number], ScoredRecords]:
     """The scores of the texts that the run generates from the first field of each record."""
+    search = {"search": search_signature(plan)}
+    if run.model.task == "captioning":
+        from seqloom.inference.caption_numbers import evaluate_captions
+
+        return evaluate_captions(run, records, plan, progress, shared | search)
     from seqloom.inference.completion import Execution, complete
     from seqloom.inference.language_check import warn_if_swapped, warn_of_swapped_files
     from seqloom.measure.by_length import ScoredRecords
@@ -371,7 +376,6 @@ def evaluate_pairs(
     with Reporter("translating", len(sources), progress) as report:
         completions = complete(run, list(sources), plan, Execution(progress=report.advance))
     texts = [candidates[0].text for candidates in completions]
-    search = {"search": search_signature(plan)}
     if run.config.reader_class.measure == "pronunciation":
         by_word = pronunciation_errors(sources, texts, targets)
         statistics = np.array([*by_word.values()], np.float64)

@@ -93,8 +93,8 @@ class Reader:
         return ()
 
     @classmethod
-    def load_source(cls, path: str | Path, options: Mapping[str, Any]) -> Any:
-        """Returns the array of a picture or sound, as a reader with these options reads it."""
+    def load_source(cls, path: Any, options: Mapping[str, Any]) -> Any:
+        """Returns the array of a picture or sound, a file or the user's own array, as a reader with these options reads it."""
         raise DataError(f"{path}: this corpus holds text; give a text")
 
     def options(self) -> tuple:
