@@ -21,6 +21,7 @@ __all__ = [
     "Decoding",
     "Error",
     "Run",
+    "caption",
     "capture",
     "change",
     "check",
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from seqloom.equations import explain
     from seqloom.errors import Error
     from seqloom.evaluation import evaluate
+    from seqloom.inference.captioning import caption
     from seqloom.inference.chatting import Chat
     from seqloom.inference.derived_runs import ensemble, quantize
     from seqloom.inference.embeddings import embed

@@ -1,6 +1,7 @@
 """The command line: each verb is a function. torch is imported only inside the functions, so that --help is fast."""
 
 from seqloom.cli import (
+    caption,
     chat,
     check,
     classify,
@@ -31,6 +32,7 @@ from seqloom.cli.app import app, main
 
 __all__ = [
     "app",
+    "caption",
     "chat",
     "check",
     "classify",

@@ -57,9 +57,7 @@ def retrieval_numbers(run: Run, pairs: list[tuple[Any, str]], conditions: dict[s
     right = np.array([captions.index(text) for _, text in pairs])
     ranks = (scores > scores[np.arange(len(pairs)), right][:, None]).sum(1)
     hits = int((ranks == 0).sum())
-    signature = make_signature(
-        "recall@1", {"by": "ln P(caption|picture)", "among": len(captions), **conditions}
-    )
+    signature = make_signature("recall@1", {"by": "lnP", "among": len(captions), **conditions})
     return [
         Number(
             "retrieval_recall_1",
