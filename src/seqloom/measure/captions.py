@@ -17,8 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.measure.intervals import bootstrap, percent, wilson
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, bootstrap, make_signature, percent, wilson
 
 ORDER = 4
 SIGMA = 6.0
