@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.measure.number import Number, bootstrap
+from seqloom.measure.intervals import bootstrap
+from seqloom.measure.number import Number
 from seqloom.results import Result
 
 BUCKETS = 5

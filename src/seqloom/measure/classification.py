@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.measure.number import Interval, Number, RecordSums, make_signature, percent, wilson
+from seqloom.measure.intervals import Interval, RecordSums, percent, wilson
+from seqloom.measure.number import Number, make_signature
 
 BINS = 15
 

@@ -6,7 +6,8 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from seqloom.measure.number import Number, bootstrap, make_signature, percent, wilson
+from seqloom.measure.intervals import bootstrap, percent, wilson
+from seqloom.measure.number import Number, make_signature
 
 
 def distance(output: Sequence[Hashable], reference: Sequence[Hashable]) -> int:

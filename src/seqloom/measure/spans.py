@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqloom.measure.number import Number, RecordSums, make_signature, percent
+from seqloom.measure.intervals import RecordSums, percent
+from seqloom.measure.number import Number, make_signature
 
 # The prefixes of tags: those that begin a span, those inside a span, those that end a span.
 BEGINS, INSIDE, ENDS = "BSU", "IEM", "ESLU"

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from seqloom.measure.number import Number, bootstrap
+from seqloom.measure.intervals import bootstrap
+from seqloom.measure.number import Number
 
 BLEU_ORDER = 4
 CHRF_ORDER = 6

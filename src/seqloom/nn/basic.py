@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.linear import linear
-from seqloom.nn.layer import HasPoints, Point, Points, record, require
+from seqloom.nn.capture import HasPoints, Point, Points, record
+from seqloom.nn.layer import require
 
 
 class Linear(nn.Linear):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import layer
 from seqloom.nn.basic import FFN, FeedForward
-from seqloom.nn.layer import Factory, Point, Points, record, require
+from seqloom.nn.capture import Point, Points, record
+from seqloom.nn.layer import Factory, require
 
 
 class Experts(FFN):

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
-from seqloom.nn.layer import HasPoints, Memory, Point, Points, record, require
+from seqloom.nn.capture import HasPoints, Point, Points, record
+from seqloom.nn.layer import Memory, require
 
 InitFrom = Literal["last", "first", "mean"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqloom.nn.layer import HasPoints, Memory
+from seqloom.nn.capture import HasPoints
+from seqloom.nn.layer import Memory
 
 
 class SourceEncoder(HasPoints):

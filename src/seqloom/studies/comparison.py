@@ -226,8 +226,7 @@ def open_config(system: System) -> Config:
         raise RunError(
             f"{system.source}: the run is not finished; finish it with: seqloom train {system.source}"
         )
-    source = str(Path(system.source).absolute()) if system.is_finished else system.source
-    return Config.load(source, list(system.changes))
+    return Config.load(system.source, list(system.changes))
 
 
 def share_of(value: Data | float) -> float | None:
