@@ -14,11 +14,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 LOG_SECONDS = 5  # least time between two lines
+PACE_SECONDS = 30  # what is left is judged by the pace of so long, or of the last quarter if that is longer
+PACE_SAMPLES = 32  # of this time
 logger = logging.getLogger("seqloom")
 
 
@@ -49,6 +52,7 @@ class Reporter:
         self.callback = progress if callable(progress) else None
         self.logs = progress is True
         self.start_time = self.last_log_time = time.perf_counter()
+        self.samples: deque[tuple[float, float]] = deque([(self.start_time, done)])  # when so much was done
         self.bar: Any = make_bar() if self.logs and shows_bars() else None
         if self.bar:
             self.bar.start()
@@ -68,6 +72,7 @@ class Reporter:
         """Sets what is done, and the numbers to show beside it."""
         self.done = done
         self.numbers.update(numbers)
+        self.note_pace()
         if self.bar:
             self.bar.update(self.task, completed=done, numbers=format_numbers(self.numbers))
         elif self.callback:
@@ -84,12 +89,21 @@ class Reporter:
         if self.bar:
             self.bar.update(self.task, total=total)
 
+    def note_pace(self) -> None:
+        """Keeps a sample of how far it is, and drops those that are too old for the pace."""
+        now = time.perf_counter()
+        period = max(PACE_SECONDS, (now - self.start_time) / 4)
+        if now - self.samples[-1][0] >= period / PACE_SAMPLES:
+            self.samples.append((now, self.done))
+        while len(self.samples) > 2 and self.samples[1][0] <= now - period:
+            self.samples.popleft()
+
     def seconds_left(self) -> float | None:
-        """The time that the rest takes at the pace so far."""
-        if self.total is None or self.done <= self.start:
+        """The time that the rest takes at the pace of late, which follows the load of the machine."""
+        then, done = self.samples[0]
+        if self.total is None or self.done <= done:
             return None
-        seconds = time.perf_counter() - self.start_time
-        return max(0.0, self.total - self.done) * seconds / (self.done - self.start)
+        return max(0.0, self.total - self.done) * (time.perf_counter() - then) / (self.done - done)
 
     def line(self) -> str:
         """The progress in one line."""

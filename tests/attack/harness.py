@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
@@ -150,14 +150,17 @@ def reject(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def judge_all(code: str, name: str, commands: Iterable[Sequence[str]]) -> Count:
-    """Runs all commands; the count of those that ended as they should not."""
+def judge_all(
+    code: str, name: str, commands: Iterable[Sequence[str]], after: Callable[[], None] = lambda: None
+) -> Count:
+    """Runs all commands, with a call `after` each; the count of those that ended as they should not."""
     failures = []
     cases = 0
     codes: dict[int | None, int] = {}
     for words in commands:
         cases += 1
         ended = run_command(words)
+        after()
         codes[ended.code] = codes.get(ended.code, 0) + 1
         if ended.problem:
             shown = " ".join(word if len(word) < 60 else f"{word[:57]}..." for word in map(repr, words))

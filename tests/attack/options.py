@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Literal, get_args, get_origin
 
 from attack import Count
 from attack.harness import judge_all, limit_memory
-from attack.playground import COMMANDS, build, command_line, verbs
+from attack.playground import COMMANDS, Playground, command_line, verbs
 
 CASES = 500
 LEFT_OUT = ("demo", "classify")  # they train for minutes; an older verb
@@ -298,13 +299,17 @@ def attack(seed: int, amount: float) -> list[Count]:
         os.environ["XDG_CACHE_HOME"] = f"{name}/cache"
         folder = Path(name) / "here"
         folder.mkdir()
-        build(folder)
+        playground = Playground(folder)
         os.chdir(folder)
         try:
             with at_once():
-                return [
-                    judge_all("", "random option sets", option_sets(seed, int(CASES * amount))),
-                    judge_all("", "extreme values, one at a time", extremes()),
+                counts = [
+                    judge_all(
+                        "", "random option sets", option_sets(seed, int(CASES * amount)), playground.restore
+                    ),
+                    judge_all("", "extreme values, one at a time", extremes(), playground.restore),
                 ]
+            print(f"{playground.num_restored} cases changed files of the playground", file=sys.stderr)
+            return counts
         finally:
             os.chdir(before)

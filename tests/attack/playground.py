@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from pathlib import Path
 
 from cyclopts import App
@@ -85,6 +87,62 @@ def build(folder: Path) -> None:
         if run.is_dir():
             shutil.copytree(run, folder / run.name)
     (folder / "analogies.txt").write_text(": family\nking queen dog cat\n", "utf-8")
+
+
+class Playground:
+    """A playground in `folder` that becomes as it was after each case: what a case overwrote, deleted or added does not change later ones, so
+    a case that fails also fails alone."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.original = folder.with_name(f"{folder.name}-original")
+        build(folder)
+        shutil.copytree(folder, self.original, symlinks=True)
+        self.states = self.present()
+        self.num_restored = 0  # cases that had changed something of the original
+
+    def present(self) -> dict[str, tuple[int, int, int]]:
+        """Each file and folder: its type, and of a file the size and the time of its last change."""
+        found = {}
+        for root, folders, names in os.walk(self.folder):
+            for name in (*folders, *names):
+                path = os.path.join(root, name)
+                status = os.lstat(path)
+                is_file = stat.S_ISREG(status.st_mode)
+                state = (status.st_mode, *((status.st_size, status.st_mtime_ns) if is_file else (0, 0)))
+                found[os.path.relpath(path, self.folder)] = state
+        return found
+
+    def restore(self) -> None:
+        """Removes what was added, and puts back what was changed."""
+        now = self.present()
+        for name in sorted(now.keys() - self.states.keys(), key=len):
+            remove(self.folder / name)
+        changed = sorted(
+            (name for name, state in self.states.items() if now.get(name) != state),
+            key=lambda name: name.count("/"),
+        )
+        for name in changed:
+            original, path = self.original / name, self.folder / name
+            if original.is_dir() and not original.is_symlink():
+                if not path.is_dir() or path.is_symlink():
+                    remove(path)
+                    path.mkdir()
+                path.chmod(original.stat().st_mode)
+                continue
+            remove(path)
+            shutil.copy2(original, path, follow_symlinks=False)
+        if changed:
+            self.num_restored += 1
+            self.states = self.present()
+
+
+def remove(path: Path) -> None:
+    """Removes a file or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def command_line(verb: str, out: str) -> list[str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from attack import Count
 from attack.__main__ import run_attack
 from attack.no_pickle import scan
+from attack.playground import Playground
 
 SHORT = {"parsers": 0.2, "malicious": 1.0, "no_pickle": 1.0, "options": 1.0, "data_files": 1.0}
 LONG = {"parsers": 40.0, "options": 40.0, "data_files": 4.0}
@@ -41,3 +44,24 @@ def test_the_scan_finds_what_it_looks_for(tmp_path, monkeypatch) -> None:
     )
     found = list(scan(path))
     assert len(found) == 4 and all(one.startswith("bad.py:") for one in found)
+
+
+def test_the_playground_becomes_as_it_was(tmp_path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    playground = Playground(folder)
+    before = playground.present()
+    playground.restore()
+    assert playground.num_restored == 0
+    (folder / "text.txt").write_text("other", "utf-8")
+    (folder / "new" / "deep").mkdir(parents=True)
+    (folder / "new" / "deep" / "file").write_text("x", "utf-8")
+    shutil.rmtree(folder / "gpt")
+    (folder / "gpt").write_text("a file now", "utf-8")
+    (folder / "label.tsv").unlink()
+    (folder / "label.tsv").mkdir()
+    playground.restore()
+    assert playground.num_restored == 1 and playground.present().keys() == before.keys()
+    for path in playground.original.rglob("*"):
+        if path.is_file():
+            assert (folder / path.relative_to(playground.original)).read_bytes() == path.read_bytes()
