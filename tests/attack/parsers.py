@@ -23,6 +23,19 @@ from seqloom.errors import Error
 
 CASES = 500  # of each parser, on each commit
 HANG_SECONDS = 5.0  # of CPU time
+CHATS = (
+    b'{"messages": [{"role": "system", "content": "short"}, {"role": "user", "content": "a dog?"}, {"role": "assistant", "content": "yes"}]}\n'
+    b'{"conversations": [{"from": "human", "value": "a cat?"}, {"from": "gpt", "value": "no"}]}\n'
+    b'{"instruction": "count", "input": "1 2", "output": "3"}\n{"prompt": "a", "completion": "b"}\n'
+)
+PREFERENCES = (
+    b'{"prompt": "a dog?", "chosen": "yes", "rejected": "no"}\n'
+    b'{"chosen": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], '
+    b'"rejected": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "c"}]}\n'
+)
+JUDGED = b'{"prompt": "a dog?", "completion": "yes", "label": true}\n{"prompt": "a cat?", "completion": "no", "label": false}\n'
+TURNS = b"User: a dog?\nAssistant: yes\nUser: sure?\nAssistant: no\n\nUser: a cat?\nAssistant: no\n"
+HEADER_BYTES = 4096  # of a GGUF file
 GOLDEN = Path(__file__).parents[1] / "golden"
 PO = (
     b'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\nmsgid "cat"\nmsgstr ""\n\n'
@@ -42,6 +55,8 @@ def seeds() -> dict[str, tuple[str, bytes, Callable[[Path], object]]]:
     """By name: the suffix of a file, a right one, and the call that parses it."""
     from seqloom.data.viewing import open_reader
     from seqloom.inference.po_tmx import po, tmx
+    from seqloom.interop import gguf_tokenizer
+    from seqloom.interop.gguf_header import read_header
     from seqloom.interop.torch_file import TorchFile
     from seqloom.layouts.hf_folder import SafetensorsFiles, read_json
     from seqloom.run_config import Config
@@ -55,6 +70,10 @@ def seeds() -> dict[str, tuple[str, bytes, Callable[[Path], object]]]:
         tensors = SafetensorsFiles([path])
         for name in tensors.shapes:
             tensors.get(name)
+
+    def read_gguf(path: Path) -> None:
+        header = read_header(path)
+        gguf_tokenizer.read(header)
 
     golden = GOLDEN / "v1"
     words = [b"king", b"queen", b"dog", b"cat"]
@@ -86,7 +105,23 @@ def seeds() -> dict[str, tuple[str, bytes, Callable[[Path], object]]]:
         "gzip text": (".txt.gz", gzip.compress(text * 20), read_records("lines")),
         "PO": (".po", PO, lambda path: po(path, keep)),
         "TMX": (".tmx", TMX, lambda path: tmx(path, keep, None, "fr")),
+        "GGUF": (".gguf", gguf_file(), read_gguf),
+        "chats": (".jsonl", CHATS, read_records("chats")),
+        "preferences": (".jsonl", PREFERENCES, read_records("preferences")),
+        "judged answers": (".jsonl", JUDGED, read_records("judged")),
+        "turns": (".txt", TURNS, read_records("chats")),
     }  # fmt: skip
+
+
+def gguf_file() -> bytes:
+    """A GGUF file of a golden run, without its tensors' last bytes: the header is what is parsed."""
+    from seqloom.interop.gguf_write import write
+    from seqloom.run import load
+
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "model.gguf"
+        write(load(GOLDEN / "v1" / "gpt2"), path)
+        return path.read_bytes()
 
 
 def torch_file() -> bytes:
@@ -104,6 +139,13 @@ def damage(name: str, data: bytes, chance: random.Random) -> bytes:
     try:
         if name in ("tokenizer.json", "config.json", "SQuAD") and kind < 0.5:
             return json.dumps(replace_value(json.loads(data), chance)).encode()
+        if name in ("JSON Lines", "chats", "preferences", "judged answers") and kind < 0.5:
+            rows = [json.loads(line) for line in data.splitlines()]
+            return "\n".join(map(json.dumps, replace_rows(rows, chance))).encode()
+        if name == "GGUF" and kind < 0.5:
+            place = chance.randrange(HEADER_BYTES)
+            number = chance.choice((0, 1, 2**31, 2**32 - 1, 2**62, 2**63, 2**64 - 1, chance.randrange(2**16)))
+            return data[:place] + struct.pack("<Q", number) + data[place + 8 :]
         if name == "safetensors" and kind < 0.5:
             size = struct.unpack("<Q", data[:8])[0]
             header = json.dumps(replace_value(json.loads(data[8 : 8 + size]), chance)).encode()
@@ -118,6 +160,14 @@ def damage(name: str, data: bytes, chance: random.Random) -> bytes:
     except (ValueError, struct.error):
         pass
     return mutate(data, chance)
+
+
+def replace_rows(rows: list[object], chance: random.Random) -> list[object]:
+    """The rows with another value in some places of one of them."""
+    index = chance.randrange(len(rows))
+    for _ in range(chance.choice((1, 1, 3))):
+        rows[index] = replace_value(rows[index], chance)
+    return rows
 
 
 def replace_value(value: object, chance: random.Random) -> object:

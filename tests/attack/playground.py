@@ -20,11 +20,13 @@ TEXT = "the old king sees a dog"
 # The full name of each verb, and arguments with which it succeeds in the playground.
 COMMANDS: dict[str, list[str]] = {
     "check": ["gpt", *TINY, "batches.width=8", "batches.batch=2", "--data", "text.txt"],
+    "chat": ["gpt", "--once", TEXT, "--max-tokens", "4"],
     "classify": ["label.tsv", "label.test.tsv", "--quick"],
     "classify predict": ["classify-label", TEXT],
     "compare": ["naive-bayes", "logistic", "--data", "label.tsv", "--test", "label.test.tsv", "--out", "OUT"],
     "data show": ["label.tsv"],
     "data split": ["label.tsv", "--out", "OUT"],
+    "data augment": ["molecules.tsv", "--copies", "2", "--out", "OUT.tsv"],
     "data leaks": ["text.txt", "text.test.txt"],
     "data tokenizer": ["text.txt", "--type", "BPE", "--size", "300", "--out", "OUT"],
     "data cache": [],
@@ -49,13 +51,27 @@ COMMANDS: dict[str, list[str]] = {
     "inspect tokens": ["gpt", TEXT],
     "inspect geometry": ["gpt", "--file", "text.test.txt", "--max-texts", "9"],
     "inspect similarity": ["gpt", "lstm", "--file", "text.test.txt", "--max-texts", "9"],
+    "inspect trace": ["gpt", TEXT],
     "inspect contexts": ["gpt", "the", "--file", "text.test.txt", "--limit", "5"],
     "import": ["bert", "--out", "OUT"],
     "export": ["gpt2", "--out", "OUT"],
     "predict": ["classifier", TEXT],
+    "prefer": [
+        "gpt",
+        "--file",
+        "text.test.txt",
+        "--limit",
+        "2",
+        "--max-tokens",
+        "4",
+        "--page",
+        "--out",
+        "OUT.jsonl",
+    ],
     "presets": [],
     "runs list": ["."],
     "runs show": ["gpt"],
+    "runs replay": ["lstm"],
     "runs clean": ["gpt", "--dry-run"],
     "train": ["gpt", *TINY, *QUICK, "--data", "text.txt", "--out", "OUT"],
     "translate": ["transformer", TEXT, "--max-tokens", "6"],
@@ -63,6 +79,7 @@ COMMANDS: dict[str, list[str]] = {
     "vectors nearest": ["vectors-glove", "king", "--top", "2"],
     "vectors analogy": ["vectors-glove", "king", "queen", "dog"],
     "vectors evaluate": ["vectors-glove", "analogies.txt"],
+    "vectors lexicon": ["vectors-glove", "vectors-glove", "--limit", "50"],
     "vectors map": ["vectors-glove", "--limit", "20", "--out", "OUT.html"],
     "vectors convert": ["vectors-glove", "--out", "OUT.txt"],
 }
@@ -86,6 +103,7 @@ def build(folder: Path) -> None:
     for run in sorted((GOLDEN / "v1").iterdir()):
         if run.is_dir():
             shutil.copytree(run, folder / run.name)
+    (folder / "molecules.tsv").write_text("smiles\tsolubility\nCCO\t1.1\nc1ccccc1O\t-0.3\n", "utf-8")
     (folder / "analogies.txt").write_text(": family\nking queen dog cat\n", "utf-8")
 
 
