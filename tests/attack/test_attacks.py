@@ -11,7 +11,14 @@ from attack.__main__ import run_attack
 from attack.no_pickle import scan
 from attack.playground import Playground
 
-SHORT = {"parsers": 0.2, "malicious": 1.0, "no_pickle": 1.0, "options": 1.0, "data_files": 1.0}
+SHORT = {
+    "parsers": 0.2,
+    "malicious": 1.0,
+    "no_pickle": 1.0,
+    "options": 1.0,
+    "data_files": 1.0,
+    "hostile_texts": 0.25,
+}
 LONG = {"parsers": 40.0, "options": 40.0, "data_files": 4.0}
 
 

@@ -197,3 +197,32 @@ def test_scripts_for_other_shells_are_written(shell: str, tmp_path: Path, monkey
     path = tmp_path / f"complete.{shell}"
     main(["--install-completion", "--shell", shell, "--output", str(path)])
     assert "seqloom" in path.read_text("utf-8") and "__complete" in path.read_text("utf-8")
+
+
+def test_a_terminal_that_lacks_characters_gets_escapes() -> None:
+    """`explain` prints α and ₜ; in a C locale they are escapes, and the exit code is 0."""
+    settings = {
+        **os.environ,
+        "LC_ALL": "C",
+        "PYTHONUTF8": "0",
+        "PYTHONCOERCECLOCALE": "0",
+        "PYTHONIOENCODING": "",
+    }
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "seqloom", "explain", "gpt"],
+        capture_output=True,
+        env=settings,
+        check=False,
+    )
+    assert done.returncode == 0 and b"\\u209c" in done.stdout and done.stdout.isascii()
+
+
+def test_a_current_folder_that_was_deleted_is_named(tmp_path) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    script = f"cd {folder} && rmdir {folder} && exec {sys.executable} -P -m seqloom runs list"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
+    assert (
+        done.returncode == 2
+        and done.stderr.strip() == "seqloom: the current folder was deleted; change to another one"
+    )

@@ -7,6 +7,7 @@ exit code 1, and so is a bug, which says that it is one.
 from __future__ import annotations
 
 import inspect
+import io
 import json as jsons
 import logging
 import os
@@ -270,6 +271,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if arguments is None:
         arguments = sys.argv[1:]
         wait_briefly()
+        escape_unencodable()
+        check_current_folder()
     verbose = not {"-v", "--verbose"}.isdisjoint(arguments)
     try:
         with ExitStack() as settings, logging_to_stderr(), hear_signals() if is_program else nullcontext():
@@ -282,6 +285,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if verbose and not isinstance(error, KeyboardInterrupt | BrokenPipeError):
             traceback.print_exception(error)
         fail(message, code)
+
+
+def escape_unencodable() -> None:
+    """Characters that the encoding of the terminal lacks are printed as escapes such as \\u03b1, instead of an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and (
+            stream.errors == "strict" or not stream.encoding.lower().startswith("utf")
+        ):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def check_current_folder() -> None:
+    """Exits if the current folder was deleted: libraries could not be loaded from it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        fail("the current folder was deleted; change to another one", 2)
 
 
 def describe(error: BaseException) -> tuple[str, int]:

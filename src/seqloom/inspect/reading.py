@@ -20,7 +20,7 @@ from seqloom.errors import DataError, RunError
 from seqloom.inference.completion import complete
 from seqloom.inference.mask_filling import encode as encode_masked
 from seqloom.run import Run
-from seqloom.text.field import TEXTS
+from seqloom.text.field import TEXTS, check_unicode
 from seqloom.text.fields import RecordSchema
 from seqloom.text.store import in_memory_store
 
@@ -64,6 +64,8 @@ def read(
     """
     if not text.strip():
         raise DataError("the text is empty; give one with at least one word")
+    check_unicode(text, "the text")
+    check_unicode(target or "", "the target")
     task = run.model.task
     with torch.no_grad():
         if task == "translation":

@@ -240,8 +240,8 @@ def _run_epochs(
             result.running_losses.append(loss / max(1, num_targets))
             result.targets.append(num_targets)
             done = (epoch + 1) * corpus_words
-            report.update(done, {"loss": result.losses[-1], "words/s": done / seconds})
-    return result._replace(speed=epochs * corpus_words / seconds)
+            report.update(done, {"loss": result.losses[-1], "words/s": done / max(seconds, 1e-9)})
+    return result._replace(speed=epochs * corpus_words / max(seconds, 1e-9))
 
 
 def subsample_thresholds(counts: np.ndarray, subsample: float) -> np.ndarray:
