@@ -16,9 +16,9 @@ from pathlib import Path
 import torch
 
 import seqloom
+from seqloom.config_source import is_run
 from seqloom.evaluation import evaluate
 from seqloom.run import Run, load
-from seqloom.run_config import is_run
 
 ONLY, THREADS = "", os.cpu_count() or 1
 

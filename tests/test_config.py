@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from seqloom import config_changes, config_tree
+from seqloom import config_source, config_tree
 
 
 class Wheel:
@@ -113,7 +113,7 @@ def test_paths_are_paths(tmp_path):
 )
 def test_numbers_as_people_write_them(tmp_path, written, value):
     assert build(tmp_path, f"bike: {{type: Motor, power: {written}}}")().power == value
-    assert config_changes.override({}, [f"power={written}"])["power"] == value
+    assert config_source.override({}, [f"power={written}"])["power"] == value
 
 
 @pytest.mark.parametrize("text", ["1e-3", "2024.1", "5"])
@@ -245,7 +245,7 @@ def test_a_mistake_in_an_override_is_shown_there(tmp_path, change, sentence):
     tree, lines = config_tree.read(tmp_path / "bike.yaml")
     with pytest.raises(ValueError, match=re.escape(sentence)):
         config_tree.build(
-            config_changes.override(tree, [change])["bike"],
+            config_source.override(tree, [change])["bike"],
             NAMES,
             "bike",
             config_tree.Locations(lines.source, lines.lines, {change.partition("=")[0]: change}),
@@ -326,7 +326,7 @@ def test_a_value_that_stands_twice_is_written_twice(tmp_path):
 
 
 def test_an_override_changes_a_copy():
-    changed = config_changes.override(
+    changed = config_source.override(
         TREE, ["bike.wheel={type: Wheel, spokes: 4}", "bike.motor.power=1e2", "rate=3", "bike.extras=[a, b]"]
     )
     assert changed["bike"] == {
@@ -339,7 +339,7 @@ def test_an_override_changes_a_copy():
 
 
 def test_an_override_reaches_into_a_bare_name():
-    assert config_changes.override({"wheel": "Wheel"}, ["wheel.spokes=3"]) == {
+    assert config_source.override({"wheel": "Wheel"}, ["wheel.spokes=3"]) == {
         "wheel": {"type": "Wheel", "spokes": 3}
     }
 
@@ -358,11 +358,11 @@ def test_an_override_reaches_into_a_bare_name():
 )
 def test_a_wrong_override_gets_its_sentence(assignment, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)) as caught:
-        config_changes.override(TREE, [assignment])
+        config_source.override(TREE, [assignment])
     assert len(str(caught.value)) < 300
 
 
 def test_a_difference_names_each_place_once():
     old, new = {"a": {"b": 1, "c": 2}, "d": 1}, {"a": {"b": 1, "c": 3, "e": None}, "f": [1]}
     assert config_tree.diff(old, new) == ["a.c: 2 → 3", "a.e: None → None", "d: 1 → None", "f: None → [1]"]
-    assert config_tree.diff(TREE, config_changes.deep_copy(TREE)) == []
+    assert config_tree.diff(TREE, config_source.deep_copy(TREE)) == []

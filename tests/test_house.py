@@ -17,19 +17,19 @@ FILES = sorted(SOURCE.rglob("*.py"))
 BELOW_RUN = {
     "batches",
     "compat",
-    "config_changes",
+    "config_source",
     "config_tree",
     "data",
     "decoding",
     "files",
     "progress",
     "python_process",
-    "run_manifest",
+    "run_files",
     "fused",
     "kernels",
     "layouts",
-    "media",
     "measure",
+    "media",
     "models",
     "nn",
     "objectives",
@@ -40,9 +40,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "compat": set(),
     "errors": set(),
     "config_tree": set(),
-    "config_changes": {"config_tree"},
+    "config_source": {"compat", "config_tree", "run_files"},
     "own_parts": set(),
-    "preset_list": {"config_tree"},
+    "preset_list": {"config_source", "config_tree"},
     "progress": set(),
     "python_process": set(),
     "results": set(),
@@ -65,7 +65,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "decoding": {"files", "nn.state", "fused.topk", "threads"},
     "objectives": {"nn", "batches", "decoding", "measure"},
     "layouts": {"config_tree", "files", "models", "nn", "text"},
-    "run_manifest": {"files"},
     "run_config": BELOW_RUN | {"own_parts", "preset_list"},
     "run_files": {"compat", "files", "measure"},
     "run": BELOW_RUN | {"report", "run_config", "run_files"},
@@ -86,7 +85,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "runs": BELOW_RUN | {"run", "run_config", "run_files", "train"},
     "environment": {"files"},
     "interop": BELOW_RUN | {"run", "run_config", "run_files", "train", "inference", "report"},
-    "equations": BELOW_RUN | {"run", "run_config", "run_files", "train", "inference", "report"},
+    "equations": BELOW_RUN
+    | {"run", "run_config", "run_files", "train", "inference", "report", "preset_list"},
     "studies": BELOW_RUN
     | {
         "run",
@@ -275,6 +275,21 @@ def test_files_stay_small_and_plain(path: Path):
             assert not modules & {"pickle", "dill", "joblib"}, (
                 f"{name}:{node.lineno} imports pickle, which runs what it reads"
             )
+
+
+PRINTS = {"world/__main__.py", "interop/numpy_runner.py"}  # programs of their own
+
+
+def test_only_the_command_line_prints():
+    """The library logs; a caller's stdout is the caller's."""
+    for path in FILES:
+        name = path.relative_to(SOURCE).as_posix()
+        if not name.startswith("cli/") and name not in PRINTS:
+            calls = [
+                node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)
+            ]
+            lines = [call.lineno for call in calls if ast.unparse(call.func) in ("print", "sys.stdout.write")]
+            assert not lines, f"{name}:{lines} prints: use logging.getLogger('seqloom.…'), or return the text"
 
 
 @pytest.mark.parametrize(

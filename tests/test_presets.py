@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from seqloom import config_changes
+from seqloom import config_source
 from seqloom.equations import explain
 from seqloom.run_config import Config
 from seqloom.text.store import build
@@ -125,11 +125,11 @@ def test_bert_has_the_sizes_of_its_paper(size: str, named: float, exactly: int) 
 
 def test_a_size_is_a_set_of_changes_that_others_follow() -> None:
     tree = {"size": "a", "sizes": {"a": {"x.y": 1, "x.z": 2}, "b": {"x.y": 3}}, "x": {"w": 0}}
-    assert config_changes.override(tree, []) == {"x": {"w": 0, "y": 1, "z": 2}}
-    assert config_changes.override(tree, ["x.y=7", "size=b"]) == {"x": {"w": 0, "y": 7}}
-    assert config_changes.override(tree, ["size=a", "x.z=9"])["x"] == {"w": 0, "y": 1, "z": 9}
+    assert config_source.override(tree, []) == {"x": {"w": 0, "y": 1, "z": 2}}
+    assert config_source.override(tree, ["x.y=7", "size=b"]) == {"x": {"w": 0, "y": 7}}
+    assert config_source.override(tree, ["size=a", "x.z=9"])["x"] == {"w": 0, "y": 1, "z": 9}
     with pytest.raises(ValueError, match="size=c: there is no such size; choose from a, b"):
-        config_changes.override(tree, ["size=c"])
+        config_source.override(tree, ["size=c"])
 
 
 def test_the_command_line_explains_a_model_that_no_laptop_holds() -> None:

@@ -11,9 +11,10 @@ import torch
 import yaml
 
 from seqloom import config_tree, nn, objectives
+from seqloom.config_source import FORMAT, config_of, find_config, is_run, read_config
 from seqloom.errors import ConfigError
 from seqloom.nn.cells import Vanilla
-from seqloom.run_config import FORMAT, Config, config_of, find_config, is_run, read_config
+from seqloom.run_config import Config
 
 
 class OwnCell(Vanilla):

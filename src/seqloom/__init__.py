@@ -21,6 +21,7 @@ __all__ = [
     "Decoding",
     "Error",
     "Run",
+    "caption",
     "capture",
     "change",
     "check",
@@ -46,7 +47,6 @@ __all__ = [
     "runs",
     "score",
     "stream",
-    "transcribe",
     "translate",
     "vectors",
     "world",
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from seqloom.equations import explain
     from seqloom.errors import Error
     from seqloom.evaluation import evaluate
+    from seqloom.inference.captioning import caption
     from seqloom.inference.chatting import Chat
     from seqloom.inference.derived_runs import ensemble, quantize
     from seqloom.inference.embeddings import embed
@@ -67,7 +68,6 @@ if TYPE_CHECKING:
     from seqloom.inference.prediction import predict
     from seqloom.inference.scoring import score
     from seqloom.inference.streaming import stream
-    from seqloom.inference.transcription import transcribe
     from seqloom.inference.translation import translate
     from seqloom.interop import export_checkpoint, import_checkpoint
     from seqloom.nn.capture import capture, change

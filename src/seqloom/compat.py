@@ -68,6 +68,10 @@ OPTION_ALIASES: dict[str, dict[str, str]] = {
     "SelfAttention": {"groups": "kv_heads", "key": "key_dim", "value": "value_dim"},
     "Transformer": {"entry": "input_norm"},
 }
+# All of them: a config without any has present names only.
+OLD_NAMES = frozenset(
+    name for aliases in (*TYPE_ALIASES.values(), *OPTION_ALIASES.values()) for name in aliases
+)
 WEIGHT_RENAMES: list[tuple[str, str]] = [
     # (pattern of an old name, present name), tried alone and together on names that the model does not have
     (r"^back\.", "out_proj."),
@@ -243,9 +247,7 @@ def upgrade_metrics(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def upgrade_results(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of results.json in its present form."""
-    if "weights" not in record:
-        return dict(record)
+    """The content of a results.json that has the key `weights`, as older versions wrote it, in its present form."""
     present = upgrade_json("results.json", record)
     present["weights_sha256"] = present.pop("weights")["sha256"]
     present["valid"] = upgrade_numbers(present.get("valid", []))

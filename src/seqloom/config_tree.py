@@ -14,7 +14,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -343,6 +343,19 @@ def produces(part: Callable[..., Any], produced: Any) -> bool:
     if inspect.isclass(result) and inspect.isclass(expected):
         return issubclass(result, expected)
     return bool(result == produced)
+
+
+def names_in(node: Any) -> Iterator[str]:
+    """The names in a tree: its keys, each part of a dotted one, and its texts."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from str(key).split(".")
+            yield from names_in(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from names_in(value)
+    elif isinstance(node, str):
+        yield node
 
 
 def suggest(word: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
@@ -17,8 +17,15 @@ from seqloom.batches.batch import Batch, Batches
 from seqloom.batches.windows import Blocks, Windows
 from seqloom.decoding.options import Decoding, DecodingOptions, DecodingPlan
 from seqloom.errors import UserError
-from seqloom.measure.intervals import RecordSums, percent, wilson
-from seqloom.measure.number import Number, likelihood, make_signature, nats_interval
+from seqloom.measure.number import (
+    Number,
+    RecordSums,
+    likelihood,
+    make_signature,
+    nats_interval,
+    percent,
+    wilson,
+)
 from seqloom.nn.state import State
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
@@ -229,17 +236,13 @@ def evaluate(
     window: int | None = None,
     stride: int | None = None,
     limit: int | None = None,
-    lm: RunLike | None = None,
-    lm_weight: float = 0.5,
-    bonus: float = 0.0,
     progress: ProgressOption = False,
     **decoding: Unpack[DecodingOptions],
 ) -> Evaluation:
     """Every metric of a run on data, each with its 95 % interval and its signature.
 
     `data` is a file, a list of files, or a list of records as tuples. `window` and `stride` are the windows in which a language model
-    reads the text. A translator translates with its own search unless the decoding options say otherwise; `lm`, `lm_weight` and `bonus`
-    are those of `transcribe`.
+    reads the text. A translator translates with its own search unless the decoding options say otherwise.
 
     >>> evaluate(run, "input.txt", window=8, stride=4)["perplexity"].interval
     '[11.08, 12.24]'
@@ -279,15 +282,9 @@ def evaluate(
     numbers = likelihood(sums["nats"], count, utf8_bytes(run, test.store, count), shared, blocks)
     numbers += accuracies(sums, count, shared)
     records = None
-    if test.store.names == ("text", "text"):
+    if run.model.generates and not run.model.continues:
         plan = Decoding().with_options(decoding).plan(run.decoding)
         scores, records = evaluate_pairs(run, test.records, plan, progress, shared)
-        numbers += scores
-    elif run.model.task == "speech recognition":
-        from seqloom.inference.spoken_evaluation import evaluate_speech
-
-        search = (decoding.get("beam"), lm, lm_weight, bonus)
-        scores, records = evaluate_speech(run, test, search, progress, shared)
         numbers += scores
     return Evaluation(tuple(numbers), test.digest, weights, leaks, records)
 
@@ -306,7 +303,7 @@ def evaluate_reward(run: Run, data: Data, limit: int | None) -> Evaluation:
 def check_options(run: Run, has_windows: bool, decoding: DecodingOptions) -> None:
     """Raises for options that would change nothing."""
     name = type(run.model).__name__
-    searches = (run.model.generates and not run.model.continues) or run.model.task == "speech recognition"
+    searches = run.model.generates and not run.model.continues
     # A seed is no option of the search: the command line always has one.
     given = [option for option, value in decoding.items() if value is not None and option != "seed"]
     if given and not searches:
@@ -337,8 +334,7 @@ def label_records(run: Run, test: EvaluationData, metrics: LabelMetrics) -> Scor
     inputs = [index for index, kind in enumerate(run.config.kinds()) if KINDS[kind].is_input]
 
     def num_words(value: Any) -> int:
-        items = value.split() if isinstance(value, str) else value
-        return len(items) if isinstance(items, Sized) else 1
+        return len(value.split() if isinstance(value, str) else value)
 
     lengths = [sum(num_words(record[index]) for index in inputs) for record in test.records]
     name = RECORD_METRICS[run.model.task]
@@ -365,6 +361,11 @@ def evaluate_pairs(
     shared: dict[str, object],
 ) -> tuple[list[Number], ScoredRecords]:
     """The scores of the texts that the run generates from the first field of each record."""
+    search = {"search": search_signature(plan)}
+    if run.model.task == "captioning":
+        from seqloom.inference.caption_numbers import evaluate_captions
+
+        return evaluate_captions(run, records, plan, progress, shared | search)
     from seqloom.inference.completion import Execution, complete
     from seqloom.inference.language_check import warn_if_swapped, warn_of_swapped_files
     from seqloom.measure.by_length import ScoredRecords
@@ -375,7 +376,6 @@ def evaluate_pairs(
     with Reporter("translating", len(sources), progress) as report:
         completions = complete(run, list(sources), plan, Execution(progress=report.advance))
     texts = [candidates[0].text for candidates in completions]
-    search = {"search": search_signature(plan)}
     if run.config.reader_class.measure == "pronunciation":
         by_word = pronunciation_errors(sources, texts, targets)
         statistics = np.array([*by_word.values()], np.float64)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from seqloom import config_tree
+from seqloom.config_source import preset_file, preset_names
 from seqloom.errors import ConfigError
 from seqloom.results import Result
 
-PRESETS = Path(__file__).parent / "presets"
 TRAINING_BYTES = 16  # of a parameter: the weight, its gradient and AdamW's two moments, each four bytes
 
 
@@ -35,10 +34,6 @@ class Preset(Result):
     task: str
     summary: str
     sizes: tuple[PresetSize, ...]
-
-
-def preset_names() -> list[str]:
-    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
 
 
 def list_presets(task: str | None = None) -> list[Preset]:
@@ -66,10 +61,3 @@ def sizes_of(parameters: Any) -> list[PresetSize]:
     """The sizes by their numbers of parameters: one number, or one for each name."""
     named = parameters if isinstance(parameters, dict) else {None: parameters}
     return [PresetSize(size, count, TRAINING_BYTES * count) for size, count in named.items()]
-
-
-def preset_file(name: str) -> Path:
-    """The YAML file of a preset."""
-    if name not in preset_names():
-        raise ConfigError(f"{name}: no preset has this name; {config_tree.suggest(name, preset_names())}")
-    return PRESETS / f"{name}.yaml"

@@ -23,16 +23,17 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn import Module
 
-from seqloom import compat, files, layouts, run_manifest
+from seqloom import compat, files, layouts, run_files
 from seqloom.batches.buckets import pad
+from seqloom.config_source import config_of, is_run
 from seqloom.decoding.generation_config import read_generation_config
+from seqloom.decoding.options import Decoding
 from seqloom.errors import ConfigError, RunError
 from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.models.base import Model
-from seqloom.run_config import Config, config_of, is_run
+from seqloom.run_config import Config
 from seqloom.run_files import METRICS_FILE, RESULTS_FILE, Results, read_metrics, read_results
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
-from seqloom.text.chat_template import read_template
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
 
 DEFAULT_CONTEXT = 2048  # tokens that a model without a limit reads at once
@@ -58,8 +59,11 @@ class Run:
         self.task = model.task
         self.adds_eos: bool = config.reader_class.adds_eos
         self.specials = special_tokens(tokenizer)
-        # How the run generates where the caller does not say.
-        self.decoding = read_generation_config(folder, model.generates and not model.continues)
+
+    @cached_property
+    def decoding(self) -> Decoding:
+        """How the run generates where the caller does not say."""
+        return read_generation_config(self.folder, self.model.generates and not self.model.continues)
 
     def encode(self, texts: list[str], as_prompt: bool = False) -> tuple[Tensor, Tensor]:
         """Texts as the model's input: ids (B, T) and their mask. A prompt gets no closing tokens."""
@@ -102,6 +106,8 @@ class Run:
     @property
     def chat_template(self) -> str | None:
         """The text of the folder's chat_template.jinja, with which chats become text; None if it has none."""
+        from seqloom.text.chat_template import read_template
+
         return read_template(self.folder)
 
     @property
@@ -184,7 +190,7 @@ def load_weights(folder: Path, model: Model | None = None) -> dict[str, Tensor]:
 
 def has_no_labels(folder: Path) -> bool:
     """Whether a run has no labels.json because its data has no labels, such as questions that all have answers."""
-    data = run_manifest.data_digests(folder)
+    data = run_files.data_digests(folder)
     return data is not None and not (folder / "labels.json").exists() and "labels" not in data
 
 
@@ -201,7 +207,7 @@ def load(
     """
     folder, checkpoint = split_checkpoint(run)
     require_run(folder)
-    run_manifest.check(folder)
+    run_files.check_manifest(folder)
     config = Config(*config_of(folder), parts)
     if checkpoint is not None and "lora" in config.tree:
         raise RunError(
@@ -225,7 +231,7 @@ def require_run(folder: Path) -> None:
     """Raises if a folder is not a run."""
     if is_run(folder):
         return
-    run_manifest.check_lost_config(folder)
+    run_files.check_lost_config(folder)
     if (folder / "vectors.npy").is_file():
         raise RunError(
             f"{folder}: these are word vectors, not a run; use: seqloom vectors nearest {folder} WORD"
@@ -298,7 +304,7 @@ def find_checkpoint(folder: Path, checkpoint: str) -> Path:
         raise RunError(
             f"{path}: damaged, its SHA-256 or step is not the one in manifest.json; use another checkpoint"
         )
-    manifest = run_manifest.read(folder)
+    manifest = run_files.read_manifest(folder)
     if manifest and json.loads(path.with_name("state.json").read_bytes()).get("run") != manifest.identity:
         raise RunError(f"{path.parent}: a checkpoint of another run; use another checkpoint")
     return path

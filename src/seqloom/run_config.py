@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,24 +14,32 @@ import torch
 from tokenizers import Tokenizer
 from torch.nn import Module
 
-from seqloom import __version__, batches, compat, config_tree, files, models, nn, objectives, run_manifest
+from seqloom import __version__, batches, config_tree, files, models, nn, objectives
 from seqloom.batches.batch import Batches
-from seqloom.config_changes import Assignment, Change, apply_changes, callables_in, parse_changes
+from seqloom.config_source import (
+    FORMAT,
+    PRESETS,
+    Assignment,
+    Change,
+    apply_changes,
+    callables_in,
+    config_of,
+    find_config,
+    is_run,
+    parse_changes,
+    present_path,
+    preset_file,
+    with_present_names,
+)
 from seqloom.data import options as data_options
-from seqloom.data.files_section import Files
-from seqloom.data.sources import Data
+from seqloom.data.sources import Data, Files
 from seqloom.errors import ConfigError
 from seqloom.lazy import LazyNames
 from seqloom.models.base import Model
-from seqloom.own_parts import installed_part, parts_by_name
-from seqloom.preset_list import PRESETS, preset_file, preset_names
 from seqloom.text import fields, store, tokenizer_file
-from seqloom.text.chats import PLAIN, ChatReader
 from seqloom.text.corpus import Reader
 from seqloom.text.split import record_keys
 
-logger = logging.getLogger("seqloom.config")
-FORMAT = 2  # of config.yaml
 FINETUNE_SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
 OTHER_SECTIONS = ("train", "files", "seed", "rollouts", *FINETUNE_SECTIONS)
 
@@ -51,7 +58,7 @@ def text_names(modules: dict[str, str]) -> LazyNames:
 CACHED_TOKENIZERS = ("Pattern", "Words", "BPE")
 BATCHES = (
     "Windows Blocks Pairs Masked Tagged Labelled Questions Turns Comparisons Judgements PromptGroups "
-    "Captions LabelledPictures Augment Recordings"
+    "Captions LabelledPictures Augment"
 )
 # What `type` may be in each section. A part is imported when a config names it.
 SECTIONS: dict[str, LazyNames] = {
@@ -60,7 +67,6 @@ SECTIONS: dict[str, LazyNames] = {
             "corpus": "Text Lines Parallel Table JSONLines",
             "dictionary": "Dictionary",
             "annotated": "CoNLLU Columns SQuAD",
-            "speech": "Speech",
             "chats": "Chats Preferences Judged Prompts",
             "vocab_files": "Binarized",
             "pictures": "Pictures",
@@ -78,60 +84,6 @@ SECTIONS: dict[str, LazyNames] = {
 }
 
 
-def is_run(folder: str | Path) -> bool:
-    """Whether the folder is a run: its config.yaml has a format version, or the sections of a config of older versions.
-
-    A config.yaml that is not valid YAML counts as a run's, so that reading it says which line is wrong.
-    """
-    path = Path(folder) / "config.yaml"
-    if not path.is_file():
-        return False
-    try:
-        tree, _ = config_tree.read(path)
-    except ConfigError:
-        return True
-    return "seqloom" in tree or {"model", "tokenizer", "objective"} <= set(tree)
-
-
-def find_config(name: str) -> tuple[config_tree.Tree, config_tree.Locations]:
-    """The config of a preset, a YAML file or a run folder."""
-    path = Path(name)
-    if name in preset_names():
-        if is_run(path):
-            logger.warning("%s: this is the preset; the run folder of this name is ./%s", name, name)
-        return read_config(PRESETS / f"{name}.yaml")
-    if is_run(path):
-        return config_of(path)
-    if path.is_dir():
-        run_manifest.check_lost_config(path)
-        raise ConfigError(f"{name}: this folder is not a run; give a preset, a YAML file or a run folder")
-    if path.suffix in (".yaml", ".yml") or path.exists():
-        return read_config(path)
-    raise ConfigError(
-        f"{name}: no preset and no file has this name; {config_tree.suggest(name, preset_names())}"
-    )
-
-
-def read_config(path: Path) -> tuple[config_tree.Tree, config_tree.Locations]:
-    """A YAML file without its header, with present names in place of those of older versions."""
-    tree, lines = config_tree.read(path)
-    version = tree.pop("seqloom", 1)
-    if not isinstance(version, int) or version > FORMAT:
-        raise ConfigError(
-            f"{lines.locate('seqloom')}: format {version!r} is not one of 1 to {FORMAT}; a newer seqloom wrote it, upgrade seqloom"
-        )
-    tree.pop("about", None)
-    preset = path.stem if path.parent == PRESETS else tree.pop("preset", None)
-    upgraded = {compat.upgrade_path(option): line for option, line in lines.lines.items()}
-    return compat.upgrade_config(tree), config_tree.Locations(lines.source, upgraded, preset=preset)
-
-
-def config_of(folder: str | Path) -> tuple[config_tree.Tree, config_tree.Locations]:
-    """The config of a run folder, even if the folder has the name of a preset; raises if it is not the one of the run's manifest."""
-    run_manifest.check_config(Path(folder))
-    return read_config(Path(folder) / "config.yaml")
-
-
 class Config:
     """A checked config: the factory of each section, before any data is read. It may name the user's own classes in `parts`.
 
@@ -146,7 +98,7 @@ class Config:
         lines: config_tree.Locations | None = None,
         parts: Sequence[type[Module]] = (),
     ):
-        tree = compat.upgrade_config(tree)
+        tree = with_present_names(tree)
         lines = lines or config_tree.Locations()
         sections = [*SECTIONS, *OTHER_SECTIONS]
         for section in tree:
@@ -180,7 +132,11 @@ class Config:
 
     def build_parts(self) -> dict[str, config_tree.PartFactory]:
         """The factory of each section. A part that is not known is looked for in the installed packages."""
-        own = parts_by_name(self.own_parts, SECTIONS["model"])
+        own: dict[str, type[Module]] = {}
+        if self.own_parts:
+            from seqloom.own_parts import parts_by_name
+
+            own = parts_by_name(self.own_parts, SECTIONS["model"])
         while True:
             names = {**SECTIONS, "model": SECTIONS["model"].plus(own)}
             try:
@@ -189,6 +145,8 @@ class Config:
                     for section in SECTIONS
                 }
             except config_tree.UnknownType as error:
+                from seqloom.own_parts import installed_part
+
                 part = installed_part(error.name)
                 if part is None:
                     message = f"{error}; a part of your own: --code FILE.py, or parts=[…] in Python"
@@ -306,8 +264,7 @@ class Config:
     @property
     def template(self) -> str | None:
         """The chat template of the corpus; None if its records are no chats."""
-        is_chat = issubclass(self.reader_class, ChatReader)
-        return self.parts["corpus"].keywords.get("template", PLAIN) if is_chat else None
+        return self.parts["corpus"].keywords.get("template", self.reader_class.template)
 
     def labels(self) -> list[str]:
         """The labels in the training files; empty if records have no labels."""
@@ -368,11 +325,11 @@ def changed(
 ) -> tuple[config_tree.Tree, config_tree.Locations, list[type[Module]]]:
     """A tree with changes under present names, the locations with them, and the user's own parts that they name."""
     assignments = [
-        Assignment(compat.upgrade_path(path), value, text) for path, value, text in parse_changes(changes)
+        Assignment(present_path(path), value, text) for path, value, text in parse_changes(changes)
     ]
     texts = {path: text for path, _, text in assignments}
     locations = config_tree.Locations(lines.source, lines.lines, {**lines.changes, **texts}, lines.preset)
-    tree = data_options.with_columns(compat.upgrade_config(apply_changes(tree, assignments)))
+    tree = data_options.with_columns(with_present_names(apply_changes(tree, assignments)))
     named = [part for change in changes if isinstance(change, Mapping) for part in callables_in(change)]
     return tree, locations, [cast(type[Module], part) for part in named if is_own(part)]
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqloom import compat, config_tree, files, models, run_manifest
+from seqloom import compat, config_tree, files, models, run_files
+from seqloom.config_source import config_of, is_run
 from seqloom.errors import RunError, UserError
 from seqloom.results import Result
 from seqloom.run import RunLike, as_folder, best_step, checkpoint_folder, checkpoint_steps, default_folder
-from seqloom.run_config import config_of, is_run
 from seqloom.run_files import Results, read_metrics, read_results
 from seqloom.train import checkpoint
 
@@ -194,7 +194,7 @@ def summarize(folder: Path) -> RunSummary:
 
 def measured_on(folder: Path, results: Results | None) -> str:
     """The digests of the held-out data and the tokenizer, as `data:…|tokenizer:…`; empty if they are unknown."""
-    digests = run_manifest.data_digests(folder) or {}
+    digests = run_files.data_digests(folder) or {}
     if "held-out data" in digests and "tokenizer" in digests:
         return f"data:{digests['held-out data'][:12]}|tokenizer:{digests['tokenizer']}"
     for number in results.valid if results is not None else ():

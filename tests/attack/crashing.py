@@ -94,7 +94,7 @@ class FullDisk:
 
 def watch(moments: Moments, disk: FullDisk | None) -> None:
     """Makes this process count its operations; it is a child, which ends soon."""
-    from seqloom.train import checkpoint, loop, run_plan
+    from seqloom.train import checkpoint, loop, plan
     from seqloom.train.budget import Costs
 
     sys.addaudithook(moments.hook)
@@ -133,7 +133,7 @@ def watch(moments: Moments, disk: FullDisk | None) -> None:
     checkpoint.save_file = save_file
     loop.TrainLoop.train_step = train_step  # type: ignore[method-assign]
     # Measuring what a step costs takes a second, and a budget in steps does not depend on it.
-    run_plan.measure_costs = lambda options, job: Costs(1e-3, 1e-3, 1.0, 1.0, 1.0, 1.0, {}, 0.0)
+    plan.measure_costs = lambda options, job: Costs(1e-3, 1e-3, 1.0, 1.0, 1.0, 1.0, {}, 0.0)
 
 
 def fork(

@@ -43,6 +43,10 @@ def test_the_demo_ends_with_its_numbers_and_next_commands(
     assert [line for line in lines if line in world.SHOWCASE] == list(world.SHOWCASE)
     assert sum(line.startswith("    wrong: ") for line in lines) == len(world.SHOWCASE)  # after two steps
     assert lines[-3].startswith("BLEU ") and lines[-2] == f"run: {out}"
+    assert (
+        f"few are right after 2 steps; about 1,200 make most of them right: seqloom train {out} --steps +1198"
+        in lines[-4]
+    )
     commands = lines[-1].removeprefix("next: ").split(" · ")
     assert len(commands) == 3 and all(command.startswith("seqloom ") for command in commands)
     main(["demo", "--minutes", "1", "--out", str(out), "--json"])  # the run is finished: it is only shown

@@ -14,7 +14,7 @@ from cyclopts import App
 from seqloom.cli import app, main
 from seqloom.cli.app import CHANGE, SEVERAL_VALUES, prepare
 from seqloom.cli.names import OLD_OPTIONS, PEER_OPTIONS, VERBS
-from seqloom.preset_list import preset_names
+from seqloom.config_source import preset_names
 
 BASH = shutil.which("bash")
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+import seqloom
 from seqloom import data
 from seqloom.run_config import Config
 from seqloom.text.annotated import Columns, CoNLLU, SQuAD
@@ -152,6 +153,26 @@ def test_a_tokenizer_is_trained(tmp_path, text):
     assert load(tmp_path / "t.json").encode("the king").ids
     with pytest.raises(ValueError, match="is no type of a tokenizer"):
         data.train_tokenizer(text, type="Letters")
+
+
+def test_everything_that_commands_leave_in_the_cache_can_be_pruned(tmp_path, monkeypatch):
+    monkeypatch.setenv("SEQLOOM_CACHE", str(tmp_path / "cache"))
+    records = [(f"{'good' if n % 2 else 'bad'} film {n % 7}", "pos" if n % 2 else "neg") for n in range(60)]
+    features = "model.features={type: MeanVectors, method: skip-gram, dim: 4, epochs: 1, min_count: 1}"
+    run = seqloom.fit("logistic", features, data=records, out=tmp_path / "run", progress=False)
+    seqloom.evaluate(run, records[:10])
+    monkeypatch.setattr("seqloom.data.world_files.SIZES", {"train": 20, "valid": 5, "test": 5})
+    data.show("world")
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"the film {n} is good\n" for n in range(50)), "utf-8")
+    seqloom.fit(
+        "lstm-lm", "model.dim=4", "model.stack.dim=4", data=text, out=tmp_path / "lm", steps=1, progress=False
+    )
+    for method in ("skip-gram", "glove", "ppmi-svd"):
+        seqloom.vectors.train(str(text), method, dim=4, epochs=1, min_count=1, progress=False)
+    assert data.cache().entries >= 5
+    report = data.prune(-1)
+    assert report.entries == 0, sorted(path.name for path in (tmp_path / "cache").iterdir())
 
 
 def test_the_cache_is_pruned(tmp_path, monkeypatch):

@@ -11,8 +11,8 @@ import torch
 from seqloom.decoding import parallel_map
 from seqloom.decoding.workers import Cancelled, _cancelled, check_cancelled
 from seqloom.fused.dispatch import fused_enabled, plain
-from seqloom.nn.capture import HasPoints, capture, record
-from seqloom.nn.layer import add_aux_loss, collect_aux_losses
+from seqloom.nn.capture import capture
+from seqloom.nn.layer import HasPoints, add_aux_loss, collect_aux_losses, record
 
 PART = HasPoints()
 

@@ -20,11 +20,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom import models, nn
 from seqloom.cli import main
+from seqloom.config_source import preset_names
 from seqloom.equations import Explanation, diff, explain, notation
 from seqloom.equations.mathml import math
 from seqloom.equations.parts import merge_places
 from seqloom.fused.dispatch import plain
-from seqloom.preset_list import preset_names
 from seqloom.run_config import Config
 
 V, T = 50, 10

@@ -92,6 +92,8 @@ def test_a_run_named_like_a_preset_is_itself(
 ) -> None:
     monkeypatch.chdir(gpt.folder.parent)
     assert seqloom.load("gpt").config.tree == gpt.config.tree
+    assert seqloom.explain("./gpt").parameters == gpt.results.parameters.total
+    assert seqloom.explain("gpt").parameters == 927_488 != gpt.results.parameters.total
     again = seqloom.fit("./gpt", out="gpt", progress=False)
     assert complete(again, ["the"], DecodingPlan(max_tokens=5)) == complete(
         gpt, ["the"], DecodingPlan(max_tokens=5)

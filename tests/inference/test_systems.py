@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 
+from seqloom.config_source import find_config
 from seqloom.decoding import (
     Coverage,
     Ensemble,
@@ -18,7 +19,7 @@ from seqloom.decoding import (
     generate_batch,
 )
 from seqloom.nn import select
-from seqloom.run_config import Config, find_config
+from seqloom.run_config import Config
 from seqloom.studies.published import TABLE2
 
 BOS, EOS, VOCABULARY = 2, 3, 17

@@ -9,7 +9,8 @@ import torch
 import yaml
 
 from seqloom.batches import PairBatch
-from seqloom.run_config import PRESETS, Config, find_config
+from seqloom.config_source import find_config
+from seqloom.run_config import PRESETS, Config
 from seqloom.studies.published import TABLE2
 
 # Preset, source and target vocabulary of the paper, parameters reported, how far off we may be, and who reports it.

@@ -8,10 +8,8 @@ import pytest
 import sacrebleu
 from sacrebleu.metrics import BLEU, CHRF
 
-from seqloom.measure import intervals
 from seqloom.measure.classification import Calibration, Confusion, classification_metrics
-from seqloom.measure.intervals import RecordSums, bootstrap, fisher, wilson
-from seqloom.measure.number import Number, likelihood
+from seqloom.measure.number import Number, RecordSums, bootstrap, fisher, likelihood, wilson
 from seqloom.measure.pronunciation import pronunciation
 from seqloom.measure.question_answering import AnswerMetrics
 from seqloom.measure.regression import correlations
@@ -208,7 +206,7 @@ def test_likelihood_has_one_interval_in_three_units() -> None:
 
 def test_many_records_are_summed_into_rows_of_equal_spread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neighbours that are added resample like the records: the interval stays, memory does not grow."""
-    monkeypatch.setattr(intervals, "MAX_ROWS", 300)
+    monkeypatch.setattr("seqloom.measure.number.MAX_ROWS", 300)
     values = np.random.default_rng(4).normal(1.0, 1.0, 5003)
     sums = RecordSums(2)
     for value in values:

@@ -13,7 +13,8 @@ from seqloom import nn
 from seqloom.errors import ConfigError
 from seqloom.fused.dispatch import plain
 from seqloom.models import LanguageModel, Seq2Seq
-from seqloom.nn.capture import HasPoints, capture, change, record, recording
+from seqloom.nn.capture import capture, change
+from seqloom.nn.layer import HasPoints, record, recording
 from support.case import Case
 from support.parts import CASES
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from seqloom.fused.dispatch import plain
-from seqloom.nn.output import cross_entropy
+from seqloom.nn.embedding import cross_entropy
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])

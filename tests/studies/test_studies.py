@@ -12,9 +12,10 @@ import yaml
 
 from seqloom import world
 from seqloom.cli import main
+from seqloom.config_source import find_config
 from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.number import Number
-from seqloom.run_config import PRESETS, Config, find_config
+from seqloom.run_config import PRESETS, Config
 from seqloom.studies import Study, compare
 from seqloom.studies import training as studies_training
 from seqloom.studies.cautions import cautions

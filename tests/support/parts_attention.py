@@ -8,6 +8,7 @@ from functools import partial
 from seqloom.models import Seq2Seq
 from seqloom.nn import (
     RNN,
+    Additive,
     ALiBi,
     AttentiveRNN,
     Bilinear,
@@ -15,9 +16,11 @@ from seqloom.nn import (
     CrossAttention,
     Dot,
     FeedForward,
+    GatedAttention,
     GlobalAttention,
     NoPosition,
     Raw,
+    RegionRNN,
     RMSNorm,
     RNNDecoder,
     Rotary,
@@ -106,6 +109,8 @@ CASES: list[Case] = [
     layer(partial(AttentiveRNN, query="word", init_from="first", summary=True), True),
     layer(partial(AttentiveRNN, dim=5, attention=partial(GlobalAttention, score=Bilinear, dim=3)), True),
     layer(partial(AttentiveRNN, dim=5, cell=Vanilla, attention=partial(GlobalAttention, dim=3)), True),
+    layer(partial(RegionRNN, dim=5, attention=partial(GatedAttention, score=Additive, dim=3)), True),
+    layer(partial(RegionRNN, layers=2), True),
     layer(RNNDecoder, True),
     layer(partial(RNNDecoder, dim=2, layers=2, init_from="first"), True),
     layer(partial(RNNDecoder, init_from="mean", cell=Vanilla), True),

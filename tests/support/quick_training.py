@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from seqloom.train import run_plan
+from seqloom.train import plan
 from seqloom.train.budget import Costs, parameters
 
 
@@ -25,9 +25,9 @@ def assumed_costs(_: Any, job: Any) -> Costs:
 @contextmanager
 def at_once() -> Iterator[None]:
     """Inside, trainings begin at once."""
-    before = run_plan.measure_costs
-    run_plan.measure_costs = assumed_costs
+    before = plan.measure_costs
+    plan.measure_costs = assumed_costs
     try:
         yield
     finally:
-        run_plan.measure_costs = before
+        plan.measure_costs = before

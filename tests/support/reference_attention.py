@@ -153,16 +153,18 @@ def mapped(part, x):
 
 
 def context(part, query, memory):
+    gate = getattr(part, "gate", None)
+    beta = 1.0 if gate is None else 1 / (1 + np.exp(-linear(gate, query)))
     query, keys = mapped(part.query, query), [mapped(part.key, m) for m in memory]
     weights = weighed(part.weights, [score(part.score, query, key) for key in keys])
-    return sum(w * m for w, m in zip(weights, memory, strict=True))
+    return beta * sum(w * m for w, m in zip(weights, memory, strict=True))
 
 
 def attentive(part, x, memory):
     vector = thought(memory, part.init_from)
     hs, cs = (
         [np.tanh(linear(part.init_proj, vector)) for _ in part.cells],
-        [np.zeros(part.dim) for _ in part.cells],
+        [first_memory(part, vector) for _ in part.cells],
     )
     outputs = []
     for word in x:
@@ -186,6 +188,12 @@ def attentive(part, x, memory):
             )
         )
     return np.array(outputs)
+
+
+def first_memory(part, vector):
+    """The LSTM's c before the first word."""
+    proj = getattr(part, "cell_proj", None)
+    return np.zeros(part.dim) if proj is None else np.tanh(linear(proj[0], vector))
 
 
 def thoughtful(part, x, memory):
@@ -213,5 +221,6 @@ FORMS: dict[str, Callable] = {
     "SelfAttention": self_attention,
     "CrossAttention": cross_attention,
     "AttentiveRNN": attentive,
+    "RegionRNN": attentive,
     "RNNDecoder": thoughtful,
 }

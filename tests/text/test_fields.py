@@ -91,7 +91,7 @@ def test_in_memory_and_on_disk_are_the_same(tmp_path):
 
 
 def test_many_blocks_and_workers_change_nothing(tmp_path, monkeypatch):
-    from seqloom.text import store
+    from seqloom.text import store_writer
 
     chance = random.Random(0)
     rows = [
@@ -100,8 +100,8 @@ def test_many_blocks_and_workers_change_nothing(tmp_path, monkeypatch):
     ]
     reader = Table([put(tmp_path / "t.tsv", "\n".join(rows))], kinds=("text", "label"))
     one = build(reader, TOKENIZERS["bpe"], tmp_path / "one", 1, labels=collect_labels(reader))
-    monkeypatch.setattr(store, "BLOCK", 5_000)
-    monkeypatch.setattr(store, "SERIAL_BLOCKS", 1)
+    monkeypatch.setattr(store_writer, "BLOCK", 5_000)
+    monkeypatch.setattr(store_writer, "SERIAL_BLOCKS", 1)
     two = build(reader, TOKENIZERS["bpe"], tmp_path / "two", 2, labels=collect_labels(reader))
     for ours, theirs in zip(one.fields, two.fields, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))

@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom.text.column import Column
 from seqloom.text.corpus import Parallel, Table
 from seqloom.text.fields import collect_labels
 from seqloom.text.split import assign_sides, key_fields, record_key, record_keys
-from seqloom.text.store import Store, build
+from seqloom.text.store import Column, Store, build
 from seqloom.text.tokenizer import Characters, Words
 
 

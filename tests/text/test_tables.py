@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from seqloom.data import show
+from seqloom.data.adapt import adapt_corpus
 from seqloom.errors import DataError
-from seqloom.text.adapt import adapt_corpus
 from seqloom.text.corpus import Table
 from seqloom.text.tables import has_header, is_header_row, label_comes_first
 

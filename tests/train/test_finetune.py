@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import seqloom
-from seqloom import config_changes, config_tree
+from seqloom import config_source, config_tree
 from seqloom.files import sha256
 from seqloom.run import load_weights
 from seqloom.run_config import Config
@@ -237,7 +237,7 @@ def test_a_source_that_is_none_or_has_changed_is_named(
 
 def test_a_config_file_may_say_where_it_begins(source: seqloom.Run, other: Path, tmp_path: Path) -> None:
     """There the model is the file's own, and the weights that fit are taken."""
-    tree = config_changes.deep_copy(source.config.tree)
+    tree = config_source.deep_copy(source.config.tree)
     tree["from"] = str(source.folder)
     tree["train"]["steps"] = 2
     file = tmp_path / "mine.yaml"

@@ -16,7 +16,7 @@ from seqloom.run_config import Config
 from seqloom.run_files import read_metrics
 from seqloom.train.checkpoint import latest
 from seqloom.train.loop import Diverged, Stopped, TrainLoop
-from seqloom.train.run_plan import RunPlan
+from seqloom.train.plan import RunPlan
 
 GPT = [
     "model.dim=16",

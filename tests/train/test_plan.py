@@ -11,17 +11,17 @@ import pytest
 import seqloom
 from seqloom import evaluation
 from seqloom.cli import main
+from seqloom.config_source import config_of
 from seqloom.errors import ConfigError, RunError
 from seqloom.files import sha256
-from seqloom.run_config import Config, config_of
+from seqloom.run_config import Config
 from seqloom.run_files import read_metrics
 from seqloom.train import budget, loop
 from seqloom.train.checkpoint import latest
 from seqloom.train.loop import TrainLoop
 from seqloom.train.options import Constant, Cosine, InverseSquareRoot, TrainOptions
-from seqloom.train.plan import Pace, Phase, read_plan, steps_in_time
+from seqloom.train.plan import Pace, Phase, StepTimer, read_plan, steps_in_time
 from seqloom.train.run_folder import budget_value
-from seqloom.train.run_plan import StepTimer
 
 GPT = [
     "model.dim=16",

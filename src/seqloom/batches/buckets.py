@@ -14,8 +14,7 @@ from torch import Tensor
 
 from seqloom.batches.batch import Batch, Cursor, hash_key, permute, shard_rows
 from seqloom.errors import ConfigError
-from seqloom.text.column import Column, ColumnView
-from seqloom.text.store import Store
+from seqloom.text.store import Column, ColumnView, Store
 
 
 def pad(rows: Sequence[np.ndarray], fill: int = 0) -> tuple[Tensor, Tensor]:

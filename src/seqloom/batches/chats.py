@@ -13,8 +13,7 @@ from seqloom.batches.batch import TokenBatch
 from seqloom.batches.buckets import Buckets, pad, rows, sizes
 from seqloom.batches.labelled import require_columns
 from seqloom.errors import ConfigError
-from seqloom.text.column import Column, ColumnView
-from seqloom.text.store import Store
+from seqloom.text.store import Column, ColumnView, Store
 
 
 class Turns(Buckets):

@@ -1,6 +1,7 @@
 """The command line: each verb is a function. torch is imported only inside the functions, so that --help is fast."""
 
 from seqloom.cli import (
+    caption,
     chat,
     check,
     classify,
@@ -23,7 +24,6 @@ from seqloom.cli import (
     presets,
     runs,
     train,
-    transcribe,
     translate,
     vectors,
     vectors_use,
@@ -32,6 +32,7 @@ from seqloom.cli.app import app, main
 
 __all__ = [
     "app",
+    "caption",
     "chat",
     "check",
     "classify",
@@ -55,7 +56,6 @@ __all__ = [
     "presets",
     "runs",
     "train",
-    "transcribe",
     "translate",
     "vectors",
     "vectors_use",

@@ -27,7 +27,7 @@ app.command(classify)
 
 def refuse_run(name: str, texts: Sequence[str]) -> None:
     """Raises for a run in the place of a file or of an old classifier: it is used by the verb predict."""
-    from seqloom.run_config import is_run
+    from seqloom.config_source import is_run
 
     if is_run(name):
         words = [shlex.quote(text) for text in texts if text] or ["TEXT…"]

@@ -21,6 +21,7 @@ MAX_TOKENS = 64  # of a translation; the longest of the world has fewer, and a m
 # So many that none is read three times in four minutes: of 20,000, read ten times, the model learns rare agreements by heart.
 SENTENCES = 100_000
 KINDS = ("text", "text")
+GOOD_STEPS = 1200  # about what four minutes on two quiet cores allow
 
 
 class Translated(NamedTuple):
@@ -69,12 +70,24 @@ def run_demo(
 ) -> tuple[dict[str, Any], list[str]]:
     """Trains on the world's text, measures on held-out sentences and translates ten; the report and its lines."""
     from seqloom.data.world_files import world_paths
-    from seqloom.run_config import Config
+    from seqloom.run import load
+    from seqloom.run_config import Config, config_of, is_run
     from seqloom.train.fit import train
 
+    if is_run(folder) and "minutes" not in config_of(folder)[0].get("train", {}):
+        return report(load(folder), progress)  # it was lengthened by steps
     train_files, valid_files = (world_paths(KINDS, split, SENTENCES) for split in ("train", "valid"))
     config = Config.load("world", [f"train.minutes={minutes:g}"], train_files, valid_files, seed)
     return report(train(config, folder, threads, progress), progress)
+
+
+def advice(run: Run) -> str:
+    """What to do with a model that had too few steps, as on a slow or busy machine."""
+    steps = run.results.steps
+    return (
+        f"few are right after {steps:,} steps; about {GOOD_STEPS:,} make most of them right: "
+        f"seqloom train {run.folder} --steps +{max(GOOD_STEPS - steps, 100)}, then again: seqloom demo --out {run.folder}"
+    )
 
 
 def report(run: Run, progress: bool = True) -> tuple[dict[str, Any], list[str]]:
@@ -102,9 +115,11 @@ def report(run: Run, progress: bool = True) -> tuple[dict[str, Any], list[str]]:
     translations = [candidates[0].text for candidates in completions]
     shown = [Translated(e, f, expected(e)) for e, f in zip(world.SHOWCASE, translations, strict=True)]
     right = sum(one.is_right for one in shown)
+    few = [] if 2 * right >= len(shown) or not run.results.steps else [advice(run)]
     lines = [
         *(line for one in shown for line in one.lines()),
         f"{right} of {len(shown)} right",
+        *few,
         f"BLEU {found['bleu'].value:.1f}, chrF {found['chrf'].value:.1f} on {len(english):,} held-out sentences; "
         f"loss {found['nats_per_token'].value:.4f} nats per token, the floor that no model can beat is {floor:.4f}",
         f"run: {run.folder}",

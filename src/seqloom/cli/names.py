@@ -9,7 +9,7 @@ from __future__ import annotations
 VERBS = {
     "Start": ("demo", "presets", "env"),
     "Train": ("train", "check", "runs", "prefer"),
-    "Use": ("generate", "chat", "translate", "transcribe", "predict", "fill-mask", "embed", "score"),
+    "Use": ("generate", "chat", "translate", "caption", "predict", "fill-mask", "embed", "score"),
     "Look inside": ("explain", "inspect"),
     "Compare": ("evaluate", "compare"),
     "Data and words": ("data", "vectors"),

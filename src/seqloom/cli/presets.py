@@ -41,8 +41,9 @@ def presets(
     overwrite
         Replace the file if it exists.
     """
+    from seqloom.config_source import preset_file
     from seqloom.files import write_atomic
-    from seqloom.preset_list import list_presets, preset_file, read_preset
+    from seqloom.preset_list import list_presets, read_preset
 
     if name is None:
         if out is not None:

@@ -1,7 +1,7 @@
 """The cache: where it is, how large it is, and how old parts of it are removed.
 
-It holds token stores, keys of records, records given from Python, counts of words and the built-in world's text. All of it is made again
-when it is needed.
+It holds token stores, tokenizers, keys of records, records given from Python, counts of words, word vectors, leaks that were searched for and
+the built-in world's data. All of it is made again when it is needed.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ from pathlib import Path
 from seqloom.files import cache_folder, is_locked
 from seqloom.results import Result
 
-OURS = re.compile(
-    r"[0-9a-f]{32}|(tokenizer|leaks)-.*\.json|keys-.*\.npy|records-.*\.jsonl|world(-[0-9]+)?|\.building-.*|\.[0-9a-f]{32}\.draft|(counts|vocabulary|cooccurrence)-.*"
-)
+NAMED = "keys|records|tokenizer|vectors|leaks|counts|vocabulary|cooccurrence"  # each is followed by a digest
+OURS = re.compile(rf"[0-9a-f]{{32}}|({NAMED})-.*|world(-[0-9a-z]+)?|\.building-.*|\.[0-9a-f]{{32}}\.draft")
 
 
 @dataclass(frozen=True)

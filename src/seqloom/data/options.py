@@ -14,10 +14,12 @@ from typing import Any
 
 from seqloom.data.sources import Data, resolve_data
 from seqloom.errors import DataError
-from seqloom.text.adapt import adapt_corpus, as_list, kinds_of
+from seqloom.text.formats import FORMATS, OLD_NAMES
+from seqloom.text.lines import starts_with, strip_compression
 
 logger = logging.getLogger("seqloom.data")
 Tree = dict[str, Any]
+PLAIN_READERS = ("Text", "Lines")  # have no options
 logged_notes: ContextVar[set[str] | None] = ContextVar("logged_notes", default=None)
 
 
@@ -79,13 +81,31 @@ def list_of(data: Any) -> list[Any]:
     return list(data) if isinstance(data, list | tuple) else [data]
 
 
+def kinds_of(tree: dict[str, Any]) -> tuple[str, ...]:
+    """The kinds of the fields of a corpus."""
+    if tree.get("kinds"):
+        return tuple(tree["kinds"])
+    if tree["type"] == "Table":
+        return ("text",) * len(as_list(tree.get("columns", [0, 1])))
+    if tree["type"] == "JSONLines":
+        return ("text",) * len(as_list(tree.get("fields", ["text"])))
+    return FORMATS[OLD_NAMES[tree["type"]]].kinds
+
+
+def as_list(value: Any) -> list[Any]:
+    """A list, also of one value, or of a text with commas: `review,label`, `0,1`."""
+    if isinstance(value, str):
+        return [
+            int(item) if item.strip().lstrip("-").isdigit() else item.strip() for item in value.split(",")
+        ]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
 def corpus_of(tree: Tree) -> Tree | None:
     """The section `corpus` in its long form; None if it names no reader, which is an error elsewhere."""
     corpus = tree.get("corpus")
     if isinstance(corpus, str):
         corpus = {"type": corpus}
-    from seqloom.text.formats import OLD_NAMES
-
     return dict(corpus) if isinstance(corpus, dict) and corpus.get("type") in OLD_NAMES else None
 
 
@@ -96,13 +116,22 @@ def complete(tree: Tree, fixed: frozenset[str]) -> Tree:
     paths = files.get("train")
     if corpus is None or not paths:
         return tree
-    adapted = adapt_corpus(corpus, paths, fixed)
-    for note in adapted.notes:
-        if is_first(note):
-            logger.info("%s", note)
+    kinds = kinds_of(corpus)
+    if corpus["type"] not in PLAIN_READERS or ("type" not in fixed and may_be_objects(paths[0])):
+        from seqloom.data.adapt import adapt_corpus
+
+        corpus, kinds, notes = adapt_corpus(corpus, paths, fixed)
+        for note in notes:
+            if is_first(note):
+                logger.info("%s", note)
     if not files.get("valid"):
-        files.setdefault("split", "end" if adapted.kinds == ("text",) else "content")
-    return {**tree, "corpus": adapted.tree, "files": files}
+        files.setdefault("split", "end" if kinds == ("text",) else "content")
+    return {**tree, "corpus": corpus, "files": files}
+
+
+def may_be_objects(path: str) -> bool:
+    """Whether a file may be JSON Lines, by its suffix or its first character; other files are read as text if text is needed."""
+    return strip_compression(path).suffix.lower() in FORMATS["jsonl"].suffixes or starts_with(path) == "{"
 
 
 def fixed_options(tree: Tree, changes: Iterable[str], from_preset: bool) -> frozenset[str]:

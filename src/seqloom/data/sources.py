@@ -1,4 +1,5 @@
-"""What `--data`, `--valid` and `--test` may name: a path, a glob, `-` for stdin, `world`; in Python also records."""
+"""What `--data`, `--valid` and `--test` may name: a path, a glob, `-` for stdin, `world`; in Python also records; and the
+section `files` of a config, which holds the paths that they stand for."""
 
 from __future__ import annotations
 
@@ -8,10 +9,9 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from seqloom.data.world_files import world_paths
-from seqloom.errors import DataError
+from seqloom.errors import ConfigError, DataError
 from seqloom.files import cache_folder, write_atomic
 
 PathLike = str | os.PathLike[str]
@@ -31,7 +31,6 @@ FIELD_NAMES = {
     "summary": "summary",
     "image": "file",
     "captions": "captions",
-    "audio": "audio",
 }
 
 
@@ -60,6 +59,8 @@ def resolve_path(name: str, kinds: Sequence[str], split: str = "train") -> list[
         return [name]
     path = Path(name)
     if name == "world" and not path.is_file():
+        from seqloom.data.world_files import world_paths
+
         return world_paths(kinds, split)
     if not path.exists() and glob.has_magic(name):
         found = sorted(match for match in glob.glob(name, recursive=True) if os.path.isfile(match))
@@ -80,8 +81,6 @@ def write_records(records: Sequence[Record], kinds: Sequence[str]) -> Path:
                     f"record {number}: {len(record)} fields, but {len(names)} are needed ({', '.join(kinds)})"
                 )
             record = dict(zip(names, record, strict=True))
-        if kinds and kinds[0] == "audio" and isinstance(record.get("audio"), str | os.PathLike):
-            record = {**record, "audio": os.path.abspath(record["audio"])}
         try:
             lines.append(json.dumps(dict(record), ensure_ascii=False))
         except (TypeError, ValueError) as error:
@@ -107,3 +106,28 @@ def record_fields(kinds: Sequence[str]) -> list[str]:
         f"text{texts.index(index) + 1}" if kind == "text" and len(texts) > 1 else FIELD_NAMES[kind]
         for index, kind in enumerate(kinds)
     ]
+
+
+class Files:
+    """The data files. Without `valid`, the fraction `valid_fraction` of `train` is held out: by the `content` of its records, or
+    its `end`."""
+
+    def __init__(
+        self,
+        train: list[str] | None = None,
+        valid: list[str] | None = None,
+        valid_fraction: float = 0.1,
+        split: Literal["content", "end"] = "end",
+    ):
+        self.train = train or []
+        self.valid = valid or []
+        self.valid_fraction = valid_fraction
+        self.split = split
+
+    def require(self, split: str) -> list[str]:
+        paths = {"train": self.train, "valid": self.valid}[split]
+        if not paths:
+            raise ConfigError(
+                "no data: pass --data FILE (two files for a translator), or set files.train in the config"
+            )
+        return paths

@@ -8,10 +8,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from seqloom.data.adapt import adapt_corpus
+from seqloom.data.options import as_list
 from seqloom.data.sources import Data, resolve_data
 from seqloom.errors import DataError
 from seqloom.text import tables
-from seqloom.text.adapt import adapt_corpus, as_list
 from seqloom.text.corpus import Reader, Text, table_rows, table_separator
 from seqloom.text.formats import FORMATS, check_format, detect_format
 from seqloom.text.lines import first_lines
@@ -56,7 +57,7 @@ def open_reader(data: Data, format: str = "auto", columns: str | Sequence[int | 
     form = check_format(format)
     if form == "auto":
         form = "table" if columns is not None and detect_format(paths) == "text" else detect_format(paths)
-    tree: dict[str, Any] = {"type": FORMATS[form].reader.__name__}
+    tree: dict[str, Any] = {"type": FORMATS[form].reader}
     fixed = {"type"}
     if form == "table":
         tree |= guess_table(paths[0], as_list(columns) if columns is not None else None)
@@ -67,7 +68,9 @@ def open_reader(data: Data, format: str = "auto", columns: str | Sequence[int | 
     elif columns is not None:
         raise DataError(f"{paths[0]}: {FORMATS[form].holds}, which has no columns; drop --columns")
     options = adapt_corpus(tree, paths, frozenset(fixed)).tree
-    return FORMATS[form].reader(paths, **{key: value for key, value in options.items() if key != "type"})
+    return FORMATS[form].reader_class(
+        paths, **{key: value for key, value in options.items() if key != "type"}
+    )
 
 
 def guess_table(path: str | Path, columns: list[int | str] | None) -> dict[str, Any]:

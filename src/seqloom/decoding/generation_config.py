@@ -91,8 +91,9 @@ def read_generation_config(folder: Path, translates: bool) -> Decoding:
 def keep_generation_config(source: Path, folder: Path, translates: bool) -> None:
     """Copies the file of `source` into another folder, or writes the defaults of the task if it has none. A file that is in its
     place already stays, because a user may have changed it."""
-    decoding = read_generation_config(source, translates)
     if not (source / FILE).exists():
-        write_generation_config(folder, decoding)
-    elif source != folder:
+        write_generation_config(folder, default_decoding(translates))
+        return
+    read_generation_config(source, translates)  # raises for a file that is damaged
+    if source != folder:
         files.write_atomic(folder / FILE, (source / FILE).read_bytes())

@@ -8,12 +8,13 @@ from typing import overload
 
 from torch import nn
 
-from seqloom.config_changes import Change
+from seqloom.config_source import Change, is_run
 from seqloom.equations.diff import Difference, diff
 from seqloom.equations.parts import Explanation, PartSummary, explain_config
 from seqloom.errors import ConfigError
+from seqloom.preset_list import preset_names
 from seqloom.run import Run, split_checkpoint
-from seqloom.run_config import Config, is_run
+from seqloom.run_config import Config
 from seqloom.text import tokenizer_file
 
 __all__ = ["Difference", "Explanation", "PartSummary", "diff", "explain"]
@@ -84,8 +85,10 @@ def explain_one(
         name, vocabulary = str(what.folder), what.tokenizer.get_vocab_size()
     else:
         folder, _ = split_checkpoint(what)
-        if is_run(folder):
+        source = str(what)
+        if source not in preset_names() and is_run(folder):
             vocabulary = tokenizer_file.load(folder / "tokenizer.json").get_vocab_size()
-        config = Config.load(str(folder) if is_run(folder) else str(what), changes, parts=parts)
+            source = str(folder.absolute())  # ./gpt is a folder: no preset has an absolute name
+        config = Config.load(source, changes, parts=parts)
         name = " ".join([str(what), *map(str, changes)])
     return explain_config(config, name, vocabulary, length)

@@ -1,4 +1,4 @@
-"""Fast form of `nn/output.py`: -ln P of the targets from the logits of the whole vocabulary.
+"""Fast form of `nn/embedding.py`: -ln P of the targets from the logits of the whole vocabulary.
 
 Each row of logits is read once forward and once backward, where a softmax, its logarithm, a gather and a mean
 would each pass over all of memory. For float32 and float64 on the CPU; the kernel is

@@ -12,10 +12,12 @@ from typing import Any, NamedTuple
 
 from seqloom.data.sources import record_fields, resolve_path
 from seqloom.errors import DataError
+from seqloom.inference.sources import SOURCE_KINDS, source_of
 from seqloom.run import Run
 from seqloom.run_config import Config
 from seqloom.text.fields import RecordSchema
 from seqloom.text.formats import detect_format
+from seqloom.text.lazy_array import LazyArray
 from seqloom.text.store import Store, build, in_memory_store
 
 Data = str | os.PathLike[str] | list[Any]  # a file, files, or records
@@ -43,7 +45,8 @@ def read_data(run: Run, data: Data, limit: int | None = None) -> EvaluationData:
             return EvaluationData(store, reader, reader.digest())
         return EvaluationData(store.first(limit), list(islice(reader, limit)), store.first(limit).digest)
     records = [record_values(run, record, number) for number, record in enumerate(items[:limit], 1)]
-    digest = hashlib.sha256(json.dumps(records, ensure_ascii=False).encode()).hexdigest()
+    content = json.dumps(records, ensure_ascii=False, default=LazyArray.key)
+    digest = hashlib.sha256(content.encode()).hexdigest()
     schema = RecordSchema(kinds, [run.tokenizer], run.adds_eos, run.labels, template=run.config.template)
     store = in_memory_store(records, schema)
     store.digest = digest
@@ -83,9 +86,16 @@ def data_paths(name: str, kinds: Sequence[str]) -> list[str]:
 def record_values(run: Run, record: Any, number: int) -> tuple[Any, ...]:
     """The fields of a record, which is a tuple or a mapping."""
     if not isinstance(record, Mapping):
-        return tuple(record)
+        return with_source(run, tuple(record), number)
     names = run.config.parts["corpus"].keywords.get("fields") or record_fields(run.config.kinds())
     missing = [name for name in names if name not in record]
     if missing:
         raise DataError(f"record {number}: no {missing[0]!r}; give {', '.join(names)}")
-    return tuple(record[name] for name in names)
+    return with_source(run, tuple(record[name] for name in names), number)
+
+
+def with_source(run: Run, values: tuple[Any, ...], number: int) -> tuple[Any, ...]:
+    """The fields of a record whose first is a picture or sound, if the run reads those: a file becomes a source."""
+    if run.config.kinds()[0] not in SOURCE_KINDS:
+        return values
+    return source_of(run, values[0], f"record {number}"), *values[1:]

@@ -12,8 +12,7 @@ from seqloom.batches.batch import Batch
 from seqloom.batches.preference import JudgedBatch, PreferenceBatch
 from seqloom.batches.rollout import RolloutBatch
 from seqloom.measure.classification import BINS, Calibration
-from seqloom.measure.intervals import percent, wilson
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, make_signature, percent, wilson
 from seqloom.measure.preferences import ranking_accuracy
 from seqloom.models.base import Model
 from seqloom.objectives.preference import RewardScorer, bradley_terry_loss

@@ -18,8 +18,7 @@ from seqloom.batches import masked, pad
 from seqloom.errors import UserError
 from seqloom.inference.one_or_many import apply, require_texts
 from seqloom.inference.verbs import wrong_verb
-from seqloom.measure.intervals import RecordSums
-from seqloom.measure.number import Number, make_signature, nats_interval
+from seqloom.measure.number import Number, RecordSums, make_signature, nats_interval
 from seqloom.models import MaskedLM
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run

@@ -123,8 +123,6 @@ def predict_records(run: Run, records: Iterator[Any]) -> Iterator[SomePrediction
 def model_input(run: Run, record: Any, location: str) -> tuple[Any, ...]:
     """The fields that the model reads of a record, which is a text, a pair of texts or a sentence of words."""
     fields = [name for name in run.config.kinds() if KINDS[name].is_input]
-    if fields == ["audio"]:
-        return (run.config.reader_class.load_source(record, run.config.parts["corpus"].keywords),)
     if fields == ["words"]:
         return (list(record) if isinstance(record, tuple) else record,)
     if len(fields) == 1:
@@ -155,7 +153,7 @@ def has_known_token(run: Run, store: Store) -> bool:
     if run.model.reads_characters or run.specials.unk is None:
         return True
     fields = [field for name in ("text", "passage", "pieces") for field in store.columns(name)]
-    return not fields or any(
+    return any(
         not np.isin(next(field.blocks(), ()), [run.specials.unk, run.specials.eos]).all() for field in fields
     )
 

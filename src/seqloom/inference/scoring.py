@@ -121,7 +121,9 @@ def check_pairs(records: Sequence[Pair], needs_target: bool | None) -> None:
     if needs_target is False and any(record.target is not None for record in records):
         raise UserError("a masked language model scores texts without targets: leave the targets out")
     if needs_target and any(record.target is None for record in records):
-        raise UserError("a translator scores pairs: give a target for each text, its translation")
+        raise UserError(
+            "this run scores pairs: give a target for each text or picture, its translation or caption"
+        )
     require_texts([record.target for record in records if record.target is not None], "target")
 
 
@@ -269,7 +271,22 @@ def token_string(run: Run, token: int) -> str:
     return run.decode([token]) or run.tokenizer.id_to_token(token) or ""
 
 
+def score_described(run: Run, records: Sequence[Pair]) -> list[TextScore]:
+    """The scores of captions of pictures: ln P(caption | picture)."""
+    from seqloom.inference.captioning import score_captions
+
+    check_pairs(records, True)
+    captions = [record.target or "" for record in records]
+    found = score_captions(run, [record.text for record in records], captions)
+    encodings = run.tokenizer.encode_batch(captions, add_special_tokens=False)
+    return [
+        text_score(run, [*encoding.ids, run.specials.eos], values)
+        for encoding, values in zip(encodings, found, strict=True)
+    ]
+
+
 SCORERS = {
+    "captioning": score_described,
     "language modelling": score_continuations,
     "translation": score_translations,
     "masked language modelling": score_masked,

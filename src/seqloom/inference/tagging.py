@@ -13,8 +13,7 @@ from seqloom.inference.in_order import predict_in_order
 from seqloom.inference.predictions import Tags
 from seqloom.inference.task_model import model_of
 from seqloom.measure.classification import Calibration, Confusion, classification_metrics
-from seqloom.measure.intervals import percent, wilson
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, make_signature, percent, wilson
 from seqloom.measure.spans import SpanCounts, has_span_tags
 from seqloom.models import Tagger
 from seqloom.run import Run

@@ -17,7 +17,7 @@ from seqloom.inspect.derivations_local import LOCAL, LOCAL_INPUTS
 from seqloom.inspect.derivations_recurrent import RECURRENT, RECURRENT_INPUTS
 from seqloom.inspect.trace_log import Derivation, Place, array, weights_of
 from seqloom.inspect.trace_steps import Operand, Step
-from seqloom.nn import basic, embedding, output, pool, position, transformer
+from seqloom.nn import basic, embedding, pool, position, transformer
 
 ACTIVATIONS = {
     "relu": "relu(a)",
@@ -217,7 +217,7 @@ def pooled(place: Place) -> list[Step] | None:
 def logits(place: Place) -> list[Step] | None:
     """All logits; then those of the likeliest words at the last position, and their probabilities."""
     part, h = place.part, place.argument()
-    if not isinstance(part, output.Output) or h is None:
+    if not isinstance(part, embedding.Output) or h is None:
         return None
     if part.head is not None:
         transformed = place.log.calls[f"{place.path}.head"][place.count].output
@@ -281,7 +281,7 @@ DERIVATIONS: dict[type[nn.Module], dict[str, Derivation]] = {
     basic.FFN: {"hidden": activated, "": fed_forward},
     **LOCAL,
     pool.AttentionPool: {"weights": pooled},
-    output.Output: {"": logits},
+    embedding.Output: {"": logits},
     **RECURRENT,
 }
 
@@ -309,7 +309,7 @@ def transformer_input(place: Place, stack: transformer.Transformer, child: str) 
     return position_sum(place, stack.position, x, "sum") if child == "input_norm" and x is not None else None
 
 
-def head_input(place: Place, head: output.HeadTransform, child: str) -> list[Step] | None:
+def head_input(place: Place, head: embedding.HeadTransform, child: str) -> list[Step] | None:
     """What the norm of BERT's output layer reads: f(W h + b)."""
     path = place.path.rpartition(".")[0]
     h = place.argument(0, path)
@@ -327,7 +327,7 @@ def head_input(place: Place, head: output.HeadTransform, child: str) -> list[Ste
 INPUTS: dict[type[nn.Module], Callable[..., list[Step] | None]] = {
     transformer.Block: block_input,
     transformer.Transformer: transformer_input,
-    output.HeadTransform: head_input,
+    embedding.HeadTransform: head_input,
     **RECURRENT_INPUTS,
     **LOCAL_INPUTS,
 }

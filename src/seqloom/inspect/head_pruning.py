@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom import run_manifest
+from seqloom import run_files
 from seqloom.errors import RunError
 from seqloom.files import digest, draft_folder, sha256, write_atomic
 from seqloom.fused.dispatch import plain
@@ -175,9 +175,9 @@ def prune(run: Run, removed: Sequence[str], out: Path) -> Run:
                 shutil.copyfile(run.folder / name, draft / name)
         save_weights(draft, model, weights, run.tokenizer)
         write_results(draft, pruned_results(run, weights, removed, sha256(draft / "model.safetensors")))
-        text, data = config.to_yaml(), run_manifest.data_digests(run.folder)
+        text, data = config.to_yaml(), run_files.data_digests(run.folder)
         if data is not None:
-            run_manifest.write(draft, run_manifest.make(draft, text, digest(text.encode()), data))
+            run_files.write_manifest(draft, run_files.make_manifest(draft, text, digest(text.encode()), data))
         write_atomic(draft / "config.yaml", text)
         draft.replace(out)
     return load(out)

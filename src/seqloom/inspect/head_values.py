@@ -26,7 +26,8 @@ from seqloom.inspect.head_pruning import Pruned, RemoveHeads, choose_heads, comp
 from seqloom.inspect.head_syntax import ParsedSentence, Syntax, syntax
 from seqloom.inspect.reading import Reading, read_given
 from seqloom.inspect.removed_edges import AttentionLayer, attention_layers
-from seqloom.nn.capture import HasPoints, KeepSteps, StepChange, capture, change
+from seqloom.nn.capture import KeepSteps, StepChange, capture, change
+from seqloom.nn.layer import HasPoints
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run

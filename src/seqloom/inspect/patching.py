@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import DataError, RunError
-from seqloom.nn.capture import Captured, Point, StepChange, capture, change
+from seqloom.nn.capture import Captured, StepChange, capture, change
+from seqloom.nn.layer import Point
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from seqloom.inspect.reading import Reading
 from seqloom.nn.attention import SelfAttention
 from seqloom.nn.attention_core import AttentionWeights, Softmax
-from seqloom.nn.capture import HasPoints, StepChange, capture, change
+from seqloom.nn.capture import StepChange, capture, change
+from seqloom.nn.layer import HasPoints
 from seqloom.nn.transformer import Block, Transformer, resume
 
 

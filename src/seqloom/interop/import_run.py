@@ -10,7 +10,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from seqloom import __version__, config_changes, config_tree, files
+from seqloom import __version__, config_source, config_tree, files
 from seqloom.decoding.generation_config import keep_generation_config
 from seqloom.errors import ConfigError, DataError
 from seqloom.layouts.family import Shapes
@@ -54,7 +54,7 @@ class ForeignCheckpoint(NamedTuple):
 
 def run_config(checkpoint: ForeignCheckpoint) -> config_tree.Tree:
     """The config of the run: enough to use the model, and to train it further on plain text."""
-    sections = config_changes.deep_copy(SECTIONS[checkpoint.model["type"]])
+    sections = config_source.deep_copy(SECTIONS[checkpoint.model["type"]])
     context = checkpoint.model.get("stack", {}).get("position", {}).get("length")
     if context and "width" in sections["batches"]:
         sections["batches"]["width"] = min(sections["batches"]["width"], context)

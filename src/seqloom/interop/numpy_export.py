@@ -20,8 +20,7 @@ from seqloom.errors import DataError
 from seqloom.interop import numpy_runner
 from seqloom.layouts import Unsupported, export_files, family_of
 from seqloom.nn.cells import GRU, LSTM, LinearCell, Vanilla
-from seqloom.nn.embedding import Embedding
-from seqloom.nn.output import Output
+from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.position import Rotary
 from seqloom.nn.recurrent import RNN
 from seqloom.run import Run, named_weights

@@ -26,7 +26,7 @@ from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.lazy import LazyNames
 from seqloom.models.base import Model
 from seqloom.nn.basic import LayerNorm, RMSNorm
-from seqloom.nn.output import OutputLayer
+from seqloom.nn.embedding import OutputLayer
 from seqloom.text.special_tokens import BOS, EOS, SpecialTokens, special_tokens, with_template
 
 __all__ = [

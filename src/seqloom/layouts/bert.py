@@ -28,8 +28,7 @@ from seqloom.layouts.family import (
 )
 from seqloom.layouts.hf_folder import HFConfig
 from seqloom.nn.basic import FeedForward, LayerNorm
-from seqloom.nn.embedding import Embedding, SegmentEmbedding
-from seqloom.nn.output import Output
+from seqloom.nn.embedding import Embedding, Output, SegmentEmbedding
 from seqloom.nn.position import Learned
 from seqloom.nn.transformer import Transformer
 

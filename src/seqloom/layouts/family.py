@@ -16,8 +16,7 @@ from seqloom.layouts.hf_folder import HFConfig
 from seqloom.nn.attention import SelfAttention
 from seqloom.nn.attention_core import ScaledDot, Softmax
 from seqloom.nn.basic import FeedForward, LayerNorm, RMSNorm, SwiGLU
-from seqloom.nn.embedding import Embedding
-from seqloom.nn.output import Output
+from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.transformer import Transformer
 
 if TYPE_CHECKING:

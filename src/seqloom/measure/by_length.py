@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.measure.intervals import bootstrap
-from seqloom.measure.number import Number
+from seqloom.measure.number import Number, bootstrap
 from seqloom.results import Result
 
 BUCKETS = 5

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from seqloom.measure.intervals import Interval, RecordSums, percent, wilson
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Interval, Number, RecordSums, make_signature, percent, wilson
 
 BINS = 15
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqloom.measure.intervals import percent, wilson
+from seqloom.measure.number import percent, wilson
 
 
 class WinRate(NamedTuple):

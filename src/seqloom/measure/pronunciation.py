@@ -6,8 +6,7 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
-from seqloom.measure.intervals import bootstrap, percent, wilson
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, bootstrap, make_signature, percent, wilson
 
 
 def distance(output: Sequence[Hashable], reference: Sequence[Hashable]) -> int:

@@ -7,8 +7,7 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-from seqloom.measure.intervals import RecordSums, percent, wilson
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, RecordSums, make_signature, percent, wilson
 
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 PUNCTUATION = str.maketrans("", "", string.punctuation)

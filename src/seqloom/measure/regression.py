@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqloom.measure.intervals import Interval, bootstrap, fisher
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Interval, Number, bootstrap, fisher, make_signature
 
 
 def correlations(

@@ -8,8 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from seqloom.measure.intervals import RecordSums, percent
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, RecordSums, make_signature, percent
 
 # The prefixes of tags: those that begin a span, those inside a span, those that end a span.
 BEGINS, INSIDE, ENDS = "BSU", "IEM", "ESLU"

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from seqloom.measure.intervals import bootstrap
-from seqloom.measure.number import Number
+from seqloom.measure.number import Number, bootstrap
 
 BLEU_ORDER = 4
 CHRF_ORDER = 6

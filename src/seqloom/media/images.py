@@ -95,6 +95,20 @@ def decode_picture(
     return np.asarray(resize(image, height, width, fit, background))
 
 
+def fit_pixels(pixels: np.ndarray, height: int, width: int, fit: Fit, background: int) -> np.ndarray:
+    """Returns pixels of any size, uint8 (H, W, 3), in the given size."""
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3 or not pixels.size:
+        raise DataError(
+            f"a picture of shape {pixels.shape} and type {pixels.dtype}; give uint8 of shape (height, width, 3)"
+        )
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    pillow()
+    from PIL import Image
+
+    return np.asarray(resize(Image.fromarray(pixels), height, width, fit, background))
+
+
 def kind_of(data: bytes) -> str:
     """Returns what a file that is not a picture is, if its first bytes say so."""
     if not data:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from seqloom.models.linear import LogisticRegression, NaiveBayes, SoftmaxRegression
     from seqloom.models.masked_lm import MaskedLM
     from seqloom.models.question_answering import ExtractiveQA
-    from seqloom.models.recognizer import JointRecognizer, Recognizer, SoundClassifier, Speller
     from seqloom.models.seq2seq import Seq2Seq
     from seqloom.models.source_to_text import Captioner, SourceToText
     from seqloom.models.tagger import Tagger
@@ -34,7 +33,6 @@ __all__ = [
     "CrossEncoder",
     "Encoder",
     "ExtractiveQA",
-    "JointRecognizer",
     "LanguageModel",
     "LogisticRegression",
     "MaskedLM",
@@ -42,14 +40,11 @@ __all__ = [
     "Model",
     "NaiveBayes",
     "Pooler",
-    "Recognizer",
     "Regressor",
     "RewardModel",
     "Seq2Seq",
     "SoftmaxRegression",
-    "SoundClassifier",
     "SourceToText",
-    "Speller",
     "Tagger",
 ]
 

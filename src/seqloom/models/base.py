@@ -8,7 +8,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
-from seqloom.nn.output import OutputLayer
+from seqloom.nn.embedding import OutputLayer
 from seqloom.nn.state import State
 
 

@@ -7,9 +7,8 @@ from torch import Tensor
 from seqloom.models.base import Model
 from seqloom.nn.basic import Dropout
 from seqloom.nn.deep_rnn import SeparateBiRNN
-from seqloom.nn.embedding import Embedding
+from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.layer import Factory
-from seqloom.nn.output import Output
 from seqloom.nn.state import State
 
 

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from seqloom.models.encoder import WindowedEncoder
 from seqloom.models.language_model import LanguageModel
-from seqloom.nn.embedding import Embedding
+from seqloom.nn.embedding import Embedding, Output, OutputLayer
 from seqloom.nn.layer import Factory, Layer
-from seqloom.nn.output import Output, OutputLayer
 from seqloom.nn.pool import LastPool, Pool
 
 

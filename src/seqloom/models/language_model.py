@@ -6,9 +6,8 @@ from torch import Tensor
 
 from seqloom.models.base import Model
 from seqloom.nn.basic import Dropout, Linear
-from seqloom.nn.embedding import Embedding
+from seqloom.nn.embedding import Embedding, Output, OutputLayer
 from seqloom.nn.layer import Factory, Layer, require
-from seqloom.nn.output import Output, OutputLayer
 from seqloom.nn.state import State
 
 

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
 from seqloom.models.encoder import Encoder, Pooler
-from seqloom.nn.embedding import Embedding
+from seqloom.nn.embedding import Embedding, HeadTransform, Output, OutputLayer
 from seqloom.nn.layer import Factory, Layer
-from seqloom.nn.output import HeadTransform, Output, OutputLayer
 from seqloom.nn.state import State
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from seqloom.models.text_decoder import TextDecoder
-from seqloom.nn.embedding import Embedding
+from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.layer import Factory, Layer, Memory, require
-from seqloom.nn.output import Output
 from seqloom.nn.state import State
 
 

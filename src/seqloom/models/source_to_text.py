@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from seqloom.models.text_decoder import TextDecoder
-from seqloom.nn.embedding import Embedding
+from seqloom.nn.embedding import Embedding, Output
 from seqloom.nn.layer import Factory, Layer, require
-from seqloom.nn.output import Output
 from seqloom.nn.source import SourceEncoder
 from seqloom.nn.state import State
 

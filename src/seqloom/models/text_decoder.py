@@ -8,10 +8,9 @@ from torch import Tensor
 from seqloom.models.base import Model
 from seqloom.nn.attention_core import AttentionWeights
 from seqloom.nn.basic import Dropout, Linear
-from seqloom.nn.capture import HasPoints, capture
-from seqloom.nn.embedding import Embedding
-from seqloom.nn.layer import Factory, Layer, require
-from seqloom.nn.output import Output
+from seqloom.nn.capture import capture
+from seqloom.nn.embedding import Embedding, Output
+from seqloom.nn.layer import Factory, HasPoints, Layer, require
 from seqloom.nn.state import State
 
 

@@ -28,15 +28,20 @@ if TYPE_CHECKING:
     from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
     from seqloom.nn.crf import CRF, SoftmaxHead, TagHead
     from seqloom.nn.deep_rnn import FastForward, ScalarMix, SeparateBiRNN
-    from seqloom.nn.embedding import Embedding, SegmentEmbedding
+    from seqloom.nn.embedding import (
+        AdaptiveSoftmax,
+        Embedding,
+        HeadTransform,
+        Output,
+        OutputLayer,
+        SegmentEmbedding,
+    )
     from seqloom.nn.experts import Experts
-    from seqloom.nn.frames import ConvolutionFront, Front, Pyramid, SoundEncoder, StackFrames
     from seqloom.nn.grid_position import GridPosition, LearnedGrid, NoGrid, SinusoidalGrid
     from seqloom.nn.int8 import quantize
     from seqloom.nn.layer import Factory, Layer, Memory
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
     from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
-    from seqloom.nn.output import AdaptiveSoftmax, HeadTransform, Output, OutputLayer
     from seqloom.nn.pictures import ConvStem, Patches, PictureEncoder, PictureStem, ResNet
     from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool, SumPool
     from seqloom.nn.position import (
@@ -84,7 +89,6 @@ __all__ = [
     "ConvS2S",
     "ConvStem",
     "Convolution",
-    "ConvolutionFront",
     "CrossAttention",
     "Dot",
     "Dropout",
@@ -95,7 +99,6 @@ __all__ = [
     "FastForward",
     "FeedForward",
     "FirstPool",
-    "Front",
     "Gated",
     "GatedAttention",
     "GlobalAttention",
@@ -126,7 +129,6 @@ __all__ = [
     "PictureStem",
     "Pool",
     "Position",
-    "Pyramid",
     "RMSNorm",
     "RNNDecoder",
     "Raw",
@@ -145,9 +147,7 @@ __all__ = [
     "SinusoidalGrid",
     "Softmax",
     "SoftmaxHead",
-    "SoundEncoder",
     "SourceEncoder",
-    "StackFrames",
     "State",
     "SumPool",
     "SwiGLU",

@@ -18,11 +18,9 @@ from seqloom.nn.attention_core import (
     can_use_sdpa,
 )
 from seqloom.nn.basic import Linear
-from seqloom.nn.capture import Point, Points, record
 from seqloom.nn.kv_cache import CrossKV, KVCache
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, Layer, Memo, Memory, Point, Points, record, require
 from seqloom.nn.position import NoPosition, Position
-from seqloom.nn.state import Memo
 
 HEAD_POINTS = {
     "q": Point("W_Q x", "BHTK"),

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.sdpa import BandedAttention, SDPAttention, SingleQueryMask
 from seqloom.nn import mask as masks
-from seqloom.nn.capture import HasPoints, Point, Points, record
+from seqloom.nn.layer import HasPoints, Memo, Point, Points, next_power_of_two, record
 from seqloom.nn.position import Position, Positions
-from seqloom.nn.state import Memo, next_power_of_two
 
 
 class Score(HasPoints):

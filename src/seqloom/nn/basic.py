@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.linear import linear
-from seqloom.nn.capture import HasPoints, Point, Points, record
-from seqloom.nn.layer import require
+from seqloom.nn.layer import HasPoints, Point, Points, record, require
 
 
 class Linear(nn.Linear):

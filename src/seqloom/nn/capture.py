@@ -7,7 +7,7 @@
     with change(model, {"stack.blocks.3.attention.head.5": torch.zeros_like}):
         logits, _ = model(ids)                     # without head 5 of block 3
 
-A part names its values where it computes them: `y = record(self, "head", y)`. The name of a value is the path of the part in the model
+A part names its values where it computes them: `y = record(self, "head", y)` (`layer.py`). The name of a value is the path of the part in the model
 and the name in the part; the value of a part that has only one is called by its path alone. Inside `capture` and `change` every part
 runs in its plain form, so the values are those that make the output. A name may contain `*`; a last number selects a head. A name that
 no value had, and a change that was never applied, raise `ConfigError` at the end.
@@ -27,13 +27,14 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from types import MappingProxyType
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
 from seqloom.fused.dispatch import plain
+from seqloom.nn.layer import Point, active_recorder
 
 Change = Callable[[Tensor], Tensor]
 
@@ -58,24 +59,6 @@ class KeepSteps(StepChange):
             value = value.detach().requires_grad_()
         self.steps.append(value)
         return value
-
-
-class Point(NamedTuple):
-    """A named value: its letter in the part's equation, and its axes, such as BHTS, one letter for each."""
-
-    symbol: str = ""
-    axes: str = ""
-
-
-Points = Mapping[str, Point]
-
-
-class HasPoints(nn.Module):
-    """A part that names its values. `points` lists them; "" is the value that is called by the part's path alone. Values that differ by a
-    number, such as `output.0` and `output.1`, have one point, `output`."""
-
-    points: ClassVar[Points] = {}
-    reads_memory: ClassVar[bool] = False  # whether its `weights` are attention to an encoder's outputs
 
 
 class Recorder:
@@ -259,29 +242,14 @@ class Captured(Mapping[str, Tensor]):
         return len(self.all())
 
 
-_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 _loops: ContextVar[Mapping[int, Loop]] = ContextVar("loops", default=MappingProxyType({}))  # by recorder
-
-
-def recording() -> bool:
-    """Whether somebody wants values; parts then compute those that they would skip."""
-    return _recorder.get() is not None
-
-
-def record(part: HasPoints, name: str, value: Tensor) -> Tensor:
-    """Names a value that a part has computed, and returns it, or what a change makes of it."""
-    recorder = _recorder.get()
-    if recorder is None:
-        return value
-    point = part.points.get(name) or part.points.get(name.partition(".")[0], Point())
-    return recorder(part, name, value, point)
 
 
 @contextmanager
 def time_loop(order: Tensor | None = None) -> Iterator[None]:
     """Around a loop over time: each value that is named in it is one value of all steps. `order` (B, T) are the positions that the steps
     read, None if they are in order."""
-    recorder = _recorder.get()
+    recorder = active_recorder.get()
     if recorder is None:
         yield
         return
@@ -300,14 +268,14 @@ def time_loop(order: Tensor | None = None) -> Iterator[None]:
 @contextmanager
 def observe(recorder: Recorder) -> Iterator[Recorder]:
     """Inside, parts run in their plain form and give their values to the recorder."""
-    recorder.outer = _recorder.get()
-    token = _recorder.set(recorder)
+    recorder.outer = active_recorder.get()
+    token = active_recorder.set(recorder)
     try:
         with plain():
             yield recorder
         recorder.check()
     finally:
-        _recorder.reset(token)
+        active_recorder.reset(token)
 
 
 class HasModel(Protocol):

@@ -21,8 +21,7 @@ from torch.nn.functional import linear
 from seqloom.errors import ConfigError
 from seqloom.fused.recurrence import CellKernel
 from seqloom.nn import mask as masks
-from seqloom.nn.capture import HasPoints, Point, Points, record
-from seqloom.nn.layer import Factory, require
+from seqloom.nn.layer import Factory, HasPoints, Point, Points, record, require
 from seqloom.nn.state import State
 
 Bias = Literal["plus", "minus", "none"]

@@ -19,8 +19,7 @@ from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import mask as masks
 from seqloom.nn.attention_core import Dot, Score, Softmax, attend
 from seqloom.nn.basic import Dropout, LayerNorm, Norm
-from seqloom.nn.capture import HasPoints, Point, Points, record
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, require
 from seqloom.nn.mask import gather_steps, left_align
 from seqloom.nn.position import NoPosition, Position, positions_after
 from seqloom.nn.state import State

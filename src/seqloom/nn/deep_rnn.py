@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.nn.basic import Dropout
-from seqloom.nn.capture import Point, Points, record
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, Layer, Memory, Point, Points, record, require
 from seqloom.nn.recurrent import RNN, UnrolledCell
 from seqloom.nn.state import State
 

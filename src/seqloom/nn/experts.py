@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.nn import layer
 from seqloom.nn.basic import FFN, FeedForward
-from seqloom.nn.capture import Point, Points, record
-from seqloom.nn.layer import Factory, require
+from seqloom.nn.layer import Factory, Point, Points, record, require
 
 
 class Experts(FFN):

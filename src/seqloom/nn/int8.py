@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from seqloom.fused.linear import linear_int8
 from seqloom.nn.basic import Linear
-from seqloom.nn.embedding import Embedding
+from seqloom.nn.embedding import Embedding, Output, OutputLayer
 from seqloom.nn.layer import require
-from seqloom.nn.output import Output, OutputLayer
 
 PANEL = 16  # rows that are stored interleaved
 INT8_MAX = 127

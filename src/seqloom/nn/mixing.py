@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
 from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
-from seqloom.nn.capture import HasPoints, Point, Points, record
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, require
 from seqloom.nn.mask import gather_steps, left_align
 
 

@@ -12,9 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from seqloom.nn.capture import HasPoints, Point, Points, record
 from seqloom.nn.grid_position import GridPosition, SinusoidalGrid
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, require
 from seqloom.nn.source import SourceEncoder
 
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqloom.nn import mask as masks
-from seqloom.nn.capture import HasPoints, Point, Points, record
-from seqloom.nn.layer import Memory, require
+from seqloom.nn.layer import HasPoints, Memory, Point, Points, record, require
 
 InitFrom = Literal["last", "first", "mean"]
 

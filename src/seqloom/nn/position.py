@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from seqloom.errors import ConfigError
 from seqloom.fused.rotary import RotaryTable, rotary, rotary_table
 from seqloom.nn import mask as masks
-from seqloom.nn.layer import Factory, require
-from seqloom.nn.state import Memo, next_power_of_two
+from seqloom.nn.layer import Factory, Memo, next_power_of_two, require
 
 Positions = slice | Tensor
 """The positions of a call's tokens, counted from 0: a slice if all rows agree, else (T,) or (B, T). Both

@@ -15,9 +15,9 @@ from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.recurrence import RecurrentDropout, recurrence
 from seqloom.nn import mask as masks
 from seqloom.nn.basic import Dropout
-from seqloom.nn.capture import HasPoints, Point, Points, record, recording, time_loop
+from seqloom.nn.capture import time_loop
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, recording, require
 from seqloom.nn.mask import real_first_order
 from seqloom.nn.state import State, where_real
 

@@ -13,9 +13,8 @@ from seqloom.errors import ConfigError
 from seqloom.fused.dispatch import plain
 from seqloom.nn.attention_core import Additive, AttentionWeights, Score, Softmax
 from seqloom.nn.basic import Linear
-from seqloom.nn.capture import Point, Points, record
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.layer import Factory, Memory, add_aux_loss, collecting_losses, require
+from seqloom.nn.layer import Factory, Memory, Point, Points, add_aux_loss, collecting_losses, record, require
 from seqloom.nn.pool import InitFrom, summarize
 from seqloom.nn.rnn_decoder import AttentiveRNN, AttentiveState, GlobalAttention, GlobalAttentionState
 

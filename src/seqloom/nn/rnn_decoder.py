@@ -22,9 +22,9 @@ from seqloom.nn.attention_core import (
     attend,
 )
 from seqloom.nn.basic import Dropout, Linear
-from seqloom.nn.capture import HasPoints, Point, Points, record, time_loop
+from seqloom.nn.capture import time_loop
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, require
 from seqloom.nn.pool import InitFrom, summarize
 from seqloom.nn.recurrent import UnrolledCell
 from seqloom.nn.state import State, where_real

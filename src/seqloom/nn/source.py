@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqloom.nn.capture import HasPoints
-from seqloom.nn.layer import Memory
+from seqloom.nn.layer import HasPoints, Memory
 
 
 class SourceEncoder(HasPoints):

@@ -1,6 +1,4 @@
-"""States: what a layer remembers of the positions before its input, as nested tuples of tensors; and the
-cache of a table that many calls read.
-"""
+"""States: what a layer remembers of the positions before its input, as nested tuples of tensors."""
 
 from __future__ import annotations
 
@@ -9,30 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-
-class Memo:
-    """Caches the most recently requested table."""
-
-    def __init__(self) -> None:
-        self.last: tuple[Hashable, Any] = (None, None)
-
-    def __call__(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        last_key, value = self.last
-        if last_key != key:
-            # an inference tensor could not be used in training later
-            with torch.inference_mode(False), torch.no_grad():
-                value = make()
-            self.last = (key, value)
-        return value
-
-
-def next_power_of_two(length: int) -> int:
-    """The next power of two, at least 64: a growing sequence needs a new table only when its length has
-    doubled.
-    """
-    return 1 << max(6, (length - 1).bit_length())
-
 
 State = Any
 """A tree of tuples, lists and dicts whose leaves are tensors, `StateNode`s or plain values; None starts a new

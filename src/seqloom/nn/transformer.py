@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from seqloom.nn.attention import CrossAttention, SelfAttention
 from seqloom.nn.attention_core import ScaledDot, Score, Visibility
 from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
-from seqloom.nn.capture import Point, Points, record
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, Layer, Memory, Point, Points, record, require
 from seqloom.nn.position import Position, Sinusoidal
 from seqloom.nn.state import State
 

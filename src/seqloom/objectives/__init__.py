@@ -14,15 +14,12 @@ if TYPE_CHECKING:
     from seqloom.objectives.policy import clipped_policy
     from seqloom.objectives.preference import bradley_terry, dpo, judged
     from seqloom.objectives.reward import mixed_reward
-    from seqloom.objectives.speech import ctc, ctc_attention
 
 __all__ = [
     "bidirectional",
     "bradley_terry",
     "classification",
     "clipped_policy",
-    "ctc",
-    "ctc_attention",
     "dpo",
     "extractive_qa",
     "judged",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from seqloom.run_config import config_of
+from seqloom.config_source import config_of
 from seqloom.studies.study import Study
 from seqloom.studies.table import ResultRow
 from seqloom.train.budget import duration

@@ -226,7 +226,8 @@ def open_config(system: System) -> Config:
         raise RunError(
             f"{system.source}: the run is not finished; finish it with: seqloom train {system.source}"
         )
-    return Config.load(system.source, list(system.changes))
+    source = str(Path(system.source).absolute()) if system.is_finished else system.source
+    return Config.load(source, list(system.changes))
 
 
 def share_of(value: Data | float) -> float | None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seqloom import files
+from seqloom.config_source import config_of
 from seqloom.data.overlap import LeakReport
 from seqloom.errors import UserError
 from seqloom.measure.number import Number, letter
-from seqloom.run_config import config_of
 
 # What may differ between ranked systems: every system reads the same data in its own tokens and windows.
 FREE = ("seed", "tokenizer", "data", "width", "stride")

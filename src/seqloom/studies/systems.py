@@ -10,9 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from seqloom.config_source import is_run, preset_names
 from seqloom.errors import UserError
-from seqloom.preset_list import preset_names
-from seqloom.run_config import is_run
 from seqloom.studies.published import TABLE2
 
 CHANGE = re.compile(r"[a-z_0-9]+(\.[a-z_0-9]+)*=.*", re.DOTALL)

@@ -18,7 +18,7 @@ import numpy as np
 from seqloom.data.overlap import LeakReport
 from seqloom.errors import UserError
 from seqloom.measure.by_length import by_length
-from seqloom.measure.intervals import RESAMPLES, SEED, draws
+from seqloom.measure.number import RESAMPLES, SEED, draws
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
 from seqloom.run_files import Results, read_results

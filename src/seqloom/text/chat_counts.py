@@ -30,6 +30,10 @@ class TurnCounts:
         if len(chats) == 2 and chats[0] == chats[1]:
             self.equal.append(location)
 
+    def shown(self, record: Sequence[Any]) -> list[Any]:
+        """A record as a summary shows it: chats in OpenAI's form."""
+        return [[message.to_dict() for message in value] if is_chat(value) else value for value in record]
+
     def warnings(self, kinds: Sequence[str], records: int) -> list[str]:
         """What is wrong with the chats."""
         found = []
@@ -51,13 +55,3 @@ class TurnCounts:
 def is_chat(value: Any) -> bool:
     """Whether a field is a list of messages."""
     return isinstance(value, list) and bool(value) and isinstance(value[0], Message)
-
-
-def shown(value: Any) -> Any:
-    """A field as a summary shows it: a chat in OpenAI's form."""
-    return [message.to_dict() for message in value] if is_chat(value) else value
-
-
-def turns_line(turns: dict[str, int]) -> str:
-    """The number of turns by role."""
-    return "turns: " + ", ".join(f"{role} {count:,}" for role, count in turns.items())

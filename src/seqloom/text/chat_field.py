@@ -17,7 +17,8 @@ from tokenizers import Tokenizer
 from seqloom.errors import DataError
 from seqloom.text.chat_records import Message, parse_chat
 from seqloom.text.chat_template import SENTINELS, ChatTemplate, RenderedChat
-from seqloom.text.chats import PLAIN, ChatReader
+from seqloom.text.chats import PLAIN
+from seqloom.text.corpus import Reader
 from seqloom.text.encoder import Encoded, RecordEncoder
 from seqloom.text.field import Field, integers
 from seqloom.text.special_tokens import special_tokens
@@ -153,9 +154,9 @@ class PromptField(ChatField):
         return [(ids.tobytes(), integers(map(len, rows)), integers(len(value) for value in values))]
 
 
-def chat_texts(reader: ChatReader) -> Iterator[str]:
+def chat_texts(reader: Reader) -> Iterator[str]:
     """Yields the text of each chat of a reader under its template, for training a tokenizer."""
-    template = ChatTemplate(reader.template)
+    template = ChatTemplate(reader.template or PLAIN)
     kinds = [index for index, kind in enumerate(reader.kinds) if kind in ("chat", "answer", "prompt")]
     located = ((record[index], reader.location) for record in reader for index in kinds)
     while block := list(islice(located, BLOCK)):

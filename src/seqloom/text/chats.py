@@ -25,8 +25,8 @@ from seqloom.text.chat_records import (
     text,
 )
 from seqloom.text.corpus import Paths, Reader
-from seqloom.text.json_items import json_items, starts_with
-from seqloom.text.lines import lines
+from seqloom.text.json_items import json_items
+from seqloom.text.lines import lines, starts_with
 
 PLAIN = "plain"  # the template of a model without one
 
@@ -35,10 +35,11 @@ class ChatReader(Reader):
     """The base class of readers of chats."""
 
     adds_eos = False  # the template ends a chat
+    template: str = PLAIN
 
     def __init__(self, paths: Paths, template: str = PLAIN, system: str | None = None):
         super().__init__(paths)
-        self.template: str = template
+        self.template = template
         self.system = None if system is None else text("corpus.system", "system", system)
 
     def options(self) -> tuple:

@@ -13,7 +13,7 @@ import csv
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,6 +63,7 @@ class Reader:
     kinds: tuple[str, ...] = ("text",)
     location = ""  # file:line of the latest record
     template: str | None = None  # how chats become text
+    is_plain = False  # whether a record is one piece of the file's text, which is valid Unicode
     measure = "translation"  # how outputs are scored if records are pairs: translation, or pronunciation
 
     def __init__(self, paths: Paths):
@@ -79,8 +80,7 @@ class Reader:
 
     def __iter__(self) -> Iterator[tuple]:
         self.blanks.clear()
-        for path in self.paths:
-            yield from self.records(path)
+        return chain.from_iterable(map(self.records, self.paths))
 
     def records(self, path: str | Path) -> Iterator[tuple]:
         """Yields the records of one file."""
@@ -93,8 +93,8 @@ class Reader:
         return ()
 
     @classmethod
-    def load_source(cls, path: str | Path, options: Mapping[str, Any]) -> Any:
-        """Returns the array of a picture or sound, as a reader with these options reads it."""
+    def load_source(cls, path: Any, options: Mapping[str, Any]) -> Any:
+        """Returns the array of a picture or sound, a file or the user's own array, as a reader with these options reads it."""
         raise DataError(f"{path}: this corpus holds text; give a text")
 
     def options(self) -> tuple:
@@ -118,19 +118,23 @@ class Text(Reader):
     """
 
     adds_eos = False
+    is_plain = True
 
     def records(self, path: str | Path) -> Iterator[tuple[str]]:
-        for text in blocks(path):
-            *complete, rest = text.split("\n")
-            self.location = str(path)
-            for line in complete:
-                yield (line + "\n",)
-            if rest:
-                yield (rest,)
+        return chain.from_iterable(self.records_in(text, path) for text in blocks(path))
+
+    def records_in(self, text: str, path: str | Path) -> Iterator[tuple[str]]:
+        """Yields the records of one block of a file."""
+        self.location = str(path)
+        *complete, rest = text.split("\n")
+        lines = [line + "\n" for line in complete]
+        return zip([*lines, rest] if rest else lines, strict=True)
 
 
 class Lines(Reader):
     """Each line is a record, without its newline."""
+
+    is_plain = True
 
     def records(self, path: str | Path) -> Iterator[tuple[str]]:
         for number, line in enumerate(lines(path), 1):

@@ -24,6 +24,7 @@ class Field:
     dtypes: tuple[np.dtype, ...]
     is_input: ClassVar[bool] = True  # whether a model reads the field; otherwise a model predicts it
     names_labels: ClassVar[bool] = False  # whether values name labels
+    template: str | None = None  # how chats become text, if values are chats
 
     def __init__(self, tokenizer: Tokenizer, adds_eos: bool, labels: dict[str, int]):
         self.tokenizer = tokenizer

@@ -12,7 +12,7 @@
     smiles    a molecule, as text    text                       ids
     document  a string               text                       ids; and its summary, the same
     prompt    a list of messages     prompt                     ids after which the assistant answers
-    image, captions, audio                                      see `image_field.py` and `audio_field.py`
+    image, captions                                             see `image_field.py`
 
 A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents
 it. Letters are bytes, so that every word has a spelling and no alphabet must be collected.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -29,12 +30,9 @@ from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
 from seqloom.lazy import LazyNames
-from seqloom.text.chat_field import AnswerField, ChatField, PromptField, chat_texts
-from seqloom.text.chats import ChatReader
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import Encoded, RecordEncoder
 from seqloom.text.field import TEXTS, Field, TextField, check_unicode, integers, preview
-from seqloom.text.molecule_field import SmilesField
 from seqloom.text.special_tokens import special_tokens
 
 Name = Literal[
@@ -53,7 +51,6 @@ Name = Literal[
     "summary",
     "image",
     "captions",
-    "audio",
 ]
 CACHE_WORDS = 200_000  # words whose pieces are cached
 MAX_LABELS = 10_000  # more labels mean that the wrong column is read
@@ -248,9 +245,12 @@ class SpanField(Field):
 
 
 LATER = {  # imported when a config names them
+    "chat": ("seqloom.text.chat_field", "ChatField"),
+    "answer": ("seqloom.text.chat_field", "AnswerField"),
+    "prompt": ("seqloom.text.chat_field", "PromptField"),
+    "smiles": ("seqloom.text.molecule_field", "SmilesField"),
     "image": ("seqloom.text.image_field", "ImageField"),
     "captions": ("seqloom.text.image_field", "CaptionsField"),
-    "audio": ("seqloom.text.audio_field", "AudioField"),
 }
 FIELDS: dict[str, type[Field]] = {
     "text": TextField,
@@ -260,10 +260,6 @@ FIELDS: dict[str, type[Field]] = {
     "number": NumberField,
     "passage": PassageField,
     "span": SpanField,
-    "chat": ChatField,
-    "answer": AnswerField,
-    "prompt": PromptField,
-    "smiles": SmilesField,
     "document": TextField,
     "summary": TextField,
 }
@@ -294,7 +290,7 @@ class RecordSchema:
             for kind, tokenizer in zip(expected, by_field, strict=True)
         ]
         for field in self.fields:
-            if isinstance(field, ChatField) and template is not None:
+            if field.template is not None and template is not None:
                 field.template = template
         self.names = tuple(name for field in self.fields for name in field.names)
         self.has_targets = not all(KINDS[kind].is_input for kind in kinds)
@@ -342,13 +338,19 @@ def collect_labels(reader: Reader) -> list[str]:
 
 def iter_texts(reader: Reader) -> Iterator[str]:
     """Yields the texts that a tokenizer is trained on: every
-    text, the words of a sentence joined by spaces, chats under their template, and the labels of records without a text."""
-    if isinstance(reader, ChatReader):
-        yield from chat_texts(reader)
-        return
+    text, the words of a sentence joined by spaces, and chats under their template."""
+    if reader.template is not None:
+        from seqloom.text.chat_field import chat_texts
+
+        return chat_texts(reader)
+    return map(itemgetter(0), reader) if reader.is_plain else checked_texts(reader)
+
+
+def checked_texts(reader: Reader) -> Iterator[str]:
+    """Yields the texts of records that have several fields, or come from JSON."""
     for record in reader:
         for kind, value in zip(reader.kinds, record, strict=True):
-            if kind in (*TEXTS, "passage") or (kind == "label" and reader.kinds[0] in ("audio", "image")):
+            if kind in (*TEXTS, "passage"):
                 yield check_unicode(value, reader.location)
             elif kind == "captions":
                 yield from (check_unicode(caption, reader.location) for caption in value)

@@ -14,7 +14,6 @@
     judged       an answer to a prompt or a chat, and whether it is good
     prompts      chats, preferences, or one question a line: what comes before the last answer, and that answer
     pictures     a list of pictures with captions or labels: a table, JSON Lines, a COCO file, a folder, a zip
-    recordings   a table of sound files and their texts or labels, or ready features beside one
     binarized    two .bin files of fairseq-preprocess, with their .idx files and dictionaries
 
 The suffix of a file decides its form; `.gz` and `.zst` are looked through. Other files are recognised by their first lines.
@@ -25,12 +24,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 from seqloom.errors import DataError
-from seqloom.text import annotated, chats, corpus, dictionary, pictures, speech, vocab_files
-from seqloom.text.chat_records import ANSWER_KEYS, CHAT_KEYS, is_turns
+from seqloom.text.corpus import Reader
 from seqloom.text.lines import first_lines, lines, strip_compression
 
 SAMPLE_LINES = 50  # lines that are looked at
@@ -40,39 +39,50 @@ SQUAD_START = re.compile(r'\s*\{\s*("version"\s*:\s*("[^"]*"|[\d.]+)\s*,\s*)?"da
 
 
 class Format(NamedTuple):
-    """A form of data files: its reader, the suffixes that mean it, and what it holds in a few words."""
+    """A form of data files: its reader, the kinds of its fields, the suffixes that mean it, and what it holds in a few words."""
 
-    reader: type[corpus.Reader]
+    reader: str  # the class, as configs name it
+    module: str  # where it is defined
+    kinds: tuple[str, ...]
     suffixes: tuple[str, ...]
     holds: str
 
+    @property
+    def reader_class(self) -> type[Reader]:
+        """The reader, whose module is imported now."""
+        return getattr(import_module(f"seqloom.text.{self.module}"), self.reader)
 
+
+TEXT, PAIR, TAGGED = ("text",), ("text", "text"), ("words", "tags")
 FORMATS: dict[str, Format] = {
-    "text": Format(corpus.Text, (), "running text"),
-    "lines": Format(corpus.Lines, (), "one text a line"),
-    "pairs": Format(corpus.Parallel, (), "two parallel files"),
-    "table": Format(corpus.Table, (".tsv", ".csv"), "a table of texts"),
-    "jsonl": Format(corpus.JSONLines, (".jsonl", ".ndjson"), "JSON Lines"),
-    "conllu": Format(annotated.CoNLLU, (".conllu",), "CoNLL-U sentences"),
-    "conll": Format(annotated.Columns, (".conll", ".bio", ".iob", ".iob2"), "a word and its tag a line"),
-    "squad": Format(annotated.SQuAD, (), "questions on passages"),
-    "dictionary": Format(dictionary.Dictionary, (".dict",), "a word and its phonemes a line"),
-    "chats": Format(chats.Chats, (), "dialogues"),
-    "preferences": Format(chats.Preferences, (), "preferences between two answers"),
-    "judged": Format(chats.Judged, (), "judged answers"),
-    "prompts": Format(chats.Prompts, (), "prompts, with or without an answer"),
-    "pictures": Format(pictures.Pictures, (), "pictures with captions or labels"),
-    "recordings": Format(speech.Speech, (), "recordings"),
-    "binarized": Format(vocab_files.Binarized, (".bin", ".idx"), "binarised pairs"),
+    "text": Format("Text", "corpus", TEXT, (), "running text"),
+    "lines": Format("Lines", "corpus", TEXT, (), "one text a line"),
+    "pairs": Format("Parallel", "corpus", PAIR, (), "two parallel files"),
+    "table": Format("Table", "corpus", TEXT, (".tsv", ".csv"), "a table of texts"),
+    "jsonl": Format("JSONLines", "corpus", TEXT, (".jsonl", ".ndjson"), "JSON Lines"),
+    "conllu": Format("CoNLLU", "annotated", TAGGED, (".conllu",), "CoNLL-U sentences"),
+    "conll": Format(
+        "Columns", "annotated", TAGGED, (".conll", ".bio", ".iob", ".iob2"), "a word and its tag a line"
+    ),
+    "squad": Format("SQuAD", "annotated", ("text", "passage", "span"), (), "questions on passages"),
+    "dictionary": Format("Dictionary", "dictionary", PAIR, (".dict",), "a word and its phonemes a line"),
+    "chats": Format("Chats", "chats", ("chat",), (), "dialogues"),
+    "preferences": Format(
+        "Preferences", "chats", ("answer", "answer"), (), "preferences between two answers"
+    ),
+    "judged": Format("Judged", "chats", ("answer", "label"), (), "judged answers"),
+    "prompts": Format("Prompts", "chats", ("prompt", "text"), (), "prompts, with or without an answer"),
+    "pictures": Format("Pictures", "pictures", ("image", "captions"), (), "pictures with captions or labels"),
+    "binarized": Format("Binarized", "vocab_files", PAIR, (".bin", ".idx"), "binarised pairs"),
 }
-MEDIA_FORMS = ("pictures", "recordings")
+MEDIA_FORMS = ("pictures",)
 CHAT_FORMS = ("chats", "preferences", "judged", "prompts")
-OLD_NAMES = {form.reader.__name__: name for name, form in FORMATS.items()}  # as configs name the readers
+OLD_NAMES = {form.reader: name for name, form in FORMATS.items()}  # as configs name the readers
 
 
-def format_of(reader: type[corpus.Reader]) -> str:
+def format_of(reader: type[Reader]) -> str:
     """The name of the form that a reader reads."""
-    return next(name for name, form in FORMATS.items() if form.reader is reader)
+    return OLD_NAMES[reader.__name__]
 
 
 def check_format(name: str) -> str:
@@ -128,6 +138,8 @@ def detect_lines(head: Sequence[str]) -> str:
 
 def detect_chats(head: str) -> str | None:
     """The form of chats that a file begins with, by the fields of its first object or by its first turns; None if it has none."""
+    from seqloom.text.chat_records import ANSWER_KEYS, CHAT_KEYS, is_turns
+
     start = head.lstrip()
     if start.startswith("["):
         start = start[1:].lstrip()
@@ -159,12 +171,16 @@ def is_object(line: str) -> bool:
 
 def is_conllu(row: str) -> bool:
     """Whether a line is a row of CoNLL-U."""
+    from seqloom.text import annotated
+
     cells = row.split("\t")
     return len(cells) == len(annotated.FIELDS) and annotated.id_type(cells[0]) is not None
 
 
 def is_columns(head: Sequence[str]) -> bool:
     """Whether lines are words with tags: rows of equally many short cells, several sentences between blank lines."""
+    from seqloom.text import annotated
+
     groups = list(annotated.sentences(head))
     rows = [annotated.split(row) for _, group in groups for row in group if not row.startswith("-DOCSTART-")]
     widths = {len(cells) for cells in rows}

@@ -8,15 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.errors import DataError
-from seqloom.text.lines import blocks, first_lines, lines
+from seqloom.text.lines import blocks, lines, starts_with
 
 SPACE = " \n\r\t"
 MAX_ITEM = 64 << 20  # characters of one item of an array
-
-
-def starts_with(path: str | Path) -> str:
-    """The first character of a file that is not white space; empty if there is none."""
-    return "".join(first_lines(path, 1000)).strip()[:1]
 
 
 def json_items(path: str | Path) -> Iterator[tuple[str, Any]]:

@@ -144,6 +144,11 @@ def first_lines(path: str | Path, count: int) -> list[str]:
     return next(blocks(path), "").removesuffix("\n").split("\n")[:count]
 
 
+def starts_with(path: str | Path) -> str:
+    """The first character of a file that is not white space; empty if there is none."""
+    return "".join(first_lines(path, 1000)).strip()[:1]
+
+
 def lines_with_ends(path: str | Path) -> Iterator[str]:
     """Yields the lines of the file with their ends, LF, CR
     LF, or none after the last: joined, they are the file."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from seqloom.errors import DataError
-from seqloom.media.images import Fit, decode_picture, read_picture
+from seqloom.media.images import Fit, decode_picture, fit_pixels, read_picture
 from seqloom.text.corpus import Paths
 from seqloom.text.media_reader import MediaReader
 
@@ -57,9 +57,11 @@ class Pictures(MediaReader):
         return (*sides(options.get("size", 64)), 3)
 
     @classmethod
-    def load_source(cls, path: str | Path, options: Mapping[str, Any]) -> np.ndarray:
+    def load_source(cls, path: str | Path | np.ndarray, options: Mapping[str, Any]) -> np.ndarray:
         height, width = sides(options.get("size", 64))
         fit, background = options.get("fit", "crop"), options.get("background", 255)
+        if isinstance(path, np.ndarray):
+            return fit_pixels(path, height, width, fit, background)
         return decode_picture(read_picture(path), str(path), height, width, fit, background)
 
 

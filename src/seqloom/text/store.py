@@ -3,43 +3,145 @@ content by streaming, so that it may be larger than memory.
 
 A store is a folder of the cache, named by a digest of its content: `store.json` and, for each column,
 `N.tokens`, `N.offsets` and `N.bytes`. A text field is one column; the columns of the other kinds of fields
-are in `fields.py`. A store is built in a temporary folder and then renamed, so that an existing store is
-always complete. Stores stay until `seqloom data cache --prune` removes them.
+are in `fields.py`. A view of some records adds their numbers and copies nothing, so that data may be divided in any way without a second
+copy on the disk or in memory. A store is built in a temporary folder and then renamed, so that an existing store is
+always complete (`store_writer.py`). Stores stay until `seqloom data cache --prune` removes them.
 """
+
+from __future__ import annotations
 
 import hashlib
 import json
 import os
 import shutil
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
-from seqloom.files import cache_folder, disk_error, fsync_folder, is_locked, lock_folder, write_new
-from seqloom.text.column import Column, ColumnView
+from seqloom.files import cache_folder, disk_error, lock_folder
 from seqloom.text.corpus import Reader
-from seqloom.text.encoder import Encoded, RecordEncoder
-from seqloom.text.fields import RecordSchema, TextField, has_labels
+from seqloom.text.encoder import RecordEncoder
+from seqloom.text.fields import RecordSchema, has_labels
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
-from seqloom.text.split import assign_sides
 from seqloom.text.tokenizer import signature
 
 if TYPE_CHECKING:
-    from seqloom.text.workers import EncoderPool
+    pass
 
 VERSION = 1
-BLOCK = 1 << 20  # characters encoded at a time
-SERIAL_BLOCKS = 3  # blocks that this process encodes; only longer corpora are worth starting workers
+BLOCK_RECORDS = 1 << 16  # records that a view gathers at a time
+BLOCK_TOKENS = 1 << 20
+
+
+class Column(NamedTuple):
+    """Record i is `tokens[offsets[i]:offsets[i + 1]]`; its text
+    has `bytes[i + 1] - bytes[i]` bytes of UTF-8, without <eos>.
+
+    The names of the fields are file names.
+    """
+
+    tokens: np.ndarray  # (N,) uint16 or uint32 for ids
+    offsets: np.ndarray  # (n + 1,) int64, from 0 to N
+    bytes: np.ndarray  # (n + 1,) int64
+
+    def row(self, index: int) -> np.ndarray:
+        """Returns the values of one record."""
+        return self.tokens[self.offsets[index] : self.offsets[index + 1]]
+
+    def sizes(self, index: np.ndarray) -> np.ndarray:
+        """Returns the number of values of each of the given records."""
+        return self.offsets[index + 1] - self.offsets[index]
+
+    def byte_sizes(self, index: np.ndarray) -> np.ndarray:
+        """Returns the UTF-8 bytes of each of the given records."""
+        return self.bytes[index + 1] - self.bytes[index]
+
+    def number(self, index: int) -> int:
+        """Returns the number of a record in the corpus, from 0."""
+        return int(index)
+
+    @property
+    def num_records(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_bytes(self) -> int:
+        """The UTF-8 bytes of all records."""
+        return int(self.bytes[-1] - self.bytes[0])
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yields all values, in blocks of bounded size."""
+        for start in range(0, len(self.tokens), BLOCK_TOKENS):
+            yield self.tokens[start : start + BLOCK_TOKENS]
+
+    def gathered(self) -> Column:
+        """Returns the column with its values in one array."""
+        return self
+
+    def pick(self, records: np.ndarray) -> ColumnView:
+        """Returns the view of the given records."""
+        return ColumnView(self, records)
+
+
+class ColumnView:
+    """The records of a column that have the given numbers, in that order."""
+
+    def __init__(self, whole: Column, records: np.ndarray):
+        self.whole = whole
+        self.records = records
+        self.num_records = len(records)
+        self.num_tokens = sum(int(self.whole.sizes(part).sum()) for part in self.parts())
+        self.num_bytes = sum(int(self.whole.byte_sizes(part).sum()) for part in self.parts())
+
+    def parts(self) -> Iterator[np.ndarray]:
+        """Yields the numbers of the records, some at a time."""
+        for start in range(0, len(self.records), BLOCK_RECORDS):
+            yield self.records[start : start + BLOCK_RECORDS].astype(np.int64)
+
+    def row(self, index: int) -> np.ndarray:
+        return self.whole.row(int(self.records[index]))
+
+    def sizes(self, index: np.ndarray) -> np.ndarray:
+        return self.whole.sizes(self.records[index].astype(np.int64))
+
+    def byte_sizes(self, index: np.ndarray) -> np.ndarray:
+        return self.whole.byte_sizes(self.records[index].astype(np.int64))
+
+    def number(self, index: int) -> int:
+        return int(self.records[index])
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        for part in self.parts():
+            yield self.tokens_of(part)
+
+    def tokens_of(self, records: np.ndarray) -> np.ndarray:
+        """Returns the values of the given records of the whole column in one array."""
+        counts = self.whole.sizes(records)
+        ends = np.cumsum(counts)
+        positions = np.arange(ends[-1] if len(ends) else 0)
+        positions += np.repeat(self.whole.offsets[records] - (ends - counts), counts)
+        return self.whole.tokens[positions]
+
+    def gathered(self) -> Column:
+        """Returns the view with its values in one array, a copy in memory."""
+        tokens = [*self.blocks()] or [self.whole.tokens[:0]]
+        records = self.records.astype(np.int64)
+        sizes = [self.whole.sizes(records), self.whole.byte_sizes(records)]
+        offsets, byte_offsets = (np.concatenate([[0], np.cumsum(part)]) for part in sizes)
+        return Column(np.concatenate(tokens), offsets, byte_offsets)
+
+    def pick(self, records: np.ndarray) -> ColumnView:
+        return ColumnView(self.whole, self.records[records])
 
 
 class Store:
@@ -75,24 +177,26 @@ class Store:
         index %= len(self)
         return tuple(column.row(index) for column in self.fields)
 
-    def split_by_content(self, keys: np.ndarray, fraction: float) -> tuple["Store", "Store"]:
+    def split_by_content(self, keys: np.ndarray, fraction: float) -> tuple[Store, Store]:
         """Returns (training, held out): views of the records, chosen by their keys (see `split.py`), each label
         giving its share if records have one. The numbers of the records take 4 or 8 bytes of memory each."""
         labels = self.columns("label")
         strata = labels[0].gathered().tokens if labels else None
+        from seqloom.text.split import assign_sides
+
         sides = assign_sides(keys, [fraction], strata)
         dtype = np.uint32 if len(self) < 1 << 32 else np.int64
         return self._pick(np.flatnonzero(sides == 0).astype(dtype), f"content {fraction} train"), self._pick(
             np.flatnonzero(sides == 1).astype(dtype), f"content {fraction} valid"
         )
 
-    def _pick(self, records: np.ndarray, name: str) -> "Store":
+    def _pick(self, records: np.ndarray, name: str) -> Store:
         """Returns the store of the records with these numbers; `name` tells its digest from others of this store."""
         digest = hashlib.sha256(f"{self.digest} {name}".encode()).hexdigest()
         columns = [column.pick(records) for column in self.fields]
         return Store(columns, digest, self.vocabulary, self.names, self.specials)
 
-    def split(self, fraction: float) -> tuple["Store", "Store"]:
+    def split(self, fraction: float) -> tuple[Store, Store]:
         """Returns (all but the tail, the tail); the tail has about
         `fraction` of the first column's ids, at least one record.
 
@@ -109,11 +213,11 @@ class Store:
         tail_start = min(max(tail_start, 1), len(self) - 1)
         return self._slice(0, tail_start), self._slice(tail_start, len(self))
 
-    def first(self, count: int) -> "Store":
+    def first(self, count: int) -> Store:
         """Returns the store of the first `count` records, or this store if it has no more."""
         return self if count >= len(self) else self._slice(0, count)
 
-    def _slice(self, start: int, stop: int) -> "Store":
+    def _slice(self, start: int, stop: int) -> Store:
         """Returns the store of records `start` to `stop`, `stop` excluded."""
 
         def from_zero(offsets: np.ndarray) -> np.ndarray:
@@ -151,8 +255,10 @@ def build(
     try:
         if (store := _open(path, digest, vocabulary, specials)) is not None:
             return store
+        from seqloom.text import store_writer
+
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_stale(folder)
+        store_writer.remove_stale(folder)
         temporary = folder / f".building-{uuid4().hex}"
         temporary.mkdir(mode=0o700)
         try:
@@ -160,10 +266,15 @@ def build(
                 schema = RecordSchema(
                     reader.kinds, tokenizers, reader.adds_eos, labels, template=reader.template
                 )
-                _write(
-                    temporary, reader, schema, _num_workers(workers), progress or (lambda size: None), digest
+                store_writer.write_store(
+                    temporary,
+                    reader,
+                    schema,
+                    store_writer.num_workers(workers),
+                    progress or (lambda size: None),
+                    digest,
                 )
-                _publish(temporary, path, digest)
+                store_writer.publish(temporary, path, lambda: _open(path, digest) is not None)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:
@@ -186,14 +297,6 @@ def _digest(reader: Reader, tokenizers: Sequence[Tokenizer], labels: Sequence[st
         [str(VERSION), str(reader.adds_eos), reader.digest(), *signatures, *label_names, *stateful]
     )
     return hashlib.sha256(name.encode()).hexdigest()
-
-
-def _num_workers(workers: int | None) -> int:
-    if workers is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if workers < 1:
-        raise DataError(f"{workers} workers cannot tokenize; give 1 or more")
-    return workers
 
 
 def _open(
@@ -226,149 +329,6 @@ def _map(path: Path, dtype: str, count: int) -> np.ndarray:
     if path.stat().st_size != count * np.dtype(dtype).itemsize:
         raise DataError(f"{path}: damaged")
     return np.memmap(path, dtype, "r") if count else np.empty(0, dtype)
-
-
-def _remove_stale(folder: Path) -> None:
-    """Removes the folders of killed builds; a folder younger than
-    a minute may belong to a build that has not locked it yet."""
-    for stale in folder.glob(".building-*"):
-        with suppress(OSError):
-            if time.time() - stale.stat().st_mtime > 60 and not is_locked(stale):
-                shutil.rmtree(stale, ignore_errors=True)
-
-
-def _publish(temporary: Path, path: Path, digest: str) -> None:
-    """Renames the finished folder to `path`, unless another
-    process has published the same store meanwhile."""
-    fsync_folder(temporary)
-    for is_last_attempt in (False, True):
-        try:
-            os.rename(temporary, path)
-            fsync_folder(path.parent)
-            return
-        except OSError:
-            if _open(path, digest) is not None:
-                return
-            if is_last_attempt or not path.exists():
-                raise
-            damaged = path.with_name(f".building-{uuid4().hex}")
-            os.rename(path, damaged)
-            shutil.rmtree(damaged, ignore_errors=True)
-
-
-class _ColumnWriter:
-    """Appends to the three files of one column."""
-
-    def __init__(self, folder: Path, index: int):
-        self.files: list[BinaryIO] = [(folder / f"{index}.{name}").open("wb") for name in Column._fields]
-        self.num_tokens = 0
-        self.num_bytes = 0
-        self.num_records = 0
-        for file in self.files[1:]:
-            file.write(np.int64(0).tobytes())
-
-    def add(self, tokens: bytes, counts: np.ndarray, sizes: np.ndarray) -> int:
-        """Appends records and returns the number of their UTF-8 bytes."""
-        offsets = self.num_tokens + np.cumsum(counts)
-        byte_offsets = self.num_bytes + np.cumsum(sizes)
-        for file, data in zip(self.files, (tokens, offsets.tobytes(), byte_offsets.tobytes()), strict=True):
-            file.write(data)
-        added_bytes = int(byte_offsets[-1]) - self.num_bytes
-        self.num_tokens = int(offsets[-1])
-        self.num_bytes = int(byte_offsets[-1])
-        self.num_records += len(counts)
-        return added_bytes
-
-    def sync(self) -> None:
-        for file in self.files:
-            file.flush()
-            os.fsync(file.fileno())
-
-    def close(self) -> None:
-        for file in self.files:
-            with suppress(OSError):  # a full disk has raised already, in `add` or `sync`
-                file.close()
-
-
-def _write(
-    folder: Path,
-    reader: Reader,
-    schema: RecordSchema,
-    workers: int,
-    progress: Callable[[int], None],
-    digest: str,
-) -> None:
-    """Writes all columns and store.json into `folder`. Workers
-    encode text fields only; this process encodes the others."""
-    writers: list[_ColumnWriter] = []
-    pool: EncoderPool | None = None
-    pending: deque[tuple[_ColumnWriter, Future[Encoded]]] = deque()
-    text_fields = [field for field in schema.fields if type(field) is TextField]
-    try:
-        for i, block in enumerate(_blocks(reader, schema)):
-            if not writers:
-                writers = [_ColumnWriter(folder, column) for column in range(len(schema.names))]
-            if i == SERIAL_BLOCKS and workers > 1 and text_fields:
-                from seqloom.text import workers as encoding
-
-                pool = encoding.EncoderPool(
-                    [field.tokenizer for field in text_fields], reader.adds_eos, workers
-                )
-            remaining = iter(writers)
-            for field, values in zip(schema.fields, block, strict=True):
-                field_writers = list(islice(remaining, len(field.names)))
-                if pool is not None and type(field) is TextField:
-                    pending.append((field_writers[0], pool.submit(text_fields.index(field), values)))
-                else:
-                    columns = zip(field_writers, field.encode(values), strict=True)
-                    progress(sum(writer.add(*encoded) for writer, encoded in columns))
-            while len(pending) > 2 * workers:
-                writer, future = pending.popleft()
-                progress(writer.add(*future.result()))
-        for writer, future in pending:
-            progress(writer.add(*future.result()))
-        for writer in writers:
-            writer.sync()
-    finally:
-        if pool is not None:
-            pool.close()
-        for writer in writers:
-            writer.close()
-    if not writers:
-        raise DataError(f"{', '.join(map(str, reader.paths))}: no records; give a file with text")
-    dtypes = [dtype.name for field in schema.fields for dtype in field.dtypes]
-    metadata = {
-        "digest": digest,
-        "records": writers[0].num_records,
-        "fields": [
-            {"name": name, "dtype": dtype, "tokens": writer.num_tokens}
-            for name, dtype, writer in zip(schema.names, dtypes, writers, strict=True)
-        ],
-    }
-    write_new(folder / "store.json", json.dumps(metadata).encode())
-
-
-def _blocks(reader: Reader, schema: RecordSchema) -> Iterator[list[list]]:
-    """Yields, for each block of about 1 MB, the values of each field."""
-    block: list[list] = []
-    size = 0
-    for record in reader:
-        values = schema.check(record, reader.location)
-        size += sum(value_size(value) for value in values)
-        block.append(values)
-        if size >= BLOCK or len(block) >= BLOCK:
-            yield [list(column) for column in zip(*block, strict=True)]
-            block = []
-            size = 0
-    if block:
-        yield [list(column) for column in zip(*block, strict=True)]
-
-
-def value_size(value: Any) -> int:
-    """Returns about how many bytes a value of a record takes."""
-    if isinstance(value, np.ndarray):
-        return value.nbytes
-    return len(value) if hasattr(value, "__len__") else 0
 
 
 def in_memory_store(

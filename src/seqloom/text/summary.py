@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from seqloom.results import Result
-from seqloom.text.chat_counts import TurnCounts, shown, turns_line
-from seqloom.text.chat_records import Message
 from seqloom.text.corpus import Reader, Table
 from seqloom.text.field import TEXTS
-from seqloom.text.formats import format_of
+from seqloom.text.formats import OLD_NAMES
 from seqloom.text.pair_checks import find_shift, same_language
 from seqloom.text.split import key_fields, record_key
 
@@ -67,7 +66,8 @@ class DataSummary(Result):
         copies = "twice" if self.most_copies == 2 else "more than once"
         texts = "1 text occurs" if self.doubles == 1 else f"{self.doubles:,} texts occur"
         doubles = f"{texts} {copies}; " if self.doubles else ""
-        lines += [turns_line(self.turns)] if self.turns else []
+        if self.turns:
+            lines.append("turns: " + ", ".join(f"{role} {count:,}" for role, count in self.turns.items()))
         lines.append(f"{doubles}longest {self.longest:,} words")
         return lines
 
@@ -83,13 +83,19 @@ class DataSummary(Result):
 def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSummary:
     """What the first `limit` records of a reader hold; all of them if it is None. The first `show` are part of the summary."""
     kinds = reader.kinds
+    if reader.is_plain and not show:
+        return describe_text(reader, limit)
     keys = key_fields(kinds)
     label_fields = [index for index, kind in enumerate(kinds) if kind in ("label", "tags")]
     labels: Counter[str] = Counter()
     copies: Counter[bytes] = Counter()
     pairs: list[Sequence[str]] = []
     places: list[str] = []
-    turns = TurnCounts()
+    turns = None
+    if reader.template is not None:
+        from seqloom.text.chat_counts import TurnCounts
+
+        turns = TurnCounts()
     first: list[list[Any]] = []
     records = words = longest = changes = 0
     previous = None
@@ -100,7 +106,7 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
             break
         records += 1
         if len(first) < show:
-            first.append([shown(value) for value in record])
+            first.append(turns.shown(record) if turns else list(record))
         sizes = [
             word_count(value, kind) for value, kind in zip(record, kinds, strict=True) if kind in TEXT_KINDS
         ]
@@ -115,7 +121,8 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
             )
             changes += value != previous
             previous = value
-        turns.add(record, reader.location)
+        if turns:
+            turns.add(record, reader.location)
         if kinds == ("text", "text") and len(pairs) < PAIRS_CHECKED:
             pairs.append(record)
             places.append(reader.location)
@@ -125,7 +132,7 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
     )
     return DataSummary(
         files=[str(path) for path in reader.paths],
-        form=format_of(type(reader)),
+        form=OLD_NAMES[type(reader).__name__],
         header=isinstance(reader, Table) and reader.header,
         fields=[{"name": name, "kind": kind} for name, kind in zip(field_names(reader), kinds, strict=True)],
         records=records,
@@ -139,12 +146,35 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
         warnings=[
             *label_warnings(labels, kinds, records),
             *pair_warnings(reader, pairs, places),
-            *turns.warnings(kinds, records),
+            *(turns.warnings(kinds, records) if turns else ()),
         ],
         first=first,
         complete=complete,
         first_blank=list(reader.blanks.first),
-        turns=dict(turns.roles),
+        turns=dict(turns.roles) if turns else {},
+    )
+
+
+def describe_text(reader: Reader, limit: int | None) -> DataSummary:
+    """What the first `limit` records of running text hold, or of one text a line."""
+    records = iter(reader)
+    sizes = [len(text.split()) for (text,) in islice(records, limit)]
+    return DataSummary(
+        files=[str(path) for path in reader.paths],
+        form=OLD_NAMES[type(reader).__name__],
+        header=False,
+        fields=[{"name": "", "kind": "text"}],
+        records=len(sizes),
+        words=sum(sizes),
+        labels={},
+        sorted_by_label=False,
+        doubles=0,
+        most_copies=1,
+        longest=max(sizes, default=0),
+        blank=0,
+        warnings=[],
+        first=[],
+        complete=next(records, None) is None,
     )
 
 
@@ -152,7 +182,8 @@ TEXT_KINDS = (*TEXTS, "words", "passage", "chat", "answer", "captions")
 
 
 def word_count(value: Any, kind: str = "text") -> int:
-    if value and isinstance(value, list) and isinstance(value[0], Message):
+    """The words of a text, of a sentence, of captions or of a chat."""
+    if kind in ("chat", "answer"):
         return sum(len(message.content.split()) for message in value)
     if kind == "captions":
         return sum(len(caption.split()) for caption in value)

@@ -27,11 +27,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import nn
 
-from seqloom import compat, config_changes, config_tree, files
+from seqloom import compat, config_source, config_tree, files
+from seqloom.config_source import config_of, is_run
 from seqloom.errors import ConfigError, RunError
 from seqloom.nn import lora
 from seqloom.run import load_weights
-from seqloom.run_config import Config, config_of, is_run
+from seqloom.run_config import Config
 from seqloom.run_files import read_results
 from seqloom.text import tokenizer_file
 from seqloom.text.chat_template import read_template
@@ -142,7 +143,7 @@ class FinetuneOptions:
 def from_run(
     config: Config,
     base: str | Path,
-    overrides: Sequence[config_changes.Change] = (),
+    overrides: Sequence[config_source.Change] = (),
     parts: Sequence[type[nn.Module]] = (),
 ) -> Config:
     """The config for fine-tuning the run `base`.
@@ -150,8 +151,8 @@ def from_run(
     The body of that run's model (sizes, embedding, stack) and its tokenizer replace those of the config; the head
     stays the config's. Overrides win over both.
     """
-    source_model = config_changes.override(source_config(base), [])["model"]
-    tree = config_changes.deep_copy(config.tree)
+    source_model = config_source.override(source_config(base), [])["model"]
+    tree = config_source.deep_copy(config.tree)
     parameters = inspect.signature(config.parts["model"].func).parameters
     same_type = source_model["type"] == tree["model"]["type"]
     excluded = HEAD_OPTIONS[:2] if same_type else HEAD_OPTIONS
@@ -168,9 +169,9 @@ def from_run(
     tree["corpus"] = with_source_template(tree["corpus"], Path(base))
     tree["from"] = {"run": realpath(base)}
     model_changes = [
-        change for change in config_changes.parse_changes(overrides) if change.path.startswith("model.")
+        change for change in config_source.parse_changes(overrides) if change.path.startswith("model.")
     ]
-    tree = config_changes.apply_changes(tree, model_changes)
+    tree = config_source.apply_changes(tree, model_changes)
     return pin_source(Config(tree, config.lines, parts or config.own_parts))
 
 

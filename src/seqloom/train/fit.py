@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import torch
 
-from seqloom import __version__, evaluation, files, run_manifest
-from seqloom.config_changes import Change, parse_changes
+from seqloom import __version__, evaluation, files, run_files
+from seqloom.config_source import Change, is_run, parse_changes, preset_names
 from seqloom.data.sources import Data
 from seqloom.decoding.generation_config import keep_generation_config
 from seqloom.errors import ConfigError, OutOfMemory, UserError
 from seqloom.measure.number import Number
-from seqloom.preset_list import preset_names
 from seqloom.progress import ProgressOption
 from seqloom.run import Run, load, named_weights, save_weights
-from seqloom.run_config import Config, is_run
+from seqloom.run_config import Config
 from seqloom.run_files import (
     ActualCost,
     ParameterCounts,
@@ -35,18 +34,17 @@ from seqloom.run_files import (
 from seqloom.threads import use_threads
 from seqloom.train import budget as costs
 from seqloom.train import process
-from seqloom.train.limits import refuse_costs
+from seqloom.train.budget import refuse_costs
 from seqloom.train.loop import TrainLoop
-from seqloom.train.opening import OpenedRun, as_run, make_job, open_run
 from seqloom.train.options import TrainOptions, TrainResult
-from seqloom.train.plan import BUDGETS, Budget, resolve_increase, set_budget
-from seqloom.train.preparation import PreparedRun, build_options, prepare
+from seqloom.train.plan import BUDGETS, Budget, budget_of, resolve_increase, set_budget
+from seqloom.train.preparation import PreparedRun, as_run, build_options, make_job, prepare
 from seqloom.train.process import ProcessGroup
-from seqloom.train.resume import newest_checkpoint
 from seqloom.train.run_folder import (
-    budget_of,
+    OpenedRun,
     default_folder,
     locked_folder,
+    open_run,
 )
 
 if TYPE_CHECKING:
@@ -228,8 +226,10 @@ def train_as_rank(
             if group.is_main:
                 logger.info("%s", finished_message(folder, options))
             return None
-        prepared, saved, manifest = opened.prepared, opened.saved, run_manifest.read(folder)
+        prepared, saved, manifest = opened.prepared, opened.saved, run_files.read_manifest(folder)
         if prepared is None:
+            from seqloom.train.resume import newest_checkpoint
+
             saved = newest_checkpoint(folder, manifest, logger.debug)
             prepared = prepare(config, folder / "tokenizer.json", is_main=False, resumes=saved is not None)
         if not isinstance(options, TrainOptions):

@@ -1,4 +1,4 @@
-"""What does not fit this machine is refused before it begins, with what would fit."""
+"""The errors of trainings that do not fit this machine, with what would fit. `budget.py` says when they are raised."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from seqloom import config_tree
-from seqloom.environment import machine_memory
+from seqloom.config_source import preset_names
 from seqloom.errors import ConfigError
-from seqloom.preset_list import TRAINING_BYTES, list_presets, preset_names, read_preset
+from seqloom.preset_list import list_presets, read_preset
 from seqloom.run_config import Config
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from seqloom.train.options import TrainOptions
 
 MEMORY_SHARE = 0.9  # of the memory that a training may fill
-LONG_STEP = 60.0  # seconds; a shorter step is never refused, however small the budget is
 
 
 def batch_sizes(config: Config) -> dict[str, int]:
@@ -54,35 +53,31 @@ def advice(config: Config, parameters: float, share: float, accumulate: int = 1)
     return f"try {', or '.join(options)}" if options else "make the model smaller"
 
 
-def refuse_parameters(config: Config, parameters: int) -> None:
-    """Raises if the weights, their gradients and the optimizer do not fit, before the model is built."""
-    needed, memory = TRAINING_BYTES * parameters, machine_memory()
-    if memory and needed > memory:
-        what = advice(config, parameters, 0.0)
-        raise ConfigError(
-            f"{config.lines.preset or 'model'}: {parameters:,} parameters need {needed / 1e9:,.0f} GB to train, and this machine has "
-            f"{memory / 1e9:.0f} GB; {what}"
-        )
+def memory_error(config: Config, parameters: int, needed: int, memory: int) -> ConfigError:
+    """The weights, their gradients and the optimizer do not fit."""
+    what = advice(config, parameters, 0.0)
+    return ConfigError(
+        f"{config.lines.preset or 'model'}: {parameters:,} parameters need {needed / 1e9:,.0f} GB to train, and this machine has "
+        f"{memory / 1e9:.0f} GB; {what}"
+    )
 
 
-def refuse_costs(config: Config, options: TrainOptions, costs: Costs) -> None:
-    """Raises if a step does not fit the memory, or is longer than the budget in minutes."""
-    parameters, memory = sum(costs.parameters.values()), machine_memory()
+def step_error(config: Config, options: TrainOptions, costs: Costs, memory: int) -> ConfigError:
+    """A step does not fit the memory, or is longer than the budget in minutes."""
+    parameters = sum(costs.parameters.values())
     batch = ", ".join(f"{name}={size}" for name, size in batch_sizes(config).items())
     what = ", ".join(filter(None, (f"{parameters:,} parameters", batch)))
     name = config.lines.preset or "model"
     if memory and costs.memory > memory:
         room = MEMORY_SHARE * memory - (costs.memory - costs.activations)
         tried = advice(config, parameters, max(0.0, room / max(costs.activations, 1)), options.accumulate)
-        raise ConfigError(
+        return ConfigError(
             f"{name}: {what}: a step needs {costs.memory / 1e9:.0f} GB, and this machine has {memory / 1e9:.0f} GB; {tried}"
         )
-    minutes = options.budget.get("minutes")
-    if minutes is not None and costs.seconds > max(LONG_STEP, 60 * minutes):
-        preset = smaller_preset(config, parameters)
-        smaller = f", the preset {preset}" if preset else ""
-        accumulated = f"{options.accumulate} batches; " if options.accumulate > 1 else ""
-        raise ConfigError(
-            f"{name}: {what}: one step ({accumulated}measured here) takes {costs.seconds / 60:.0f} minutes, longer than the budget of "
-            f"{minutes:g}; try smaller batches{', train.accumulate=1' if accumulated else ''}{smaller}, or more minutes"
-        )
+    preset = smaller_preset(config, parameters)
+    smaller = f", the preset {preset}" if preset else ""
+    accumulated = f"{options.accumulate} batches; " if options.accumulate > 1 else ""
+    return ConfigError(
+        f"{name}: {what}: one step ({accumulated}measured here) takes {costs.seconds / 60:.0f} minutes, longer than the budget of "
+        f"{options.budget['minutes']:g}; try smaller batches{', train.accumulate=1' if accumulated else ''}{smaller}, or more minutes"
+    )

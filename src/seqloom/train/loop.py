@@ -9,28 +9,26 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from seqloom import compat
 from seqloom.batches.batch import Batch, Cursor
 from seqloom.environment import fingerprint
 from seqloom.errors import Diverged, NoRoom, Stopped
 from seqloom.evaluation import sum_numbers
-from seqloom.nn.state import State, detach, with_tensors
+from seqloom.nn.state import State, detach, state_tensors
 from seqloom.progress import ProgressOption, Reporter
-from seqloom.run import set_weights
-from seqloom.train import checkpoint, loop_state, process
-from seqloom.train.loop_state import DATA, CarriesTensors
+from seqloom.run import named_weights, set_weights
+from seqloom.train import checkpoint, process
 from seqloom.train.metrics import Metrics, Speed, open_watch
 from seqloom.train.options import TrainJob, TrainOptions, TrainResult, set_lr_factors
+from seqloom.train.plan import RunPlan
 from seqloom.train.process import Signals, keep_freed_memory
-from seqloom.train.run_plan import RunPlan
 
 MAX_SKIPPED_IN_A_ROW = 5
 MEANS = (
@@ -40,12 +38,7 @@ MEANS = (
     "clipped",
 )  # sums over targets in an objective's numbers whose means are metrics
 logger = logging.getLogger("seqloom.train")
-
-
-class CarriesState(Protocol):
-    """A model whose state continues from one batch to the next; only such models have a state in their checkpoints."""
-
-    def start(self, batch: int) -> State: ...
+DATA = "data."  # before the names of a source's tensors in a checkpoint
 
 
 class TrainStep(nn.Module):
@@ -287,11 +280,11 @@ class TrainLoop:
     def save_checkpoint(self) -> None:
         """Saves a checkpoint. On a full disk it logs a warning, and training continues without one."""
         self.fix_steps()
-        files = loop_state.checkpoint_tensors(self)
+        files = checkpoint_tensors(self)
         if not self.group.is_main:
             return
         before, self.best_saved = self.best_saved, self.best_saved or self.step == self.best_step
-        metadata = loop_state.checkpoint_metadata(self)
+        metadata = checkpoint_metadata(self)
         try:
             size = checkpoint.estimated_bytes(files)
             if warning := checkpoint.space_warning(self.checkpoints, size):
@@ -322,49 +315,12 @@ class TrainLoop:
 
     def restore(self) -> int | None:
         """Restores the checkpoint of the job. Returns its step, or None if there is none."""
-        saved = self.job.saved
-        if saved is None:
+        if self.job.saved is None:
             return None
-        metadata = compat.upgrade_json("state.json", saved.metadata)
-        model = self.job.model
-        set_weights(model, saved.tensors("model"), saved.path / "model.safetensors")
-        named = dict(model.named_parameters())
-        for name, tensor in saved.tensors("optim").items():
-            weight, _, key = name.rpartition(":")
-            self.optimizer.state[named[compat.upgrade_weight(weight, named)]][key] = tensor
-        self.step = metadata["step"]
-        self.cursor = tuple(metadata["cursor"])
-        self.seconds = metadata["seconds"]
-        self.skipped = metadata["skipped"]
-        self.tokens = metadata.get("tokens", 0.0)
-        self.best = math.inf if metadata["best"] is None else metadata["best"]
-        self.best_step = metadata["best_step"]
-        self.evals_since_best = metadata["evals_since_best"]
-        self.best_saved = metadata.get("best_saved", False)
-        self.metrics_bytes = metadata["metrics"]
-        self.metrics_checksums = metadata.get("metrics_checksums")
-        self.plan.resume(metadata)
-        self.warn_if_changed("processes", metadata["world"], self.group.size)
-        self.warn_if_changed("threads", metadata["threads"], torch.get_num_threads())
-        same_world = metadata["world"] == self.group.size
-        rank = self.group.rank if self.group.rank < metadata["world"] else 0
-        tensors = saved.tensors(f"rank-{rank}")
-        torch.set_rng_state(tensors.pop("0"))
-        carried = {name: tensors.pop(name) for name in list(tensors) if name.startswith(DATA)}
-        if isinstance(self.job.train, CarriesTensors):
-            self.job.train.restore({name.removeprefix(DATA): value for name, value in carried.items()})
-        if tensors and same_world:
-            batch, _ = next(self.job.train.batches(self.cursor, self.group.rank, self.group.size))
-            ordered = [tensors[str(index)] for index in sorted(map(int, tensors))]
-            initial_state = cast(CarriesState, model).start(len(batch.ids))
-            self.state = with_tensors(initial_state, ordered)
-        return self.step
+        from seqloom.train.resume import restore
 
-    def warn_if_changed(self, unit: str, before: int, now: int) -> None:
-        if before != now:
-            self.warn(
-                f"the run was trained with {before} {unit} and resumes with {now}: the bits will differ"
-            )
+        restore(self, self.job.saved)
+        return self.step
 
     def warn(self, message: str) -> None:
         if self.group.is_main:
@@ -380,3 +336,62 @@ class TrainLoop:
             path = self.checkpoints / f"step-{self.best_step:08d}"
             if path.exists() or self.best_saved:
                 set_weights(self.job.model, checkpoint.load(path).tensors("model"), path)
+
+
+@runtime_checkable
+class CarriesTensors(Protocol):
+    """A source of batches that depends on more than its cursor, as one that the model samples does. `ended` says that training should
+    end."""
+
+    ended: bool
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None: ...
+
+
+def checkpoint_tensors(loop: TrainLoop) -> dict[str, dict[str, Tensor]]:
+    """The tensors of a checkpoint by the name of their file: weights, moments, and the random and carried state of each rank."""
+    local_tensors = [torch.get_rng_state(), *(tensor.detach() for tensor in state_tensors(loop.state))]
+    gathered = [process.gather(loop.group, tensor) for tensor in local_tensors]
+    source = loop.job.train
+    carried = process.gather_named(loop.group, source.tensors() if isinstance(source, CarriesTensors) else {})
+    names = {id(p): name for name, p in loop.job.model.named_parameters()}
+    moments = {
+        f"{names[id(p)]}:{key}": value
+        for p, state in loop.optimizer.state.items()
+        for key, value in state.items()
+    }
+    files = {"model": named_weights(loop.job.model), "optim": moments}
+    for rank in range(loop.group.size):
+        files[f"rank-{rank}"] = {str(index): ranks[rank] for index, ranks in enumerate(gathered)}
+        files[f"rank-{rank}"] |= {f"{DATA}{name}": tensor for name, tensor in carried[rank].items()}
+    return files
+
+
+def checkpoint_metadata(loop: TrainLoop) -> dict[str, Any]:
+    """The content of a checkpoint's state.json."""
+    return {
+        "step": loop.step,
+        "steps": loop.plan.steps,
+        "eval_every": loop.plan.eval_every,
+        "cursor": list(loop.cursor),
+        "seconds": loop.seconds,
+        "skipped": loop.skipped,
+        "tokens": loop.tokens,
+        "best": loop.best if math.isfinite(loop.best) else None,
+        "best_step": loop.best_step,
+        "best_saved": loop.best_saved,
+        "needs": loop.steps_needed(),
+        "evals_since_best": loop.evals_since_best,
+        "plan": [phase._asdict() for phase in loop.plan.phases],
+        "seed": loop.job.seed,
+        "world": loop.group.size,
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "machine": loop.machine,
+        "metrics": loop.metrics.sync(),
+        "metrics_checksums": loop.metrics.checksums,
+        "estimate": loop.plan.estimate and loop.plan.estimate._asdict(),
+        **({"run": loop.job.identity} if loop.job.identity else {}),
+    }

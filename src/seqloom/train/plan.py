@@ -4,25 +4,44 @@
      {"start": 1000, "budget": {"minutes": 10.0}, "steps": 2012, "eval_every": 100}]
 
 A phase holds from its first step on. A run has one phase, and one more each time it is lengthened. The budget is what the config asks
-for: if it is another than that of the last phase, the run is being lengthened.
+for: if it is another than that of the last phase, the run is being lengthened (`lengthen.py`).
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from seqloom import compat, files
+from seqloom import files
 from seqloom.errors import ConfigError, RunError
 from seqloom.run_files import Results, read_results
-from seqloom.train import checkpoint
+from seqloom.train import process
+from seqloom.train.budget import (
+    MIN_TIMED_STEPS,
+    Costs,
+    Estimate,
+    measure_costs,
+    time_checkpoint,
+    time_evaluation,
+)
+from seqloom.train.options import TrainJob, TrainOptions
+
+if TYPE_CHECKING:
+    from seqloom.train.solvers import Solver
 
 PLAN_FILE = "plan.json"
 BUDGETS = ("steps", "minutes", "epochs", "tokens", "flops")
 MIN_EVALUATIONS = 10  # of a run whose steps come from a budget, so that its loss curve has a shape
+TIMED_SHARE = 0.2  # of the steps that a budget in minutes allows; timed to fix their number
+MAX_TIMED_SHARE = 0.4  # of a budget in minutes; the steps are fixed by then, if a few could be timed
+BUSY_SHARE = 0.75  # of the time; a training that has a CPU for less of it shares it with other programs
+EVAL_TIMING_SHARE = 0.02  # of a budget in minutes; spent to time evaluations before the steps are fixed
+logger = logging.getLogger("seqloom.train")
 
 
 class Budget(TypedDict, total=False):
@@ -121,72 +140,192 @@ def resolve_increase(budget: Mapping[str, Any], folder: Path | None, present: Ma
                 raise ConfigError(
                     f"--{name} {value}: only a run can be lengthened, as in: seqloom train RUN --{name} {value}"
                 )
+            from seqloom.train.lengthen import reached
+
             number += reached(folder, name, present)
         resolved[name] = number
     return Budget(**resolved)  # type: ignore[typeddict-item]  # the names are those of BUDGETS
 
 
-def reached(folder: Path, name: str, present: Mapping[str, float]) -> float:
-    """What a run has of a unit at its planned end: its steps, or the value of its own budget."""
+class StepTimer:
+    """Times the first steps of a training, up to the step `stop`, or up to `max_seconds` of the run if the machine has become slower since
+    the rehearsal; the first fifth of the steps is slower and left out. Also how much of the CPU the training gets meanwhile."""
+
+    def __init__(self, stop: int, max_seconds: float = math.inf):
+        self.stop = stop
+        self.max_seconds = max_seconds
+        self.times: list[float] = []  # after each step
+        self.cpu_start = time.thread_time()
+        self.start_time = time.perf_counter()
+
+    @classmethod
+    def for_budget(cls, options: TrainOptions, steps: int) -> StepTimer | None:
+        """A timer for a budget that allows about so many steps; None if too few steps can be timed.
+
+        No step may be timed that depends on the number of steps: by its learning rate, or because it is evaluated.
+        """
+        longest = min(options.schedule.fixed_steps, options.eval_every, steps // 3)
+        stop = min(longest, max(MIN_TIMED_STEPS, round(TIMED_SHARE * steps)))
+        max_seconds = 60 * options.budget["minutes"] * MAX_TIMED_SHARE
+        return cls(stop, max_seconds) if stop >= MIN_TIMED_STEPS else None
+
+    def note(self, step: int, elapsed: float) -> bool:
+        """Called after each step, with the seconds of the run; whether it was the last to be timed."""
+        self.times.append(time.perf_counter())
+        return step >= self.stop or (elapsed >= self.max_seconds and self.seconds(step) is not None)
+
+    def seconds(self, step: int) -> float | None:
+        """The mean time of a step so far; None if too few were timed."""
+        first = 1 + step // 5
+        if len(self.times) < step or step < first + MIN_TIMED_STEPS - 2:
+            return None
+        return (time.perf_counter() - self.times[first - 1]) / (step - first)
+
+    def cpu_share(self) -> float:
+        """The share of the time in which this thread had a CPU; less than 1 if other programs use it too."""
+        seconds = time.perf_counter() - self.start_time
+        return (time.thread_time() - self.cpu_start) / seconds if seconds > 0 else 1.0
+
+
+class RunPlan:
+    """The number of steps of a run and the steps between evaluations, from plan.json, or from the budget.
+
+    The steps of a budget in minutes are open until some steps are timed; what happens before does not depend on them.
+    """
+
+    def __init__(self, options: TrainOptions, job: TrainJob):
+        self.options = options
+        self.job = job
+        self.phases = read_plan(job.folder)
+        self.steps = int(options.budget.get("steps", 1))
+        self.eval_every = options.eval_every
+        self.estimate: Estimate | None = None
+        self.timer: StepTimer | None = None
+        self.save_seconds = 0.0  # of a checkpoint
+        self.costs: Costs
+
+    @property
+    def last_step(self) -> int:
+        """The number of steps of the run, as far as it is known."""
+        return self.phases[-1].steps if self.phases else self.steps
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Takes over the state of a checkpoint."""
+        if not self.phases:  # an older version began the run
+            self.phases = [Phase(0, {}, state["steps"], state.get("eval_every", self.options.eval_every))]
+        if state["estimate"]:
+            self.estimate = Estimate.from_json(state["estimate"])._replace(steps=self.last_step)
+
+    def begin(self, elapsed: float) -> None:
+        """Measures what the run costs, logs it, and sets the number of steps, unless it is fixed already."""
+        (elapsed,) = process.all_mean(self.job.group, elapsed)
+        self.costs = measure_costs(self.options, self.job)
+        refused: ConfigError | None = None
+        try:
+            self.job.check_costs(self.costs)
+        except ConfigError as error:
+            refused = error
+        process.agree(self.job.group, refused)
+        elapsed += self.costs.rehearsal_seconds
+        if "minutes" in self.options.budget:
+            save_seconds = 0.0
+            if self.job.group.is_main:
+                save_seconds = time_checkpoint(self.job.folder / "checkpoints", self.job.model)
+            (self.save_seconds,) = process.all_sum(self.job.group, save_seconds)
+            self.costs = self.costs._replace(eval_seconds=self.costs.eval_seconds + self.save_seconds)
+            elapsed += self.save_seconds
+        if self.phases:
+            self.enter(0)
+        else:
+            epoch_steps = 0.0
+            if "epochs" in self.options.budget:
+                epoch_steps = self.job.train.epoch_batches() / self.options.accumulate
+            self.steps, self.eval_every = plan_steps(self.options, self.costs, epoch_steps, elapsed)
+            if "minutes" in self.options.budget:
+                self.timer = StepTimer.for_budget(self.options, self.steps)
+            if not self.timer:
+                self.keep()
+        self.estimate = self.costs.estimate(elapsed, self.last_step, self.eval_every)
+        if self.timer:
+            self.eval_every = self.options.eval_every  # no evaluation before the steps are fixed
+        if self.job.group.is_main:
+            logger.info("%s", self.estimate.text("about " if self.timer else ""))
+
+    def enter(self, step: int) -> bool:
+        """Enters the phase that holds at a step; whether the run is lengthened there."""
+        lengthened = False
+        for phase in self.phases:
+            if phase.start <= step:
+                self.steps = phase.steps
+                self.eval_every = phase.eval_every
+                lengthened = step == phase.start > 0
+        return lengthened
+
+    def is_timed(self, step: int, elapsed: float) -> bool:
+        """Called after each step; whether enough steps are timed to fix their number. All processes give the same answer."""
+        if self.timer is None:
+            return False
+        return any(process.all_sum(self.job.group, self.timer.note(step, elapsed)))
+
+    def fix(self, step: int, elapsed: Callable[[], float]) -> bool:
+        """Fixes the steps of a budget in minutes by the time that the steps so far have taken; whether they were open.
+
+        An evaluation is timed again: the rehearsal's model and caches are not those of the training.
+        """
+        if self.timer is None:
+            return False
+        budget_seconds = 60 * self.options.budget["minutes"]
+        step_seconds = self.timer.seconds(step) or self.costs.seconds
+        eval_seconds = time_evaluation(
+            self.options, self.job, self.job.model, EVAL_TIMING_SHARE * budget_seconds
+        )
+        means = process.all_mean(self.job.group, elapsed(), step_seconds, eval_seconds + self.save_seconds)
+        cpu_share = self.timer.cpu_share()
+        self.timer = None
+        pace = Pace(step, *means)
+        self.costs = self.costs._replace(seconds=pace.seconds, eval_seconds=pace.eval_seconds)
+        logger.debug(
+            "a step takes %.4f s, an evaluation %.2f s and a checkpoint %.2f s",
+            step_seconds,
+            eval_seconds,
+            self.save_seconds,
+        )
+        self.steps, self.eval_every = steps_in_time(budget_seconds, pace, self.options.eval_every)
+        self.keep()
+        self.estimate = self.costs.estimate(pace.elapsed - pace.seconds * step, self.steps, self.eval_every)
+        if self.job.group.is_main:
+            logger.info("step %d: the budget allows %s steps", step, f"{self.steps:,}")
+        if self.job.group.size == 1 and cpu_share < BUSY_SHARE:
+            logger.warning(
+                "other programs use the CPU too, this training gets %.0f %% of its time: a budget in minutes allows fewer steps, "
+                "and may not be kept; --steps does not depend on them",
+                100 * cpu_share,
+            )
+        return True
+
+    def keep(self) -> None:
+        """Stores the number of steps, which the run keeps from now on."""
+        self.phases = [Phase(0, self.options.budget, self.steps, self.eval_every)]
+        if self.job.group.is_main:
+            write_plan(self.job.folder, self.phases)
+
+
+def budget_of(options: TrainOptions | Solver) -> dict[str, float]:
+    """The budget of a training; empty for a solver, which ends by itself."""
+    return options.budget if isinstance(options, TrainOptions) else {}
+
+
+def plan_steps(options: TrainOptions, costs: Costs, epoch_steps: float, elapsed: float) -> tuple[int, int]:
+    """The steps that the budget allows and the steps between evaluations; a budget in steps leaves both as they are."""
+    name, value = next(iter(options.budget.items()))
+    if name == "minutes":
+        pace = Pace(0, elapsed, costs.seconds, costs.eval_seconds)
+        return steps_in_time(60 * value, pace, options.eval_every)
     if name == "steps":
-        phases = read_plan(folder)
-        if phases:
-            return phases[-1].steps
-        if saved := checkpoint.latest(folder / "checkpoints", lambda message: None):
-            return compat.upgrade_json("state.json", saved.metadata)["steps"]
-    if name not in present:
-        own = ", ".join(f"{value:g} {unit}" for unit, value in present.items())
-        raise ConfigError(
-            f"--{name} +…: the budget of {folder} is {own}; lengthen it by steps, as in --steps +100"
-        )
-    return present[name]
-
-
-class LengthUnits(NamedTuple):
-    """What turns budgets into steps when a run is lengthened."""
-
-    epoch_steps: float  # steps of an epoch
-    default_eval_every: int
-
-
-def lengthen(
-    folder: Path, before: Mapping[str, float], budget: Mapping[str, float], units: LengthUnits
-) -> Phase:
-    """Adds a phase with the new budget to the plan of a run, which had the budget `before`. Raises unless it is larger."""
-    saved = checkpoint.latest(folder / "checkpoints", lambda message: None)
-    if saved is None:
-        raise RunError(
-            f"{folder}: the run has no checkpoint, so it cannot go on; begin a new run from its weights with --from {folder}"
-        )
-    state = compat.upgrade_json("state.json", saved.metadata)
-    phases = read_plan(folder) or [
-        Phase(0, dict(before), state["steps"], state.get("eval_every", units.default_eval_every))
-    ]
-    last = phases[-1]
-    start = state["step"]
-    ended = start >= last.steps or final_results(folder, phases) is not None
-    steps = steps_of(budget, state, units)
-    if steps <= (start if ended else last.steps):
-        raise ConfigError(
-            f"{folder}: the run has {start if ended else last.steps:,} steps, and this budget allows {steps:,}; "
-            "give a larger one, as in --steps +100"
-        )
-    write_plan(folder, phases)
-    return Phase(start, dict(budget), steps, last.eval_every)
-
-
-def steps_of(budget: Mapping[str, float], state: Mapping[str, Any], units: LengthUnits) -> int:
-    """The steps that a budget allows a run that has come as far as its checkpoint says, at the pace it had."""
-    (name, value), step = next(iter(budget.items())), state["step"]
-    if name == "steps":
-        return int(value)
+        return int(value), options.eval_every
     if name == "epochs":
-        return math.ceil(value * units.epoch_steps)
-    used = {"minutes": state["seconds"] / 60, "tokens": state.get("tokens", 0.0)}
-    estimate = state.get("estimate") or {}
-    used["flops"] = used["tokens"] * estimate.get("flops_per_token", 0.0)
-    if not used[name]:
-        raise ConfigError(
-            f"train.{name}: the checkpoint does not say how many the run has; give --steps +100"
-        )
-    return step + int((value - used[name]) * step / used[name])
+        steps = math.ceil(value * epoch_steps)
+    else:
+        steps = int(value / {"tokens": costs.tokens, "flops": costs.tokens * costs.flops_per_token}[name])
+    steps = max(1, steps)
+    return steps, min(options.eval_every, max(1, steps // MIN_EVALUATIONS))

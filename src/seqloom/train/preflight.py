@@ -12,7 +12,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from seqloom.config_changes import Change
+from seqloom.config_source import Change
 from seqloom.environment import machine_memory
 from seqloom.preset_list import TRAINING_BYTES
 from seqloom.report import escape, frame, page, table
@@ -21,6 +21,7 @@ from seqloom.run_config import Config
 from seqloom.train import budget, finetune
 from seqloom.train.limits import MEMORY_SHARE, batch_sizes
 from seqloom.train.options import TrainJob, TrainOptions
+from seqloom.train.plan import plan_steps
 from seqloom.train.preparation import PreparedRun, build_options, make_data, prepare
 
 logger = logging.getLogger("seqloom")
@@ -151,7 +152,7 @@ def measure(config: Config, options: TrainOptions, prepared: PreparedRun, limit:
     )
     costs = budget.measure_costs(options, job)
     epoch_steps = train.epoch_batches() / options.accumulate if "epochs" in options.budget else 0.0
-    steps, eval_every = budget.plan_steps(options, costs, epoch_steps, 0.0)
+    steps, eval_every = plan_steps(options, costs, epoch_steps, 0.0)
     estimate = costs.estimate(0.0, steps, eval_every)
     sizes = batch_sizes(config)
     largest = None

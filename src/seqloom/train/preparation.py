@@ -1,25 +1,31 @@
-"""From a config to what a training needs: options, tokenizer, stores and the initial model."""
+"""From a config to what a training needs: options, tokenizer, stores, the initial model, and the job of the loop. What the data holds is
+logged before the training begins."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from seqloom import config_tree, layouts
+from seqloom import config_tree, evaluation, layouts
 from seqloom.batches.batch import Batches, first_rows
-from seqloom.models import Model
+from seqloom.models.base import Model
 from seqloom.nn.embedding import Embedding
 from seqloom.progress import ProgressOption, Reporter
+from seqloom.run import Run
 from seqloom.run_config import Config
 from seqloom.text import labels, tokenizer, tokenizer_file
+from seqloom.text.pair_checks import Profile, trigram_profile
 from seqloom.text.store import Store
-from seqloom.train.data_report import log_data
-from seqloom.train.limits import refuse_parameters
+from seqloom.text.summary import SHOWN_LABELS, TRAINING_RECORDS, describe
+from seqloom.train.budget import affordable_rows, count_parameters, refuse_parameters
 from seqloom.train.options import (
     SGD,
     AdamW,
@@ -31,10 +37,10 @@ from seqloom.train.options import (
     LinearDecay,
     NoClip,
     PerTensor,
+    TrainJob,
     TrainOptions,
 )
 from seqloom.train.process import ProcessGroup
-from seqloom.train.rehearsal import affordable_rows, count_parameters
 
 if TYPE_CHECKING:
     from seqloom.train.finetune import InitReport
@@ -45,6 +51,7 @@ CLIPS = (GlobalNorm, PerTensor, ByValue, NoClip)
 SCHEDULES = (Constant, LinearDecay, Cosine, InverseSquareRoot)
 logger = logging.getLogger("seqloom.train")
 TRAIN_PARTS: config_tree.Names = {part.__name__: part for part in (*OPTIMIZERS, *CLIPS, *SCHEDULES)}
+PROFILE_PAIRS = 2000  # pairs that the profiles of the languages are made of
 
 
 def build_options(config: Config) -> TrainOptions | Solver:
@@ -114,7 +121,7 @@ def prepare(
             from seqloom.train.initialize import load_word_vectors
 
             load_word_vectors(model, trained_tokenizer)
-        if model.predicts_labels or model.reads == "audio":
+        if model.predicts_labels:
             from seqloom.train.initialize import initialize_from_data
 
             initialize_from_data(model, train, label_names)
@@ -162,3 +169,78 @@ def data_digests(prepared: PreparedRun) -> dict[str, str]:
     if prepared.labels:
         digests["labels"] = labels.signature(prepared.labels)
     return digests
+
+
+def make_job(folder: Path, prepared: PreparedRun, group: ProcessGroup = ProcessGroup()) -> TrainJob:
+    """The job of a training that begins."""
+    config, model = prepared.config, prepared.model
+    data = make_data(config, model, prepared.tokenizer, group)
+    return TrainJob(
+        folder,
+        model,
+        config.objective,
+        data(prepared.train),
+        data(prepared.valid),
+        group,
+        config.seed,
+        lr_factors(model, config),
+        partial(count_bytes, folder, prepared),
+    )
+
+
+def lr_factors(model: Model, config: Config) -> dict[str, float]:
+    """Factors of the learning rate by parameter, if the config fine-tunes a run."""
+    if not config.finetunes:
+        return {}
+    from seqloom.train import finetune
+
+    return finetune.lr_factors(model, config)
+
+
+def count_bytes(folder: Path, prepared: PreparedRun, count: int) -> int:
+    """The UTF-8 bytes of the held-out text if `count` tokens are all of it, else 0."""
+    if not prepared.model.predicts_tokens:
+        return 0
+    return evaluation.utf8_bytes(as_run(folder, prepared), prepared.valid, count)
+
+
+def as_run(folder: Path, prepared: PreparedRun) -> Run:
+    return Run(folder, prepared.config, prepared.tokenizer, prepared.model, prepared.labels)
+
+
+def log_data(config: Config, valid: Store, labels: Sequence[str]) -> None:
+    """Logs what the training files hold and what is held out; suspicions are warnings."""
+    summary = describe(config.reader(config.files.train), TRAINING_RECORDS)
+    for line in summary.lines():
+        logger.info("%s", line)
+    for warning in summary.warnings:
+        logger.warning("%s", warning)
+    logger.info("held out: %s", held_out(config, valid, labels))
+
+
+def held_out(config: Config, valid: Store, labels: Sequence[str]) -> str:
+    """What is held out, in a few words."""
+    if config.files.valid:
+        how = "given files"
+    elif config.files.split == "content":
+        how = f"a share of {config.files.valid_fraction:g}, drawn by content"
+    else:
+        how = f"the last {config.files.valid_fraction:g} of the data"
+    if config.kinds() == ("text",):
+        return f"{how}, {valid.fields[0].num_bytes:,} bytes"
+    counts = ""
+    if columns := valid.columns("label"):
+        numbers = np.bincount(columns[0].gathered().tokens.astype(np.int64), minlength=len(labels))
+        named = list(zip(labels, numbers.tolist(), strict=True))[:SHOWN_LABELS]
+        counts = ": " + ", ".join(f"{label} {number:,}" for label, number in named)
+        counts += f" and {len(labels) - SHOWN_LABELS:,} more" if len(labels) > SHOWN_LABELS else ""
+    return f"{len(valid):,} records, {how}{counts}"
+
+
+def language_profiles(config: Config) -> list[Profile]:
+    """The character trigrams of both sides of the training pairs; empty if records are no pairs of two texts."""
+    reader = config.reader(config.files.train)
+    if reader.kinds != ("text", "text") or reader.measure == "pronunciation":
+        return []
+    pairs = list(islice(reader, PROFILE_PAIRS))
+    return [trigram_profile(pair[side] for pair in pairs) for side in (0, 1)]

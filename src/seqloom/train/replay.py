@@ -15,22 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqloom import compat, run_manifest
+from seqloom import compat, run_files
+from seqloom.config_source import config_of
 from seqloom.environment import fingerprint
 from seqloom.errors import RunError
 from seqloom.progress import ProgressOption
 from seqloom.results import Result
-from seqloom.run_config import Config, config_of
+from seqloom.run_config import Config
 from seqloom.run_files import METRICS_FILE, json_line
 from seqloom.threads import use_threads
 from seqloom.train import checkpoint
 from seqloom.train.checkpoint import Checkpoint
-from seqloom.train.loop import TrainLoop
-from seqloom.train.loop_state import checkpoint_tensors
+from seqloom.train.loop import TrainLoop, checkpoint_tensors
 from seqloom.train.metrics import Metrics
-from seqloom.train.opening import make_job
 from seqloom.train.options import TrainJob, TrainOptions
-from seqloom.train.preparation import build_options, prepare
+from seqloom.train.preparation import build_options, make_job, prepare
 from seqloom.train.resume import check_belongs
 from seqloom.train.run_folder import check_data
 
@@ -71,7 +70,7 @@ def replay_run(
     progress: ProgressOption = True,
 ) -> Replay:
     """Takes `steps` steps again from the checkpoint of `from_step` and compares."""
-    manifest = run_manifest.check(folder)
+    manifest = run_files.check_manifest(folder)
     config = Config(*config_of(folder), parts)
     options = build_options(config)
     if not isinstance(options, TrainOptions):
@@ -101,7 +100,7 @@ def replay_run(
     )
 
 
-def recorded_steps(folder: Path, manifest: run_manifest.Manifest | None) -> dict[int, Path]:
+def recorded_steps(folder: Path, manifest: run_files.Manifest | None) -> dict[int, Path]:
     """The checkpoints of the run by step; raises if there are none, or if one is not of this run."""
     found = dict(checkpoint.step_folders(folder / "checkpoints"))
     if not found:

@@ -1,4 +1,4 @@
-"""The checkpoint from which a run goes on: the newest that is intact and belongs to the run.
+"""The checkpoint from which a run goes on: the newest that is intact and belongs to the run. A training loop is set to its state.
 
 A damaged checkpoint is named and the one before it is used, which leads to the same bits. A checkpoint of another run, or one under the
 name of another step, is an error: somebody has changed the folder, and going on would mix two trainings.
@@ -7,17 +7,25 @@ name of another step, is an error: somebody has changed the folder, and going on
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from seqloom import files
+import torch
+
+from seqloom import compat, files
 from seqloom.errors import RunError
-from seqloom.run import checkpoint_folder
-from seqloom.run_manifest import MANIFEST_FILE, Manifest
+from seqloom.nn.state import State, with_tensors
+from seqloom.run import checkpoint_folder, set_weights
+from seqloom.run_files import MANIFEST_FILE, Manifest
 from seqloom.train import checkpoint
 from seqloom.train.checkpoint import Checkpoint
+from seqloom.train.loop import DATA, CarriesTensors
 from seqloom.train.plan import PLAN_FILE, Phase, read_plan, write_plan
+
+if TYPE_CHECKING:
+    from seqloom.train.loop import TrainLoop
 
 Warn = Callable[[str], None]
 
@@ -111,3 +119,51 @@ def check_plan(folder: Path, saved: Checkpoint, warn: Warn) -> None:
         raise RunError(
             f"{path}: changed, it is not the plan of {saved.path.name}; put it back, or train again with --overwrite"
         )
+
+
+class CarriesState(Protocol):
+    """A model whose state continues from one batch to the next; only such models have a state in their checkpoints."""
+
+    def start(self, batch: int) -> State: ...
+
+
+def restore(loop: TrainLoop, saved: Checkpoint) -> None:
+    """Sets a training loop to the state that a checkpoint holds."""
+    metadata = compat.upgrade_json("state.json", saved.metadata)
+    model = loop.job.model
+    set_weights(model, saved.tensors("model"), saved.path / "model.safetensors")
+    named = dict(model.named_parameters())
+    for name, tensor in saved.tensors("optim").items():
+        weight, _, key = name.rpartition(":")
+        loop.optimizer.state[named[compat.upgrade_weight(weight, named)]][key] = tensor
+    loop.step = metadata["step"]
+    loop.cursor = tuple(metadata["cursor"])
+    loop.seconds = metadata["seconds"]
+    loop.skipped = metadata["skipped"]
+    loop.tokens = metadata.get("tokens", 0.0)
+    loop.best = math.inf if metadata["best"] is None else metadata["best"]
+    loop.best_step = metadata["best_step"]
+    loop.evals_since_best = metadata["evals_since_best"]
+    loop.best_saved = metadata.get("best_saved", False)
+    loop.metrics_bytes = metadata["metrics"]
+    loop.metrics_checksums = metadata.get("metrics_checksums")
+    loop.plan.resume(metadata)
+    warn_if_changed(loop, "processes", metadata["world"], loop.group.size)
+    warn_if_changed(loop, "threads", metadata["threads"], torch.get_num_threads())
+    same_world = metadata["world"] == loop.group.size
+    rank = loop.group.rank if loop.group.rank < metadata["world"] else 0
+    tensors = saved.tensors(f"rank-{rank}")
+    torch.set_rng_state(tensors.pop("0"))
+    carried = {name: tensors.pop(name) for name in list(tensors) if name.startswith(DATA)}
+    if isinstance(loop.job.train, CarriesTensors):
+        loop.job.train.restore({name.removeprefix(DATA): value for name, value in carried.items()})
+    if tensors and same_world:
+        batch, _ = next(loop.job.train.batches(loop.cursor, loop.group.rank, loop.group.size))
+        ordered = [tensors[str(index)] for index in sorted(map(int, tensors))]
+        initial_state = cast(CarriesState, model).start(len(batch.ids))
+        loop.state = with_tensors(initial_state, ordered)
+
+
+def warn_if_changed(loop: TrainLoop, unit: str, before: int, now: int) -> None:
+    if before != now:
+        loop.warn(f"the run was trained with {before} {unit} and resumes with {now}: the bits will differ")

@@ -1,4 +1,5 @@
-"""The folder that a training writes into: its name, whether it may be used, and what it holds before the first step."""
+"""The folder that a training writes into: its name, whether it may be used, what it holds before the first step, and whether the run in
+it goes on."""
 
 from __future__ import annotations
 
@@ -7,29 +8,35 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from seqloom import config_tree, files, run_manifest
+from seqloom import config_tree, files, run_files
+from seqloom.config_source import config_of, is_run
 from seqloom.errors import ConfigError, RunError
-from seqloom.run_config import Config, config_of, is_run
+from seqloom.progress import ProgressOption
+from seqloom.run_config import Config
 from seqloom.run_files import GRADIENTS_FILE, METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
 from seqloom.text import fields, labels, tokenizer
-from seqloom.text.chat_template import TEMPLATE_FILE, template_source
-from seqloom.train.data_report import language_profiles
+from seqloom.train.checkpoint import Checkpoint
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import (
     PLAN_FILE,
-    LengthUnits,
+    budget_of,
     final_results,
-    lengthen,
     read_plan,
     without_budget,
-    write_plan,
 )
-from seqloom.train.preparation import PreparedRun, build_options, data_digests, read_options
+from seqloom.train.preparation import (
+    PreparedRun,
+    build_options,
+    data_digests,
+    language_profiles,
+    prepare,
+    read_options,
+)
 
 if TYPE_CHECKING:
     from seqloom.train.solvers import Solver
@@ -39,10 +46,10 @@ INTERVALS = ("eval_every", "save_every", "log_every", "keep_checkpoints")
 UNFINISHED = ".unfinished"  # the mark of a folder whose run is being created or deleted
 # What a training writes into a run folder.
 OWN_NAMES = {
-    *run_manifest.FIXED_FILES,
+    *run_files.FIXED_FILES,
     *(
-        run_manifest.MANIFEST_FILE,
-        run_manifest.OLD_DATA_FILE,
+        run_files.MANIFEST_FILE,
+        run_files.OLD_DATA_FILE,
         PLAN_FILE,
         METRICS_FILE,
         TIMES_FILE,
@@ -102,7 +109,7 @@ def locked_folder(folder: Path) -> Iterator[None]:
 
 def require_replaceable(folder: Path) -> None:
     """Raises unless a new run may take the place of what is in the folder: nothing, a run, or what remains of one."""
-    if is_run(folder) or is_unfinished(folder) or run_manifest.is_listed(folder) or not any(folder.iterdir()):
+    if is_run(folder) or is_unfinished(folder) or run_files.is_listed(folder) or not any(folder.iterdir()):
         return
     raise ConfigError(f"{folder}: this is not a run folder, so it is not overwritten; choose another --out")
 
@@ -113,7 +120,7 @@ def clear_folder(folder: Path) -> None:
     if not any(folder.iterdir()):
         return
     mark_unfinished(folder)
-    (folder / run_manifest.CONFIG_FILE).unlink(missing_ok=True)
+    (folder / run_files.CONFIG_FILE).unlink(missing_ok=True)
     for path in folder.iterdir():
         if path.name != UNFINISHED:
             remove(path)
@@ -147,21 +154,21 @@ def clear_unfinished(folder: Path) -> None:
     (folder / UNFINISHED).unlink(missing_ok=True)
 
 
-def check_folder(folder: Path, config: Config, may_lengthen: bool = False) -> run_manifest.Manifest | None:
+def check_folder(folder: Path, config: Config, may_lengthen: bool = False) -> run_files.Manifest | None:
     """The manifest of the run in the folder. Raises unless the folder is new, empty, unfinished, or holds a run with the same config, all
     its files intact; its budget may be another if the run is lengthened."""
     files.sweep_drafts(folder)
     if is_run(folder):
         check_same_config(folder, config, may_lengthen)
         check_not_imported(folder)
-        manifest = run_manifest.check(folder)
+        manifest = run_files.check_manifest(folder)
         (folder / UNFINISHED).unlink(missing_ok=True)
         return manifest
     if is_unfinished(folder):
         logger.info("%s: an earlier training ended before its run was complete; it begins again", folder)
         clear_unfinished(folder)
         return None
-    run_manifest.check_lost_config(folder)
+    run_files.check_lost_config(folder)
     if any(folder.iterdir()):
         raise ConfigError(f"{folder}: exists and is not a run folder; choose another --out")
     return None
@@ -226,9 +233,9 @@ def open_folder(folder: Path, prepared: PreparedRun) -> None:
 
 def check_data(folder: Path, prepared: PreparedRun) -> None:
     """Raises if the data is not what the run began with."""
-    before = run_manifest.data_digests(folder)
+    before = run_files.data_digests(folder)
     if before is None:
-        raise ConfigError(f"{folder / run_manifest.MANIFEST_FILE}: missing; choose another --out")
+        raise ConfigError(f"{folder / run_files.MANIFEST_FILE}: missing; choose another --out")
     for name, digest in data_digests(prepared).items():
         if before.get(name) != digest:
             raise ConfigError(
@@ -246,6 +253,8 @@ def create_run(folder: Path, prepared: PreparedRun) -> None:
     try:
         tokenizer.save(prepared.tokenizer, folder / "tokenizer.json")
         if (template := prepared.config.template) is not None:
+            from seqloom.text.chat_template import TEMPLATE_FILE, template_source
+
             files.write_atomic(folder / TEMPLATE_FILE, template_source(template))
         if fields.has_labels(prepared.config.kinds()):
             labels.save(prepared.labels, folder / "labels.json")
@@ -260,8 +269,10 @@ def create_run(folder: Path, prepared: PreparedRun) -> None:
             files.write_atomic(folder / REPORT_FILE, report)
         text = prepared.config.to_yaml()
         digest = lasting_digest(prepared.config.tree)
-        run_manifest.write(folder, run_manifest.make(folder, text, digest, data_digests(prepared)))
-        files.write_atomic(folder / run_manifest.CONFIG_FILE, text)
+        run_files.write_manifest(
+            folder, run_files.make_manifest(folder, text, digest, data_digests(prepared))
+        )
+        files.write_atomic(folder / run_files.CONFIG_FILE, text)
     except Exception:
         with suppress(OSError):
             clear_unfinished(folder)
@@ -276,39 +287,52 @@ def lasting_digest(tree: config_tree.Tree) -> str:
     return files.digest(json.dumps(lasting, sort_keys=True, default=str).encode())
 
 
-def lengthen_if_asked(
-    folder: Path,
+class OpenedRun(NamedTuple):
+    """What the main rank finds in the folder: whether the run is finished, and else its data and the checkpoint to go on from."""
+
+    finished: bool = False
+    prepared: PreparedRun | None = None
+    saved: Checkpoint | None = None
+
+
+def open_run(
     config: Config,
-    options: TrainOptions,
-    epoch_batches: Callable[[], int],
-    has_checkpoint: bool,
-) -> None:
-    """Lengthens the run in a folder if the config has another budget than its plan. A run without a checkpoint just begins again.
+    folder: Path,
+    may_lengthen: bool,
+    options: TrainOptions | Solver,
+    progress: ProgressOption,
+    overwrite: bool,
+    describes_data: bool,
+) -> OpenedRun:
+    """Checks the folder, which is locked, and reads the data; creates the run, or finds out where it goes on."""
+    if overwrite:
+        require_replaceable(folder)
+        prepared = prepare(config, None, progress, describes_data=describes_data)
+        clear_folder(folder)
+        open_folder(folder, prepared)
+        return OpenedRun(prepared=prepared)
+    manifest = check_folder(folder, config, may_lengthen)
+    finished = finished_results(folder, options) is not None
+    if finished and may_lengthen:  # a run that is named needs no data to be finished
+        return OpenedRun(True)
+    is_new, saved = not is_run(folder), None
+    if not is_new and not finished:
+        from seqloom.train.resume import newest_checkpoint
 
-    The config is written before the plan: if the process dies between, the next one finds the difference again.
-    """
-    before = budget_of(read_options(*config_of(folder)))
-    phases = read_plan(folder)
-    if options.budget == (phases[-1].budget if phases else before):
-        return
-    if not has_checkpoint and not (folder / "model.safetensors").exists():
-        (folder / PLAN_FILE).unlink(missing_ok=True)
-        run_manifest.write_with_config(folder, config.to_yaml())
-        return
-    epoch_steps = epoch_batches() / options.accumulate if "epochs" in options.budget else 0.0
-    phase = lengthen(folder, before, options.budget, LengthUnits(epoch_steps, options.eval_every))
-    run_manifest.write_with_config(folder, config.to_yaml())
-    phases = read_plan(folder)
-    write_plan(folder, [*phases, phase])
-    logger.info(
-        "lengthened: the run now ends at step %s instead of %s, and so does its schedule; "
-        "after an interruption, go on with: seqloom train %s",
-        f"{phase.steps:,}",
-        f"{phases[-1].steps:,}",
-        folder,
+        saved = newest_checkpoint(folder, manifest, logger.warning)
+        if saved is None and isinstance(options, TrainOptions):
+            logger.info("%s: the run has no checkpoint to go on from; it begins again", folder)
+    prepared = prepare(
+        config,
+        folder / "tokenizer.json",
+        progress,
+        describes_data=describes_data,
+        resumes=finished or saved is not None,
     )
+    open_folder(folder, prepared)
+    if not is_new and not finished and isinstance(options, TrainOptions):
+        from seqloom.train.lengthen import lengthen_if_asked
 
-
-def budget_of(options: TrainOptions | Solver) -> dict[str, float]:
-    """The budget of a training; empty for a solver, which ends by itself."""
-    return options.budget if isinstance(options, TrainOptions) else {}
+        batches = config.data(prepared.train).epoch_batches
+        lengthen_if_asked(folder, config, options, batches, saved is not None)
+    return OpenedRun(finished, prepared, saved)

@@ -141,7 +141,8 @@ def set_word_vectors(features: TextFeatures, prepared: PreparedRun, texts: Store
         )
     ids, rows = np.array(matches).T
     features.set_vectors(ids, np.asarray(vectors.matrix)[rows])
-    logger.info("%d of %d words have a vector", len(ids), prepared.tokenizer.get_vocab_size())
+    level = logging.INFO if features.vectors else logging.DEBUG  # vectors of these texts lack rare words only
+    logger.log(level, "%d of %d words have a vector", len(ids), prepared.tokenizer.get_vocab_size())
 
 
 def cached_vectors(features: MeanVectors, tokenizer: Tokenizer, texts: Store, seed: int) -> Vectors:

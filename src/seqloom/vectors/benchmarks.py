@@ -18,8 +18,7 @@ import numpy as np
 
 from seqloom import files
 from seqloom.errors import DataError
-from seqloom.measure.intervals import wilson
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, make_signature, wilson
 from seqloom.text.lines import lines, local_copy
 from seqloom.vectors.backend import load_kernels
 from seqloom.vectors.formats import load

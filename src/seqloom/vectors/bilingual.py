@@ -26,8 +26,7 @@ import numpy as np
 
 from seqloom import files
 from seqloom.errors import DataError
-from seqloom.measure.intervals import wilson
-from seqloom.measure.number import Number, make_signature
+from seqloom.measure.number import Number, make_signature, wilson
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
 from seqloom.text.lines import lines, local_copy

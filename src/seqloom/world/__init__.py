@@ -2,6 +2,7 @@
 translation, tags, antecedents and word senses, with exact probabilities."""
 
 from seqloom.world.chats import chat, chats, is_right, preference, right_answers
+from seqloom.world.drawing import Drawing, drawing
 from seqloom.world.molecules import Molecule, molecule
 from seqloom.world.reports import Report, report
 from seqloom.world.scene import (
@@ -17,11 +18,11 @@ from seqloom.world.scene import (
     translation_log_probability,
     translations,
 )
-from seqloom.world.voice import speak
 from seqloom.world.write import write
 
 __all__ = [
     "SHOWCASE",
+    "Drawing",
     "Entropy",
     "Molecule",
     "Report",
@@ -29,6 +30,7 @@ __all__ = [
     "chat",
     "chats",
     "describe",
+    "drawing",
     "entropy",
     "is_right",
     "log_probability",
@@ -38,7 +40,6 @@ __all__ = [
     "right_answers",
     "scene",
     "scenes",
-    "speak",
     "translate",
     "translation_log_probability",
     "translations",

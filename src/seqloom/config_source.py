@@ -1,4 +1,5 @@
-"""Changes to a config: `model.dim=64` on the command line, `{"model.dim": 64}` in Python.
+"""Where the tree of a config comes from: a preset, a YAML file or a run folder, and changes to it: `model.dim=64` on the command line,
+`{"model.dim": 64}` in Python.
 
 On the command line a value is YAML, and `a,b` is a list, so that no shell needs quotes. In Python a value is a number, a text, a list, a
 part class, or a `partial` of one with its options: `partial(nn.Transformer, layers=6, position=nn.ALiBi)`. Both give the same tree.
@@ -7,15 +8,20 @@ part class, or a `partial` of one with its options: `partial(nn.Transformer, lay
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from seqloom.config_tree import Tree, parse, suggest
+from seqloom import compat, run_files
+from seqloom.config_tree import Locations, Tree, names_in, parse, read, suggest
 from seqloom.errors import ConfigError
 
+PRESETS = Path(__file__).parent / "presets"
+FORMAT = 2  # of config.yaml
+logger = logging.getLogger("seqloom.config")
 Change = str | Mapping[str, Any]
 COMMA_LIST = re.compile(r"""[^\s,\[\]{}"']+(,[^\s,\[\]{}"']+)+""")
 
@@ -137,3 +143,76 @@ def deep_copy(tree: Any) -> Any:
     if isinstance(tree, dict):
         return {key: deep_copy(value) for key, value in tree.items()}
     return [deep_copy(value) for value in tree] if isinstance(tree, list) else tree
+
+
+def preset_names() -> list[str]:
+    return sorted(path.stem for path in PRESETS.glob("*.yaml"))
+
+
+def preset_file(name: str) -> Path:
+    """The YAML file of a preset."""
+    if name not in preset_names():
+        raise ConfigError(f"{name}: no preset has this name; {suggest(name, preset_names())}")
+    return PRESETS / f"{name}.yaml"
+
+
+def is_run(folder: str | Path) -> bool:
+    """Whether the folder is a run: its config.yaml has a format version, or the sections of a config of older versions.
+
+    A config.yaml that is not valid YAML counts as a run's, so that reading it says which line is wrong.
+    """
+    path = Path(folder) / "config.yaml"
+    if not path.is_file():
+        return False
+    try:
+        tree, _ = read(path)
+    except ConfigError:
+        return True
+    return "seqloom" in tree or {"model", "tokenizer", "objective"} <= set(tree)
+
+
+def find_config(name: str) -> tuple[Tree, Locations]:
+    """The config of a preset, a YAML file or a run folder."""
+    path = Path(name)
+    if name in preset_names():
+        if is_run(path):
+            logger.warning("%s: this is the preset; the run folder of this name is ./%s", name, name)
+        return read_config(PRESETS / f"{name}.yaml")
+    if is_run(path):
+        return config_of(path)
+    if path.is_dir():
+        run_files.check_lost_config(path)
+        raise ConfigError(f"{name}: this folder is not a run; give a preset, a YAML file or a run folder")
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return read_config(path)
+    raise ConfigError(f"{name}: no preset and no file has this name; {suggest(name, preset_names())}")
+
+
+def read_config(path: Path) -> tuple[Tree, Locations]:
+    """A YAML file without its header, with present names in place of those of older versions."""
+    tree, lines = read(path)
+    version = tree.pop("seqloom", 1)
+    if not isinstance(version, int) or version > FORMAT:
+        raise ConfigError(
+            f"{lines.locate('seqloom')}: format {version!r} is not one of 1 to {FORMAT}; a newer seqloom wrote it, upgrade seqloom"
+        )
+    tree.pop("about", None)
+    preset = path.stem if path.parent == PRESETS else tree.pop("preset", None)
+    paths = {present_path(option): line for option, line in lines.lines.items()}
+    return with_present_names(tree), Locations(lines.source, paths, preset=preset)
+
+
+def present_path(path: str) -> str:
+    """The dotted path of an option, whose section may have had another name in an older version."""
+    return compat.upgrade_path(path) if path.partition(".")[0] in compat.OLD_NAMES else path
+
+
+def with_present_names(tree: Tree) -> Tree:
+    """A copy of a tree in which no name is one of an older version."""
+    return deep_copy(tree) if compat.OLD_NAMES.isdisjoint(names_in(tree)) else compat.upgrade_config(tree)
+
+
+def config_of(folder: str | Path) -> tuple[Tree, Locations]:
+    """The config of a run folder, even if the folder has the name of a preset; raises if it is not the one of the run's manifest."""
+    run_files.check_config(Path(folder))
+    return read_config(Path(folder) / "config.yaml")

@@ -12,13 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from seqloom.data.options import as_list, kinds_of
 from seqloom.errors import DataError
 from seqloom.text import tables
 from seqloom.text.corpus import table_rows, table_separator
 from seqloom.text.field import TEXTS
 from seqloom.text.formats import CHAT_FORMS, FORMATS, MEDIA_FORMS, OLD_NAMES, detect_format
-from seqloom.text.json_items import starts_with
-from seqloom.text.lines import first_lines
+from seqloom.text.lines import first_lines, starts_with
 
 PAIRS = (("text", "text"), ("document", "summary"))
 SENTENCES = ("words", "tags")
@@ -34,26 +34,6 @@ class AdaptedCorpus(NamedTuple):
     notes: list[str]
 
 
-def kinds_of(tree: dict[str, Any]) -> tuple[str, ...]:
-    """The kinds of the fields of a corpus."""
-    if tree.get("kinds"):
-        return tuple(tree["kinds"])
-    if tree["type"] == "Table":
-        return ("text",) * len(as_list(tree.get("columns", [0, 1])))
-    if tree["type"] == "JSONLines":
-        return ("text",) * len(as_list(tree.get("fields", ["text"])))
-    return FORMATS[OLD_NAMES[tree["type"]]].reader.kinds
-
-
-def as_list(value: Any) -> list[Any]:
-    """A list, also of one value, or of a text with commas: `review,label`, `0,1`."""
-    if isinstance(value, str):
-        return [
-            int(item) if item.strip().lstrip("-").isdigit() else item.strip() for item in value.split(",")
-        ]
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
 def adapt_corpus(
     tree: dict[str, Any], paths: Sequence[str | Path], fixed: frozenset[str] = frozenset()
 ) -> AdaptedCorpus:
@@ -67,8 +47,6 @@ def adapt_corpus(
             tree["fields"] = [str(column) for column in as_list(columns)]
             fixed |= {"fields"}
     notes: list[str] = []
-    if tree["type"] == "Speech":
-        notes = set_features(tree, paths)
     if tree["type"] == "Table":
         tree["columns"] = as_list(tree.get("columns", [0, 1]))
         notes = [set_header(tree, kinds, paths[0], fixed)]
@@ -110,24 +88,12 @@ def change_form(tree: dict[str, Any], kinds: tuple[str, ...], paths: Sequence[st
             f"{paths[0]}: {FORMATS[found].holds}, but records of {' and '.join(kinds)} are needed; "
             "give other files, or a preset that reads them"
         )
-    changed: dict[str, Any] = {"type": FORMATS[found].reader.__name__}
+    changed: dict[str, Any] = {"type": FORMATS[found].reader}
     if found == "table":
         changed["columns"] = list(range(len(kinds)))
     if found in ("table", "jsonl") or kinds == ("document", "summary"):
         changed["kinds"] = list(kinds)
     return changed
-
-
-def set_features(tree: dict[str, Any], paths: Sequence[str | Path]) -> list[str]:
-    """Writes the size of ready features into the corpus, if the files hold some, and says so."""
-    from seqloom.text.speech import is_array, ready_bins
-
-    arrays = [path for path in paths if is_array(path)]
-    if not arrays:
-        return []
-    bins = ready_bins(str(arrays[0]))
-    tree.update(features="ready", bins=bins)
-    return [f"{Path(arrays[0]).name}: ready features, {bins} numbers a frame"]
 
 
 def set_header(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, fixed: frozenset[str]) -> str:
