@@ -23,6 +23,7 @@ from seqloom.batches.prompts import PromptBatch
 from seqloom.inference.answers import sample_texts
 from seqloom.models import LanguageModel
 from seqloom.nn import FeedForward, Learned, Transformer
+from seqloom.train.process import keep_freed_memory
 
 VOCABULARY, DIM, LAYERS, HEADS, PROMPTS, PROMPT, NEW = 1000, 512, 8, 8, 32, 16, 64
 
@@ -47,6 +48,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    keep_freed_memory()  # as every training does
     model = policy()
     peer = peers.transformers(policy(), eos_token_id=0, pad_token_id=0)
     ids = torch.randint(50, VOCABULARY, (PROMPTS, PROMPT), generator=torch.Generator().manual_seed(1))

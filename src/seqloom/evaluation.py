@@ -256,10 +256,10 @@ def evaluate(
     from seqloom.inference.verbs import wrong_verb
 
     run = as_run(run)
-    if run.model.task == "reward":
-        return evaluate_reward(run, data, limit)
     training = run.config
     run = as_language_model(run, data)
+    if run.model.task == "reward" or run.config.kinds() == ("answer", "answer"):
+        return evaluate_feedback(run, data, limit)
     if not run.model.predicts_labels and not run.model.predicts_tokens:
         raise wrong_verb(
             run, "evaluate", f"embed texts with it, seqloom embed {run.folder}, or fine-tune it for a task"
@@ -289,14 +289,18 @@ def evaluate(
     return Evaluation(tuple(numbers), test.digest, weights, leaks, records)
 
 
-def evaluate_reward(run: Run, data: Data, limit: int | None) -> Evaluation:
-    """Accuracy and calibration of a reward model on preferences."""
+def evaluate_feedback(run: Run, data: Data, limit: int | None) -> Evaluation:
+    """Accuracy and calibration of a reward model; or how often a language model finds the chosen answer more probable."""
+    from seqloom.inference import feedback_numbers
     from seqloom.inference.evaluation_data import read_data
-    from seqloom.inference.feedback_numbers import feedback_numbers
 
     test = read_data(run, data, limit)
     batches = run.config.data(test.store).sequential()
-    numbers = feedback_numbers(run.model, run.config.objective, batches, conditions(run, test.store))
+    shared = conditions(run, test.store)
+    if run.model.task == "reward":
+        numbers = feedback_numbers.feedback_numbers(run.model, run.config.objective, batches, shared)
+    else:
+        numbers = feedback_numbers.likelihood_numbers(run.model, batches, shared)
     return Evaluation(tuple(numbers), test.digest, run.results.weights_sha256)
 
 

@@ -54,23 +54,28 @@ def read_data(run: Run, data: Data, limit: int | None = None) -> EvaluationData:
 
 
 def as_language_model(run: Run, data: Data) -> Run:
-    """A run that was trained on chats, as it is measured by the likelihood of `data`: of the assistant's turns in chats, or of all of a
-    plain text. Other runs stay as they are."""
-    template = run.config.template
+    """A run with a chat template, as it is measured by the likelihood of `data`: of the assistant's turns in chats, of both answers of
+    preferences, or of all of a plain text. Other runs stay as they are."""
+    template = run.config.template or run.chat_template
     if template is None or not run.model.predicts_tokens:
         return run
     items: list[Any] = data if isinstance(data, list) else [data]
     is_file = bool(items) and isinstance(items[0], str | os.PathLike)
-    sections: dict[str, Any] = {
-        "corpus": {"type": "Chats", "template": template},
-        "batches": {"type": "Turns"},
-        "objective": {"type": "next_token"},
-    }
-    if is_file and detect_format(data_paths(os.fspath(items[0]), ("chat",))) in ("text", "lines"):
+    form = detect_format(data_paths(os.fspath(items[0]), ("chat",))) if is_file else None
+    sections: dict[str, Any] = {"objective": {"type": "next_token"}}
+    if form in ("text", "lines"):
+        if run.config.template is None:
+            return run
         width = min(run.model.context or PLAIN_WIDTH, PLAIN_WIDTH)
         sections["corpus"] = {"type": "Text"}
         sections["batches"] = {"type": "Windows", "width": width, "batch": 8}
-    elif not run.config.uses_feedback:
+    elif form == "preferences":
+        sections["corpus"] = {"type": "Preferences", "template": template}
+        sections["batches"] = {"type": "Comparisons"}
+    elif run.config.uses_feedback or (form == "chats" and run.config.template is None):
+        sections["corpus"] = {"type": "Chats", "template": template}
+        sections["batches"] = {"type": "Turns"}
+    else:
         return run
     tree = {name: section for name, section in run.config.tree.items() if name != "rollouts"}
     config = Config({**tree, **sections}, run.config.lines, run.config.own_parts)

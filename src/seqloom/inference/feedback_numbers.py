@@ -1,4 +1,5 @@
-"""How good a reward model or a policy is  [I8]: accuracy and calibration on preferences, reward and KL of sampled texts."""
+"""How good a reward model or a policy is  [I8]: accuracy and calibration on preferences, likelihood of preferred answers, reward and KL of
+sampled texts."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from seqloom.measure.classification import BINS, Calibration
 from seqloom.measure.number import Number, make_signature, percent, wilson
 from seqloom.measure.preferences import ranking_accuracy
 from seqloom.models.base import Model
+from seqloom.objectives.policy import token_log_probs
 from seqloom.objectives.preference import RewardScorer, bradley_terry_loss
 
 Conditions = dict[str, object]
@@ -77,6 +79,36 @@ def feedback_numbers(
             Number("preference_loss", nats / count, signature, n=count),
         ]
     return rollout_numbers(texts, shared)
+
+
+@torch.no_grad()
+def likelihood_numbers(model: Model, batches: Iterable[Batch], shared: Conditions) -> list[Number]:
+    """How often a language model gives the chosen answer a higher probability than the rejected one, as a whole and by the mean of its
+    tokens; and the perplexity of the chosen answers."""
+    model.eval()
+    margins: list[float] = []
+    mean_margins: list[float] = []
+    nats = tokens = 0.0
+    for batch in batches:
+        if not isinstance(batch, PreferenceBatch):
+            raise TypeError(f"{type(batch).__name__} has no preferences")
+        log_probs, _ = token_log_probs(model, batch.ids, batch.targets, batch.mask)  # type: ignore[arg-type]
+        totals = log_probs.sum(1).view(-1, batch.num_pairs)[:2, batch.counted]
+        counts = batch.mask.sum(1).view(-1, batch.num_pairs)[:2, batch.counted]
+        means = totals / counts.clamp(min=1)
+        margins += (totals[0] - totals[1]).tolist()
+        mean_margins += (means[0] - means[1]).tolist()
+        nats -= float(totals[0].sum())
+        tokens += float(counts[0].sum())
+    count = len(margins)
+    signature = make_signature("preferences", {"pairs": count, **shared})
+    numbers = []
+    for name, values in (("preference_accuracy", margins), ("accuracy_by_mean", mean_margins)):
+        right = sum((margin > 0) + 0.5 * (margin == 0) for margin in values)
+        interval = percent(wilson(round(right), count))
+        numbers.append(Number(name, 100 * right / max(count, 1), signature, *interval, n=count))
+    numbers.append(Number("perplexity_of_chosen", math.exp(nats / max(tokens, 1)), signature, n=int(tokens)))
+    return numbers
 
 
 def reward_margins(model: RewardScorer, batch: PreferenceBatch) -> list[float]:

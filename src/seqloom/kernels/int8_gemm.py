@@ -29,8 +29,12 @@ M, N, K, X, W, B, Y, W_SCALES, X_SCALES, TASK_SIZE = range(ARGS, ARGS + 10)
 
 @njit_helper
 def int8_tile(y, y_stride, b, w, w_scales, x, x_scales, pairs, prefetch_bytes, rows):
-    """Up to 6 rows and 16 columns of y."""
-    if rows >= 6:
+    """Up to INT8_ROWS rows and 16 columns of y."""
+    if rows >= INT8_ROWS:
+        tile_int8(y, y_stride, b, w, w_scales, x, x_scales, pairs, prefetch_bytes, INT8_ROWS)
+    elif rows == 7:
+        tile_int8(y, y_stride, b, w, w_scales, x, x_scales, pairs, prefetch_bytes, 7)
+    elif rows == 6:
         tile_int8(y, y_stride, b, w, w_scales, x, x_scales, pairs, prefetch_bytes, 6)
     elif rows == 5:
         tile_int8(y, y_stride, b, w, w_scales, x, x_scales, pairs, prefetch_bytes, 5)

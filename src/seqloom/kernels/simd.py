@@ -30,11 +30,10 @@ I64 = ir.IntType(64)
 FLOAT = ir.FloatType()
 FLOATS = ir.VectorType(FLOAT, WIDTH)
 INTS = ir.VectorType(I32, WIDTH)
-SHORTS = ir.VectorType(I16, 16)
-BYTES = ir.VectorType(I8, 16)
 FAST = ("contract", "reassoc", "nsz")  # of the builders
 FAST_ARCP = (*FAST, "arcp")  # of the functions of Floats
 HAS_AVX2 = bool(llvm.get_host_cpu_features().get("avx2"))  # it multiplies and adds pairs of int16
+HAS_AVX512 = all(llvm.get_host_cpu_features().get(name) for name in ("avx512f", "avx512bw"))  # sixteen floats
 # Shuffles of two vectors that exchange single elements, pairs and quadruples: together they transpose 8 × 8
 TRANSPOSE_SHUFFLES = (
     ([0, 8, 1, 9, 4, 12, 5, 13], [2, 10, 3, 11, 6, 14, 7, 15]),
@@ -279,7 +278,11 @@ def emit_broadcast(builder, value, count):
 
 def emit_fma(builder, a, b, c):
     """a b + c with one rounding."""
-    return _call(builder, "fma", a, b, c)
+    lanes = a.type.count
+    function_type = ir.FunctionType(a.type, [a.type] * 3)
+    return builder.call(
+        get_or_insert_function(builder.module, function_type, f"llvm.fma.v{lanes}f32"), [a, b, c]
+    )
 
 
 def emit_reduce_add(builder, value):
@@ -291,18 +294,20 @@ def emit_reduce_add(builder, value):
 
 
 def emit_madd_pairs(builder, a, b):
-    """a₂ᵢ b₂ᵢ + a₂ᵢ₊₁ b₂ᵢ₊₁ of sixteen int16: one instruction with AVX2."""
-    if HAS_AVX2:
-        function_type = ir.FunctionType(INTS, [SHORTS, SHORTS])
-        return builder.call(
-            get_or_insert_function(builder.module, function_type, "llvm.x86.avx2.pmadd.wd"), [a, b]
-        )
-    undefined = ir.Constant(SHORTS, ir.Undefined)
+    """a₂ᵢ b₂ᵢ + a₂ᵢ₊₁ b₂ᵢ₊₁ of sixteen int16, or of 32: one instruction with AVX2, or AVX-512."""
+    count = a.type.count // 2
+    sums_type = ir.VectorType(I32, count)
+    name = {8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[count]
+    if HAS_AVX512 if count == 16 else HAS_AVX2:
+        function_type = ir.FunctionType(sums_type, [a.type, b.type])
+        function = get_or_insert_function(builder.module, function_type, f"llvm.x86.{name}")
+        return builder.call(function, [a, b])
+    undefined = ir.Constant(a.type, ir.Undefined)
     products = []
     for parity in (0, 1):
-        lanes = ir.Constant(INTS, list(range(parity, 16, 2)))
-        left = builder.sext(builder.shuffle_vector(a, undefined, lanes), INTS)
-        right = builder.sext(builder.shuffle_vector(b, undefined, lanes), INTS)
+        lanes = ir.Constant(sums_type, list(range(parity, 2 * count, 2)))
+        left = builder.sext(builder.shuffle_vector(a, undefined, lanes), sums_type)
+        right = builder.sext(builder.shuffle_vector(b, undefined, lanes), sums_type)
         products.append(builder.mul(left, right))
     return builder.add(*products)
 

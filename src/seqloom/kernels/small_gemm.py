@@ -17,6 +17,7 @@ import numpy as np
 
 from seqloom.kernels.gemm_tiles import (
     PACKED_COLS,
+    PACKED_LANES,
     PACKED_ROWS,
     TILE_COLS,
     TILE_ROWS,
@@ -30,7 +31,7 @@ from seqloom.kernels.simd import f32_view
 
 MIN_CHUNK_BYTES = 1 << 15  # bytes of W that a thread takes at a time, at least
 CACHE_BLOCK_BYTES = 1 << 17  # bytes of x and of W in one cache block (L2)
-PACK_MIN_ROWS = 16  # from this many rows on packing x pays off
+PACK_MIN_ROWS = 8 if PACKED_LANES == 16 else 16  # from this many rows on packing x pays off
 
 # The task of a float32 product: m, n, k, the strides of x, W, b and y in bytes, their addresses, the address
 # of packed x or 0
@@ -146,16 +147,38 @@ pack_parallel = parallel_rows(pack_rows)
 
 @njit_helper
 def packed_tile(y, y_stride, b, w, w_stride, x, k, rows, columns_left):
-    """16 rows and 6 columns of y: 8 rows where no more are needed, and one column at a time where fewer than
-    6 are left.
+    """2 · PACKED_LANES rows and PACKED_COLS columns of y: half of the rows where no more are needed, and four columns
+    or one at a time where fewer are left.
     """
-    if columns_left < PACKED_COLS:
-        for n in range(columns_left):
-            tile_packed_f32(y + 4 * n, y_stride, b + 4 * n, w + n * w_stride, w_stride, x, k, 2, 1)
-    elif rows <= 8:
-        tile_packed_f32(y, y_stride, b, w, w_stride, x, k, 1, PACKED_COLS)
-    else:
-        tile_packed_f32(y, y_stride, b, w, w_stride, x, k, 2, PACKED_COLS)
+    if columns_left >= PACKED_COLS:
+        if rows <= PACKED_LANES:
+            tile_packed_f32(y, y_stride, b, w, w_stride, x, k, PACKED_LANES, 1, PACKED_COLS)
+        else:
+            tile_packed_f32(y, y_stride, b, w, w_stride, x, k, PACKED_LANES, 2, PACKED_COLS)
+        return
+    n = 0
+    while n < columns_left:
+        column = 4 * n
+        if columns_left - n < 4:
+            if rows <= PACKED_LANES:
+                tile_packed_f32(
+                    y + column, y_stride, b + column, w + n * w_stride, w_stride, x, k, PACKED_LANES, 1, 1
+                )
+            else:
+                tile_packed_f32(
+                    y + column, y_stride, b + column, w + n * w_stride, w_stride, x, k, PACKED_LANES, 2, 1
+                )
+            n += 1
+        else:
+            if rows <= PACKED_LANES:
+                tile_packed_f32(
+                    y + column, y_stride, b + column, w + n * w_stride, w_stride, x, k, PACKED_LANES, 1, 4
+                )
+            else:
+                tile_packed_f32(
+                    y + column, y_stride, b + column, w + n * w_stride, w_stride, x, k, PACKED_LANES, 2, 4
+                )
+            n += 4
 
 
 @njit_helper
@@ -173,21 +196,21 @@ def packed_columns(task, begin, end):
     y = load_arg(task, Y)
     x = load_arg(task, PACKED_X)
     block_items = max(1, CACHE_BLOCK_BYTES // (4 * PACKED_COLS * k))
-    scratch = np.empty((PACKED_ROWS, PACKED_COLS), np.float32)
+    scratch = np.empty((2 * PACKED_LANES, PACKED_COLS), np.float32)
     for block in range(begin, end, block_items):
-        for i in range(0, m, PACKED_ROWS):
+        for i in range(0, m, 2 * PACKED_LANES):
             x_row = x + 4 * i * k
-            rows = min(PACKED_ROWS, m - i)
+            rows = min(2 * PACKED_LANES, m - i)
             for item in range(block, min(block + block_items, end)):
                 column = PACKED_COLS * item
                 y_row = y + i * y_stride + 4 * column
                 b_row = b + 4 * column
                 w_row = w + column * w_stride
                 left = n - column
-                if rows == PACKED_ROWS:
+                if rows == PACKED_LANES or rows == 2 * PACKED_LANES:
                     packed_tile(y_row, y_stride, b_row, w_row, w_stride, x_row, k, rows, left)
                     continue
-                # a tile writes 16 rows, more than y has left
+                # a tile writes more rows than y has left
                 target = scratch.ctypes.data
                 packed_tile(target, 4 * PACKED_COLS, b_row, w_row, w_stride, x_row, k, rows, left)
                 columns = min(PACKED_COLS, left)
