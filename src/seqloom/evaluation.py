@@ -296,11 +296,7 @@ def evaluate_feedback(run: Run, data: Data, limit: int | None) -> Evaluation:
 
     test = read_data(run, data, limit)
     batches = run.config.data(test.store).sequential()
-    shared = conditions(run, test.store)
-    if run.model.task == "reward":
-        numbers = feedback_numbers.feedback_numbers(run.model, run.config.objective, batches, shared)
-    else:
-        numbers = feedback_numbers.likelihood_numbers(run.model, batches, shared)
+    numbers = feedback_numbers.measure(run.model, run.config.objective, batches, conditions(run, test.store))
     return Evaluation(tuple(numbers), test.digest, run.results.weights_sha256)
 
 

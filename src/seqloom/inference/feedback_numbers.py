@@ -22,6 +22,13 @@ from seqloom.objectives.preference import RewardScorer, bradley_terry_loss
 Conditions = dict[str, object]
 
 
+def measure(model: Model, objective: Callable, batches: Iterable[Batch], shared: Conditions) -> list[Number]:
+    """The scores of a reward model on feedback, or those of a language model on preferences."""
+    if model.task == "reward":
+        return feedback_numbers(model, objective, batches, shared)
+    return likelihood_numbers(model, batches, shared)
+
+
 @torch.no_grad()
 def feedback_numbers(
     model: Model, objective: Callable, batches: Iterable[Batch], shared: Conditions
@@ -92,7 +99,7 @@ def likelihood_numbers(model: Model, batches: Iterable[Batch], shared: Condition
     for batch in batches:
         if not isinstance(batch, PreferenceBatch):
             raise TypeError(f"{type(batch).__name__} has no preferences")
-        log_probs, _ = token_log_probs(model, batch.ids, batch.targets, batch.mask)  # type: ignore[arg-type]
+        log_probs, _ = token_log_probs(model, batch.ids, batch.targets, batch.mask)
         totals = log_probs.sum(1).view(-1, batch.num_pairs)[:2, batch.counted]
         counts = batch.mask.sum(1).view(-1, batch.num_pairs)[:2, batch.counted]
         means = totals / counts.clamp(min=1)
