@@ -32,7 +32,7 @@ from seqloom.config_source import (
     with_present_names,
 )
 from seqloom.data import options as data_options
-from seqloom.data.sources import Data, Files
+from seqloom.data.options import Data, Files
 from seqloom.errors import ConfigError
 from seqloom.lazy import LazyNames
 from seqloom.models.base import Model

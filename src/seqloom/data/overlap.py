@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqloom.data.near import EQUAL_WORDS, EXACT, NEAR, NOT_FOUND, PIECE, NearIndex
-from seqloom.data.sources import Data
+from seqloom.data.options import Data
 from seqloom.data.viewing import open_reader
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from seqloom.data.sources import Data
+from seqloom.data.options import Data
 from seqloom.data.viewing import open_reader
 from seqloom.errors import DataError
 from seqloom.files import write_atomic

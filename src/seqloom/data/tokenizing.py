@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from seqloom.data.sources import Data
+from seqloom.data.options import Data
 from seqloom.data.viewing import open_reader
 from seqloom.errors import DataError
 from seqloom.results import Result

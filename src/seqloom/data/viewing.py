@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqloom.data.adapt import adapt_corpus
-from seqloom.data.options import as_list
-from seqloom.data.sources import Data, resolve_data
+from seqloom.data.options import Data, as_list, resolve_data
 from seqloom.errors import DataError
 from seqloom.text import tables
 from seqloom.text.corpus import Reader, Text, table_rows, table_separator

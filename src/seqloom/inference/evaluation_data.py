@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
-from seqloom.data.sources import record_fields, resolve_path
+from seqloom.data.options import record_fields, resolve_path
 from seqloom.errors import DataError
 from seqloom.inference.sources import SOURCE_KINDS, source_of
 from seqloom.run import Run

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from seqloom import files
-from seqloom.data.options import notes_once
+from seqloom.data.options import Data, notes_once, resolve_data
 from seqloom.data.overlap import LeakReport
-from seqloom.data.sources import Data, resolve_data
 from seqloom.data.viewing import open_reader
 from seqloom.errors import RunError, UserError
 from seqloom.inference.training_overlap import log_leaks, training_leaks

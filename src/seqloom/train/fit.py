@@ -16,7 +16,7 @@ import torch
 
 from seqloom import __version__, evaluation, files, run_files
 from seqloom.config_source import Change, is_run, parse_changes, preset_names
-from seqloom.data.sources import Data
+from seqloom.data.options import Data
 from seqloom.decoding.generation_config import keep_generation_config
 from seqloom.errors import ConfigError, OutOfMemory, UserError
 from seqloom.measure.number import Number
