@@ -72,7 +72,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": BELOW_RUN | {"run", "run_config", "run_files", "inference"},
     "train": BELOW_RUN
     | {
-        "environment",
         "evaluation",
         "inference",
         "preset_list",
@@ -83,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "vectors",
     },
     "runs": BELOW_RUN | {"run", "run_config", "run_files", "train"},
-    "environment": {"files"},
+    "environment": {"files", "train"},
     "interop": BELOW_RUN | {"run", "run_config", "run_files", "train", "inference", "report"},
     "equations": BELOW_RUN
     | {"run", "run_config", "run_files", "train", "inference", "report", "preset_list"},

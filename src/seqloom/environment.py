@@ -6,13 +6,13 @@ import os
 import platform
 import re
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from seqloom.results import Result
+from seqloom.train.process import installed_version, machine_memory, processor_name
 
 PACKAGES = ("torch", "numpy", "numba", "tokenizers", "safetensors", "scikit-learn", "sacrebleu", "cyclopts")
-COMPUTING_PACKAGES = ("numpy", "numba")
 VARIABLES = (
     *("SEQLOOM_RUNS", "SEQLOOM_DATA", "SEQLOOM_CACHE", "SEQLOOM_THREADS", "SEQLOOM_LOG"),
     *(
@@ -76,30 +76,6 @@ def env() -> Environment:
     )
 
 
-def fingerprint() -> dict[str, str]:
-    """What the bits of a training depend on besides its config, data and threads: versions and the processor."""
-    import torch
-
-    from seqloom import __version__
-
-    return {
-        "seqloom": __version__,
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        **{name: installed_version(name) or "" for name in COMPUTING_PACKAGES},
-        "system": platform.system(),
-        "processor": processor_name(),
-        "instructions": torch.backends.cpu.get_cpu_capability(),
-    }
-
-
-def installed_version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 def installed_extras() -> dict[str, bool]:
     """Whether all packages of each extra are installed; empty if seqloom itself is not an installed package."""
     try:
@@ -112,25 +88,6 @@ def installed_extras() -> dict[str, bool]:
         if found and found[1] != "seqloom":
             extras[found[2]] = extras.get(found[2], True) and installed_version(found[1]) is not None
     return extras
-
-
-def processor_name() -> str:
-    """The name of the processor, as /proc/cpuinfo has it where there is one."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def machine_memory() -> int:
-    """The memory of this machine in bytes; 0 where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return 0
 
 
 def folder_size(folder: Path) -> int:

@@ -64,7 +64,7 @@ def presets(
 
 def preset_lines(presets: list[Preset]) -> list[str]:
     """One table for all tasks; a star marks what this machine's memory cannot train."""
-    from seqloom.environment import machine_memory
+    from seqloom.train.process import machine_memory
 
     memory = machine_memory()
     sizes = [(preset, size) for preset in presets for size in preset.sizes]

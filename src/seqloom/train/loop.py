@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from seqloom.batches.batch import Batch, Cursor
-from seqloom.environment import fingerprint
 from seqloom.errors import Diverged, NoRoom, Stopped
 from seqloom.evaluation import sum_numbers
 from seqloom.nn.state import State, detach, state_tensors
@@ -28,7 +27,7 @@ from seqloom.train import checkpoint, process
 from seqloom.train.metrics import Metrics, Speed, open_watch
 from seqloom.train.options import TrainJob, TrainOptions, TrainResult, set_lr_factors
 from seqloom.train.plan import RunPlan
-from seqloom.train.process import Signals, keep_freed_memory
+from seqloom.train.process import Signals, fingerprint, keep_freed_memory
 
 MAX_SKIPPED_IN_A_ROW = 5
 MEANS = (

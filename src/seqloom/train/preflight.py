@@ -13,7 +13,6 @@ from typing import Any
 from torch.nn import Module
 
 from seqloom.config_source import Change
-from seqloom.environment import machine_memory
 from seqloom.preset_list import TRAINING_BYTES
 from seqloom.report import escape, frame, page, table
 from seqloom.results import Result
@@ -23,6 +22,7 @@ from seqloom.train.limits import MEMORY_SHARE, batch_sizes
 from seqloom.train.options import TrainJob, TrainOptions
 from seqloom.train.plan import plan_steps
 from seqloom.train.preparation import PreparedRun, build_options, make_data, prepare
+from seqloom.train.process import machine_memory
 
 logger = logging.getLogger("seqloom")
 

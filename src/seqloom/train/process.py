@@ -1,24 +1,29 @@
-"""What a training does to its process: ranks under torchrun, signals that ask it to stop, and memory that the allocator keeps.
+"""The process of a training and its machine: ranks under torchrun, signals that ask it to stop, memory that the allocator keeps, and what
+the bits depend on: versions and the processor.
 
-A single process is a group of size 1.
+A single process is a group of size 1. torch is imported by the functions that need it: others ask for the memory of the machine only.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import signal
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any, NamedTuple
-
-import torch
-import torch.distributed as dist
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqloom.errors import TrainingError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+COMPUTING_PACKAGES = ("numpy", "numba")  # besides torch
 
 
 class ProcessGroup(NamedTuple):
@@ -37,6 +42,9 @@ def init() -> ProcessGroup:
     """Joins the processes that torchrun started; without torchrun, a group of one process."""
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         return ProcessGroup()
+    import torch
+    import torch.distributed as dist
+
     if not dist.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, timeout=timedelta(minutes=30))
@@ -45,6 +53,8 @@ def init() -> ProcessGroup:
 
 def shutdown() -> None:
     """Leaves the process group, if this process is in one."""
+    import torch.distributed as dist
+
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
 
@@ -53,6 +63,9 @@ def all_sum(group: ProcessGroup, *numbers: float) -> list[float]:
     """Each number summed over all processes."""
     if group.size == 1:
         return list(numbers)
+    import torch
+    import torch.distributed as dist
+
     tensor = torch.tensor(numbers, dtype=torch.float64)
     dist.all_reduce(tensor)
     return tensor.tolist()
@@ -67,6 +80,9 @@ def gather(group: ProcessGroup, tensor: Tensor) -> list[Tensor]:
     """The tensor of every process, in the order of their ranks."""
     if group.size == 1:
         return [tensor]
+    import torch
+    import torch.distributed as dist
+
     tensors = [torch.empty_like(tensor) for _ in range(group.size)]
     dist.all_gather(tensors, tensor.contiguous())
     return tensors
@@ -76,6 +92,8 @@ def gather_named(group: ProcessGroup, tensors: dict[str, Tensor]) -> list[dict[s
     """The named tensors of every process, which may differ in their shapes but not in their names."""
     if group.size == 1:
         return [tensors]
+    import torch
+
     result: list[dict[str, Tensor]] = [{} for _ in range(group.size)]
     for name, tensor in tensors.items():
         shapes = gather(group, torch.tensor(tensor.shape, dtype=torch.int64))
@@ -99,6 +117,8 @@ def agree(group: ProcessGroup, error: Exception | None) -> None:
 def barrier(group: ProcessGroup) -> None:
     """Waits until all processes are here."""
     if group.size > 1:
+        import torch.distributed as dist
+
         dist.barrier()
 
 
@@ -148,3 +168,46 @@ class Signals:
     ) -> None:
         for number, handler in self.previous.items():
             signal.signal(number, handler)
+
+
+def fingerprint() -> dict[str, str]:
+    """What the bits of a training depend on besides its config, data and threads: versions and the processor."""
+    import torch
+
+    from seqloom import __version__
+
+    return {
+        "seqloom": __version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        **{name: installed_version(name) or "" for name in COMPUTING_PACKAGES},
+        "system": platform.system(),
+        "processor": processor_name(),
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def installed_version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def processor_name() -> str:
+    """The name of the processor, as /proc/cpuinfo has it where there is one."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def machine_memory() -> int:
+    """The memory of this machine in bytes; 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 0

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from seqloom import compat, run_files
 from seqloom.config_source import config_of
-from seqloom.environment import fingerprint
 from seqloom.errors import RunError
 from seqloom.progress import ProgressOption
 from seqloom.results import Result
@@ -30,6 +29,7 @@ from seqloom.train.loop import TrainLoop, checkpoint_tensors
 from seqloom.train.metrics import Metrics
 from seqloom.train.options import TrainJob, TrainOptions
 from seqloom.train.preparation import build_options, make_job, prepare
+from seqloom.train.process import fingerprint
 from seqloom.train.resume import check_belongs
 from seqloom.train.run_folder import check_data
 
