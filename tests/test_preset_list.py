@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from seqloom.cli import main
-from seqloom.config_source import preset_names
+from seqloom.config_source import TRAINING_BYTES, preset_names
 from seqloom.errors import ConfigError
-from seqloom.preset_list import TRAINING_BYTES, list_presets, read_preset
+from seqloom.preset_list import list_presets, read_preset
 from seqloom.run_config import Config
 
 SIZES = [

@@ -21,6 +21,7 @@ from seqloom.errors import ConfigError
 
 PRESETS = Path(__file__).parent / "presets"
 FORMAT = 2  # of config.yaml
+TRAINING_BYTES = 16  # of a parameter: the weight, its gradient and AdamW's two moments, each four bytes
 logger = logging.getLogger("seqloom.config")
 Change = str | Mapping[str, Any]
 COMMA_LIST = re.compile(r"""[^\s,\[\]{}"']+(,[^\s,\[\]{}"']+)+""")

@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqloom import config_tree
-from seqloom.config_source import preset_file, preset_names
+from seqloom.config_source import TRAINING_BYTES, preset_file, preset_names
 from seqloom.errors import ConfigError
 from seqloom.results import Result
-
-TRAINING_BYTES = 16  # of a parameter: the weight, its gradient and AdamW's two moments, each four bytes
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,6 @@ from seqloom.lazy import LazyNames
 from seqloom.models.base import Model
 from seqloom.text import fields, store, tokenizer_file
 from seqloom.text.corpus import Reader
-from seqloom.text.split import record_keys
 
 FINETUNE_SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
 OTHER_SECTIONS = ("train", "files", "seed", "rollouts", *FINETUNE_SECTIONS)
@@ -74,7 +73,8 @@ SECTIONS: dict[str, LazyNames] = {
     ),
     "tokenizer": text_names(
         {
-            "tokenizer": "Characters Words BPE WordPiece Unigram File Pattern SMILES",
+            "tokenizer": "Characters Words BPE WordPiece Unigram File Pattern",
+            "smiles": "SMILES",
             "vocab_files": "VocabFile",
         }
     ),
@@ -289,6 +289,8 @@ class Config:
             raise ConfigError(
                 "files.split=content: running text has no records to choose from; set files.split=end"
             )
+        from seqloom.text.split import record_keys
+
         keys = record_keys(self.reader(self.files.train), files.cache_folder())
         return train.split_by_content(keys, self.files.valid_fraction)
 

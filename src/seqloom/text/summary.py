@@ -16,8 +16,6 @@ from seqloom.results import Result
 from seqloom.text.corpus import Reader, Table
 from seqloom.text.field import TEXTS
 from seqloom.text.formats import OLD_NAMES
-from seqloom.text.pair_checks import find_shift, same_language
-from seqloom.text.split import key_fields, record_key
 
 SHOWN_LABELS = 20
 PAIRS_CHECKED = 20_000  # pairs whose alignment is looked at
@@ -85,6 +83,8 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
     kinds = reader.kinds
     if reader.is_plain and not show:
         return describe_text(reader, limit)
+    from seqloom.text.split import key_fields, record_key
+
     keys = key_fields(kinds)
     label_fields = [index for index, kind in enumerate(kinds) if kind in ("label", "tags")]
     labels: Counter[str] = Counter()
@@ -229,6 +229,8 @@ def pair_warnings(reader: Reader, pairs: Sequence[Sequence[str]], places: Sequen
     """What is wrong with pairs: a shift between the sides, one language on both sides."""
     if not pairs or reader.measure == "pronunciation":
         return []
+    from seqloom.text.pair_checks import find_shift, same_language
+
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
     warnings = []
     shift = find_shift(sources, targets)

@@ -20,7 +20,6 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from seqloom.errors import DataError
 from seqloom.files import write_atomic
 from seqloom.text.lines import lines
-from seqloom.text.smiles import SMILES as SMILES  # beside the others, where configs find it
 from seqloom.text.special_tokens import SPECIALS, SpecialTokens, special_tokens
 from seqloom.text.tokenizer_file import load, parse
 

@@ -27,10 +27,10 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from seqloom.batches.batch import Batch, first_rows, num_positions
+from seqloom.config_source import TRAINING_BYTES
 from seqloom.errors import NoRoom
 from seqloom.evaluation import total_nll
 from seqloom.fused.dispatch import plain
-from seqloom.preset_list import TRAINING_BYTES
 from seqloom.train import checkpoint, process
 from seqloom.train.process import machine_memory
 

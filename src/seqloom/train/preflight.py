@@ -12,8 +12,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from seqloom.config_source import Change
-from seqloom.preset_list import TRAINING_BYTES
+from seqloom.config_source import TRAINING_BYTES, Change
 from seqloom.report import escape, frame, page, table
 from seqloom.results import Result
 from seqloom.run_config import Config

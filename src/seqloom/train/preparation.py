@@ -22,7 +22,6 @@ from seqloom.progress import ProgressOption, Reporter
 from seqloom.run import Run
 from seqloom.run_config import Config
 from seqloom.text import labels, tokenizer, tokenizer_file
-from seqloom.text.pair_checks import Profile, trigram_profile
 from seqloom.text.store import Store
 from seqloom.text.summary import SHOWN_LABELS, TRAINING_RECORDS, describe
 from seqloom.train.budget import affordable_rows, count_parameters, refuse_parameters
@@ -237,10 +236,12 @@ def held_out(config: Config, valid: Store, labels: Sequence[str]) -> str:
     return f"{len(valid):,} records, {how}{counts}"
 
 
-def language_profiles(config: Config) -> list[Profile]:
+def language_profiles(config: Config) -> list[dict[str, float]]:
     """The character trigrams of both sides of the training pairs; empty if records are no pairs of two texts."""
     reader = config.reader(config.files.train)
     if reader.kinds != ("text", "text") or reader.measure == "pronunciation":
         return []
+    from seqloom.text.pair_checks import trigram_profile
+
     pairs = list(islice(reader, PROFILE_PAIRS))
     return [trigram_profile(pair[side] for pair in pairs) for side in (0, 1)]
