@@ -69,9 +69,10 @@ def run_demo(
     folder: Path, minutes: float, seed: int, threads: int | None, progress: bool
 ) -> tuple[dict[str, Any], list[str]]:
     """Trains on the world's text, measures on held-out sentences and translates ten; the report and its lines."""
+    from seqloom.config_source import config_of, is_run
     from seqloom.data.world_files import world_paths
     from seqloom.run import load
-    from seqloom.run_config import Config, config_of, is_run
+    from seqloom.run_config import Config
     from seqloom.train.fit import train
 
     if is_run(folder) and "minutes" not in config_of(folder)[0].get("train", {}):

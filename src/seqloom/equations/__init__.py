@@ -8,11 +8,10 @@ from typing import overload
 
 from torch import nn
 
-from seqloom.config_source import Change, is_run
+from seqloom.config_source import Change, is_run, preset_names
 from seqloom.equations.diff import Difference, diff
 from seqloom.equations.parts import Explanation, PartSummary, explain_config
 from seqloom.errors import ConfigError
-from seqloom.preset_list import preset_names
 from seqloom.run import Run, split_checkpoint
 from seqloom.run_config import Config
 from seqloom.text import tokenizer_file
