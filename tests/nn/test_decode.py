@@ -30,7 +30,8 @@ from seqloom.nn import (
     quantize,
     select,
 )
-from seqloom.nn.kv_cache import CrossKV, KVCache
+from seqloom.nn.attention import KVCache
+from seqloom.nn.cross_attention import CrossKV
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +109,7 @@ def test_the_compiled_attention_is_taken(monkeypatch):
     """One query in single precision, without gradients: nothing else reaches the parts through it."""
     taken = []
     monkeypatch.setattr(
-        "seqloom.nn.kv_cache.decode_attention",
+        "seqloom.nn.attention.decode_attention",
         lambda *args: taken.append(args) or decode_attention(*args),
     )
     for options in ATTENTION.values():

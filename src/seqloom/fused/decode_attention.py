@@ -1,4 +1,4 @@
-"""Fast form of attention with one query in each row, for the caches of `nn/kv_cache.py`: keys and values are
+"""Fast form of attention with one query in each row, for the caches of `nn/attention.py`: keys and values are
 read in place.
 
 Rows of a beam search share keys and values: a table says in which row of the buffer each position is. The

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from seqloom.inspect.trace_log import Derivation, Place, array, weights_of
 from seqloom.inspect.trace_steps import Operand, Step
-from seqloom.nn import attention, attention_core, position
+from seqloom.nn import attention, attention_core, cross_attention, position
 
 LARGEST_EXPONENT = 600.0  # exp of it is finite
 
@@ -94,8 +94,8 @@ def rotation(scheme: position.Rotary, values: np.ndarray) -> tuple[np.ndarray, n
 
 def cross_query(place: Place) -> list[Step] | None:
     part, x = place.part, place.argument()
-    found = weights_of(part.q_proj) if isinstance(part, attention.CrossAttention) else None
-    if not isinstance(part, attention.CrossAttention) or x is None or found is None:
+    found = weights_of(part.q_proj) if isinstance(part, cross_attention.CrossAttention) else None
+    if not isinstance(part, cross_attention.CrossAttention) or x is None or found is None:
         return None
     shape = part.shape
     return heads_of(place, *found, shape.heads, shape.key_dim, place.operand(x, "tj", "x"), None)
@@ -104,8 +104,8 @@ def cross_query(place: Place) -> list[Step] | None:
 def cross_memory(place: Place) -> list[Step] | None:
     """k or v of a cross-attention: a linear map of the encoder's outputs."""
     part, memory = place.part, memory_of(place)
-    found = weights_of(part.kv_proj) if isinstance(part, attention.CrossAttention) else None
-    if not isinstance(part, attention.CrossAttention) or memory is None or found is None:
+    found = weights_of(part.kv_proj) if isinstance(part, cross_attention.CrossAttention) else None
+    if not isinstance(part, cross_attention.CrossAttention) or memory is None or found is None:
         return None
     shape = part.shape
     width = shape.proj_widths[1]
@@ -237,7 +237,7 @@ def joined_heads(place: Place) -> list[Step] | None:
     part = place.part
     found = (
         weights_of(part.out_proj)
-        if isinstance(part, attention.SelfAttention | attention.CrossAttention)
+        if isinstance(part, attention.SelfAttention | cross_attention.CrossAttention)
         else None
     )
     if found is None:
@@ -263,7 +263,7 @@ ATTENTION: dict[type[nn.Module], dict[str, Derivation]] = {
         "head": averaged,
         "": joined_heads,
     },
-    attention.CrossAttention: {
+    cross_attention.CrossAttention: {
         "q": cross_query,
         "k": cross_memory,
         "v": cross_memory,

@@ -18,8 +18,9 @@ from seqloom.errors import RunError
 from seqloom.files import digest, draft_folder, sha256, write_atomic
 from seqloom.fused.dispatch import plain
 from seqloom.inspect.reading import Reading
-from seqloom.nn.attention import CrossAttention, SelfAttention
+from seqloom.nn.attention import SelfAttention
 from seqloom.nn.capture import StepChange, change
+from seqloom.nn.cross_attention import CrossAttention
 from seqloom.nn.position import Position
 from seqloom.nn.transformer import Transformer
 from seqloom.results import Result

@@ -27,9 +27,9 @@ from seqloom.layouts.family import (
     weight_and_bias,
 )
 from seqloom.layouts.hf_folder import HFConfig
-from seqloom.nn.attention import CrossAttention
 from seqloom.nn.attention_core import ScaledDot, Softmax
 from seqloom.nn.basic import FeedForward, LayerNorm
+from seqloom.nn.cross_attention import CrossAttention
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.position import Sinusoidal
 from seqloom.nn.transformer import Transformer

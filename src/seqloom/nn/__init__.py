@@ -9,7 +9,7 @@ from seqloom.lazy import lazy_names
 
 if TYPE_CHECKING:
     from seqloom.fused.dispatch import fused_enabled, plain
-    from seqloom.nn.attention import CrossAttention, SelfAttention
+    from seqloom.nn.attention import SelfAttention
     from seqloom.nn.attention_core import (
         Additive,
         AttentionWeights,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from seqloom.nn.char_embedding import CharCNN, CharEmbedding, CharEncoder, CharRNN
     from seqloom.nn.convolution import ByteNet, Convolution, ConvS2S
     from seqloom.nn.crf import CRF, SoftmaxHead, TagHead
+    from seqloom.nn.cross_attention import CrossAttention
     from seqloom.nn.deep_rnn import FastForward, ScalarMix, SeparateBiRNN
     from seqloom.nn.embedding import (
         AdaptiveSoftmax,

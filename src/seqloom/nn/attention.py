@@ -1,14 +1,22 @@
-"""Attention layers: the projections and heads around `attention_core.attend`."""
+"""Self-attention: the projections and heads around `attention_core.attend`, and its state, the keys and values of the positions so far
+(`KVCache`).
+
+The cache is not copied when a beam search selects rows: it keeps a table that says in which row of the buffers each position of a row is
+stored, and the kernel for one query per row reads it there.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from seqloom.errors import ConfigError
+from seqloom.fused.decode_attention import decode_attention, readable_in_place
 from seqloom.nn.attention_core import (
+    AttentionPlan,
     AttentionWeights,
     ScaledDot,
     Score,
@@ -18,9 +26,9 @@ from seqloom.nn.attention_core import (
     can_use_sdpa,
 )
 from seqloom.nn.basic import Linear
-from seqloom.nn.kv_cache import CrossKV, KVCache
 from seqloom.nn.layer import Factory, Layer, Memo, Memory, Point, Points, record, require
 from seqloom.nn.position import NoPosition, Position
+from seqloom.nn.state import RowSelection, StateNode, map_state
 
 HEAD_POINTS = {
     "q": Point("W_Q x", "BHTK"),
@@ -176,70 +184,147 @@ class SelfAttention(Layer):
         return q, k, v.view(batch, length, kv_heads, value_dim)
 
 
-class CrossAttention(Layer):
-    """y = W_O [head₁; …; head_H],   head = attend(W_Q x, W_K m, W_V m) over the memory m   [F11]
+class KVCache(StateNode):
+    """Keys (B, G, S, K) and values (B, G, S, K') of the positions so far, in buffers with spare capacity, and
+    the mask of real tokens (B, S).
 
-    `key_dim`, `kv_heads` and `value_dim` are those of SelfAttention.
+    Appending writes into the buffers if this cache is the newest of its history, and copies them otherwise,
+    so that two continuations of one state never overwrite each other. Under autograd it always copies. With a
+    `row_table` (B, at least S), position s of row b is stored in row row_table[b, s] of the buffers.
+    `program` is the compiled decoding step of all layers, stored in the first layer's cache (decode.py).
     """
 
-    points: ClassVar[Points] = HEAD_POINTS
-    reads_memory = True
+    program: Any = None
 
     def __init__(
         self,
-        size: int,
-        memory: int,
-        heads: int = 8,
-        score: Factory[Score] = ScaledDot,
-        bias: bool = True,
-        key_dim: int | None = None,
-        kv_heads: int | None = None,
-        weights: Factory[AttentionWeights] = Softmax,
-        value_dim: int | None = None,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None,
+        length: int,
+        used: list[int],
+        row_table: Tensor | None = None,
     ):
-        super().__init__()
-        self.dim = size
-        self.heads = heads
-        self.shape = HeadSizes.create(size, heads, kv_heads, key_dim, value_dim)
-        q_width, k_width, v_width = self.shape.proj_widths
-        self.q_proj = Linear(size, q_width, bias)
-        self.kv_proj = Linear(memory, k_width + v_width, bias)
-        self.score = score(self.shape.key_dim)
-        self.weights = weights()
-        self.out_proj = Linear(heads * self.shape.value_dim, size, bias)
+        self.key_buffer = keys
+        self.value_buffer = values
+        self.mask = mask
+        self.length = length
+        # one number, shared by all caches of these buffers: how many positions have been written
+        self.used = used
+        self.row_table = row_table
 
-    def start(self, batch: int, memory: Memory | None = None) -> CrossKV:
-        if memory is None:
-            raise ConfigError("cross-attention needs a memory: start it with the encoder's outputs")
-        projections = self.kv_proj(memory.values).split(self.shape.proj_widths[1:], -1)
-        # (B, G, S, K), (B, G, S, K')
-        k, v = (x.unflatten(-1, (self.shape.kv_heads, -1)).transpose(1, 2) for x in projections)
-        k = record(self, "k", k)
-        v = record(self, "v", v)
-        if not torch.is_grad_enabled():
-            # decoding reads each head's keys at every step
-            k = k.contiguous()
-            v = v.contiguous()
-        return CrossKV(k, v, None if memory.mask is None else memory.mask[:, None, None])
+    @classmethod
+    def create(cls, keys: Tensor, values: Tensor, mask: Tensor | None) -> KVCache:
+        """A cache whose buffers have no spare capacity."""
+        return cls(keys, values, mask, keys.shape[2], [keys.shape[2]])
 
-    def forward(
-        self, x: Tensor, state: CrossKV | None = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, CrossKV]:
-        y, _, state = self.forward_with_weights(x, state, mask)
-        return y, state
+    @property
+    def keys(self) -> Tensor:
+        return self.gather(self.key_buffer)
 
-    def forward_with_weights(
-        self, x: Tensor, state: CrossKV | None = None, mask: Tensor | None = None
-    ) -> tuple[Tensor, Tensor | None, CrossKV]:
-        """The outputs, the weights (B, H, T, S) if the plain form is used, and the state, which `start` makes
-        from the memory.
+    @property
+    def values(self) -> Tensor:
+        return self.gather(self.value_buffer)
+
+    def gather(self, buffer: Tensor) -> Tensor:
+        """The used part of a buffer, in the order of the rows: (B, G, S, K)."""
+        if self.row_table is None:
+            return buffer[:, :, : self.length]
+        positions = torch.arange(self.length, device=buffer.device)
+        gathered = buffer[self.row_table[:, : self.length].long(), :, positions]  # (B, S, G, K)
+        return gathered.transpose(1, 2)
+
+    def append(self, k: Tensor, v: Tensor, mask: Tensor | None) -> KVCache:
+        """The cache with T further positions; `mask` covers old and new ones, (B, S + T), None if all are
+        real.
         """
-        batch, length, _ = x.shape
-        if state is None:
-            state = self.start(batch)
-        q = (
-            self.q_proj(x).view(batch, length, self.shape.heads, self.shape.key_dim).transpose(1, 2)
-        )  # (B, H, T, K)
-        y, weights = state.attend(record(self, "q", q), self.score, self.weights)
-        y = record(self, "head", y)
-        return record(self, "", self.out_proj(y.transpose(1, 2).flatten(2))), weights, state
+        if not self.length:
+            return KVCache.create(k, v, mask)
+        if torch.is_grad_enabled():
+            return KVCache.create(torch.cat([self.keys, k], 2), torch.cat([self.values, v], 2), mask)
+        new = self.reserve(k.shape[2], k.shape[0], mask)
+        if k.shape[2]:  # even an empty write would invalidate an autograd graph that reads the buffer
+            new.key_buffer[: len(k), :, self.length : new.length] = k
+            new.value_buffer[: len(v), :, self.length : new.length] = v
+        return new
+
+    def reserve(self, more: int, rows: int, mask: Tensor | None) -> KVCache:
+        """The cache with `more` further positions, which the caller writes."""
+        end = self.length + more
+        keys = self.key_buffer
+        values = self.value_buffer
+        used = self.used
+        row_table = self.row_table
+        is_read_only = keys.is_inference() and not torch.is_inference_mode_enabled()
+        if more and (used[0] != self.length or end > keys.shape[2] or is_read_only):
+            keys = grow(keys, self.length, end, rows)
+            values = grow(values, self.length, end, rows)
+            used = [self.length]
+            if row_table is not None:
+                row_table = extend_table(row_table, self.length, keys.shape[2])
+        used[0] = max(used[0], end)
+        return KVCache(keys, values, mask, end, used, row_table)
+
+    def attend(
+        self, plan: AttentionPlan, q: Tensor, score: Score, weights: AttentionWeights
+    ) -> tuple[Tensor, Tensor | None]:
+        """Attends from the queries (B, H, T, K): the outputs (B, H, T, K'), and the weights if the plan
+        computes them.
+        """
+        visible = plan.single_query(self.length) if q.shape[2] == 1 else None
+        if visible is not None:
+            y = decode_attention(q, self.key_buffer, self.value_buffer, score, visible, self.row_table, False)
+            if y is not None:
+                return y, None
+        return plan.attend(q, self.keys, self.values, score, weights)
+
+    def map_tensors(self, change: Callable[[Tensor], Tensor]) -> KVCache:
+        if isinstance(change, RowSelection) and self.length and readable_in_place(self.key_buffer):
+            return self.select_rows(change)
+        return KVCache.create(change(self.keys), change(self.values), map_state(change, self.mask))
+
+    def select_rows(self, rows: RowSelection) -> KVCache:
+        """The given rows. For the positions so far only the table changes; a later position of row b is
+        stored in row b.
+        """
+        keys = self.key_buffer
+        values = self.value_buffer
+        used = self.used
+        length = self.length
+        count = len(rows.rows)
+        if count > len(keys):
+            keys = grow(keys, length, length + 1, count)
+            values = grow(values, length, length + 1, count)
+            used = [length]
+        capacity = keys.shape[2]
+
+        def make_table() -> Tensor:
+            if self.row_table is None:
+                table = rows.rows[:, None].int().expand(-1, length)
+            else:
+                table = self.row_table[rows.rows, :length]
+            return extend_table(table, length, capacity)
+
+        row_table = rows.cached(self.row_table, (capacity, length), make_table)
+        mask = self.mask
+        if mask is not None:
+            mask = rows.cached(mask, "mask", partial(rows, mask))
+        new = KVCache(keys, values, mask, length, used, row_table)
+        new.program = self.program
+        return new
+
+
+def grow(buffer: Tensor, length: int, end: int, rows: int) -> Tensor:
+    """A copy of the first `length` positions in a buffer of at least `rows` rows and about 1.5 `end`
+    positions.
+    """
+    old_rows, heads, _, dim = buffer.shape
+    new = buffer.new_empty(max(rows, old_rows), heads, end + max(32, end // 2), dim)
+    new[:old_rows, :, :length] = buffer[:, :, :length]
+    return new
+
+
+def extend_table(table: Tensor, length: int, capacity: int) -> Tensor:
+    """The table for `capacity` positions: row b stores its positions after the first `length` in row b."""
+    row_index = torch.arange(len(table), dtype=torch.int32, device=table.device)[:, None]
+    return torch.cat([table[:, :length], row_index.expand(-1, capacity - length)], 1)

@@ -19,11 +19,11 @@ from seqloom.fused.decode_attention import attention_layout, readable_in_place
 from seqloom.fused.dispatch import is_f32_inference
 from seqloom.fused.linear import SMALL_GEMM_ROWS
 from seqloom.fused.program import Program, patch_attention, patch_cache_write, patch_rotary
-from seqloom.nn.attention import CrossAttention, SelfAttention
+from seqloom.nn.attention import KVCache, SelfAttention
 from seqloom.nn.attention_core import Dot, ScaledDot, Score, Softmax, Visibility
 from seqloom.nn.basic import FeedForward, LayerNorm, Linear, Norm, RMSNorm, SwiGLU
+from seqloom.nn.cross_attention import CrossAttention, CrossKV
 from seqloom.nn.int8 import Int8Linear
-from seqloom.nn.kv_cache import CrossKV, KVCache
 from seqloom.nn.position import Positions, Rotary
 from seqloom.nn.state import State
 

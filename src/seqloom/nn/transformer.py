@@ -13,9 +13,10 @@ from typing import ClassVar, Literal, cast
 
 from torch import Tensor, nn
 
-from seqloom.nn.attention import CrossAttention, SelfAttention
+from seqloom.nn.attention import SelfAttention
 from seqloom.nn.attention_core import ScaledDot, Score, Visibility
 from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
+from seqloom.nn.cross_attention import CrossAttention
 from seqloom.nn.layer import Factory, Layer, Memory, Point, Points, record, require
 from seqloom.nn.position import Position, Sinusoidal
 from seqloom.nn.state import State
