@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"nn"},
     "batches": {"text"},
     "vectors": {"compat", "files", "kernels", "measure", "report", "text", "world"},
-    "decoding": {"files", "nn.state", "fused.topk", "threads"},
+    "decoding": {"files", "nn.layer.select", "fused.topk", "threads"},
     "objectives": {"nn", "batches", "decoding", "measure"},
     "layouts": {"config_tree", "files", "models", "nn", "text"},
     "run_config": BELOW_RUN | {"own_parts", "preset_list"},
@@ -207,7 +207,7 @@ def test_imports_run_one_way(path: Path):
         (
             "decoding/a.py",
             "from seqloom.nn.layer import Layer",
-            "decoding/a.py:1 imports nn/layer/Layer, but decoding may import files, fused.topk, nn.state, threads",
+            "decoding/a.py:1 imports nn/layer/Layer, but decoding may import files, fused.topk, nn.layer.select, threads",
         ),
         (
             "batches/a.py",
@@ -228,7 +228,7 @@ def test_a_wrong_import_is_a_sentence_that_names_both(file: str, text: str, sent
     "file, text",
     [
         ("nn/score.py", "from seqloom.nn.layer import Layer\nfrom .mask import causal\nimport torch"),
-        ("decoding/a.py", "from seqloom.nn.state import select\nfrom seqloom.nn import state"),
+        ("decoding/a.py", "from seqloom.nn.layer import select"),
         ("cli/app.py", "from seqloom.run import load\nfrom seqloom import __version__"),
         ("__main__.py", "from seqloom.cli import main"),
     ],

@@ -26,7 +26,7 @@ from seqloom.measure.number import (
     percent,
     wilson,
 )
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run

@@ -43,7 +43,7 @@ from seqloom.nn import (
     attend,
     attention_core,
 )
-from seqloom.nn import mask as masks
+from seqloom.nn.layer import masked_softmax
 
 
 def same(a: Tensor, b: Tensor, tolerance: float = 1e-9) -> None:
@@ -192,9 +192,9 @@ def test_any_mask_may_hide_more(position, form):
 
 def test_masked_softmax_is_never_nan():
     scores, visible = torch.randn(2, 3, 4), torch.zeros(2, 3, 4, dtype=torch.bool)
-    assert not masks.masked_softmax(scores.clone(), visible).any()
+    assert not masked_softmax(scores.clone(), visible).any()
     visible[0, 1, 2] = True
-    weights = masks.masked_softmax(scores, visible)
+    weights = masked_softmax(scores, visible)
     assert weights[0, 1].tolist() == [0, 0, 1, 0] and weights.sum() == 1
 
 

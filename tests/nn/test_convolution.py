@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from seqloom.fused.dispatch import plain
 from seqloom.models import LanguageModel, Seq2Seq
 from seqloom.nn import ByteNet, Convolution, ConvS2S, Learned, Memory
-from seqloom.nn.state import state_tensors
+from seqloom.nn.layer import state_tensors
 
 
 @pytest.mark.parametrize("kernel, dilation", [(1, 1), (2, 1), (3, 1), (3, 4), (5, 2)])

@@ -21,8 +21,8 @@ from seqloom.nn import (
     Transformer,
     attend,
 )
-from seqloom.nn import mask as masks
 from seqloom.nn.cells import LSTMState
+from seqloom.nn.layer import causal_mask, masked_softmax
 
 
 def ids(sentence: str, words: dict[str, int]) -> Tensor:
@@ -90,9 +90,9 @@ def test_x6():
 def test_x11():
     """The causal mask over five words: row i keeps its first i scores; the rest become 0 after the softmax."""
     scores = torch.randn(5, 5)
-    kept = masks.causal(5, 5)
+    kept = causal_mask(5, 5)
     assert kept.tolist() == [[j <= i for j in range(5)] for i in range(5)]
-    weights = masks.masked_softmax(scores, kept)
+    weights = masked_softmax(scores, kept)
     for i in range(5):
         exact = scores[i, : i + 1].exp() / scores[i, : i + 1].exp().sum()
         assert weights[i].tolist() == pytest.approx([*exact.tolist(), *[0.0] * (4 - i)])

@@ -27,7 +27,7 @@ from seqloom.nn import (
     Transformer,
     attend,
 )
-from seqloom.nn import mask as masks
+from seqloom.nn.layer import causal_mask
 from seqloom.nn.position import slopes
 from support import reference
 
@@ -107,7 +107,7 @@ def test_self_attention_is_torchs(causal: bool):
         theirs.in_proj_bias.copy_(ours.qkv_proj.bias)
     copied(ours.out_proj, theirs.out_proj)
     x, mask = torch.randn(3, 5, 8), torch.arange(5) < torch.tensor([5, 3, 1])[:, None]
-    hidden = ~masks.causal(5, 5) if causal else None
+    hidden = ~causal_mask(5, 5) if causal else None
     expected, weights = theirs(x, x, x, key_padding_mask=~mask, attn_mask=hidden, average_attn_weights=False)
     y, _ = ours(x, None, mask)
     same(y[mask], expected[mask])
@@ -142,7 +142,7 @@ def test_attend_hides_what_either_mask_hides(with_bias: bool):
     visible = torch.tensor([[1, 0, 1, 1], [0, 1, 1, 1]], dtype=torch.bool)[:, None, None]
     bias = torch.randn(2, 1, 4, 4) if with_bias else None
     score = ScaledDot(6)
-    expected, _ = attend(q, k, v, score, visible & masks.causal(4, 4), bias)
+    expected, _ = attend(q, k, v, score, visible & causal_mask(4, 4), bias)
     same(attend(q, k, v, score, visible, bias, causal=True)[0], expected)
     with plain():
         same(attend(q, k, v, score, visible, bias, causal=True)[0], expected)
@@ -207,7 +207,7 @@ def test_a_decoder_block_is_torchs(order: str):
         torch.randn(3, 5, 8),
         torch.arange(5) < torch.tensor([5, 3, 1])[:, None],
     )
-    expected = theirs(x, memory, tgt_mask=~masks.causal(4, 4), memory_key_padding_mask=~mask)
+    expected = theirs(x, memory, tgt_mask=~causal_mask(4, 4), memory_key_padding_mask=~mask)
     same(ours(x, ours.start(3, Memory(memory, mask)))[0], expected)
 
 

@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 from seqloom.fused.dispatch import plain
 from seqloom.nn import RNN, detach, select
-from seqloom.nn.state import state_tensors
+from seqloom.nn.layer import state_tensors
 from support import reference
 from support.case import SIZE, Case
 from support.parts import CASES

@@ -29,7 +29,7 @@ from seqloom.nn import (
     detach,
 )
 from seqloom.nn.cells import HiddenState, units_for_parameters
-from seqloom.nn.state import state_tensors
+from seqloom.nn.layer import state_tensors
 from support.case import named
 from support.parts_recurrent import CELLS, Square
 

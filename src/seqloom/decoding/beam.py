@@ -24,7 +24,7 @@ from seqloom.decoding.protocol import (
     top_log_probs,
 )
 from seqloom.errors import UserError
-from seqloom.nn.state import select
+from seqloom.nn.layer import select
 
 Length = TypeVar("Length", float, Tensor)
 

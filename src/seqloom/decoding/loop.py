@@ -25,7 +25,7 @@ from seqloom.decoding.protocol import (
 )
 from seqloom.decoding.sampling import Greedy, Sampler, apply_repetition_penalty, row_seeds, uniforms
 from seqloom.errors import UserError
-from seqloom.nn.state import select
+from seqloom.nn.layer import select
 
 StopWhen = Callable[[int, list[int]], bool]
 

@@ -19,7 +19,7 @@ from seqloom.inference.one_or_many import apply
 from seqloom.inference.source_completion import complete_sources, source_log_probs
 from seqloom.inference.sources import source_of
 from seqloom.inference.verbs import wrong_verb
-from seqloom.nn.state import select
+from seqloom.nn.layer import select
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 

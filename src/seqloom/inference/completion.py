@@ -27,7 +27,7 @@ from seqloom.decoding import (
 )
 from seqloom.errors import UserError
 from seqloom.inference.detokenizer import Detokenizer, StopStrings, truncate_at_stop
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 from seqloom.results import Result
 from seqloom.run import Run
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
 from seqloom.nn.embedding import OutputLayer
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 
 
 class Model(nn.Module):

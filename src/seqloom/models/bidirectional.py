@@ -8,8 +8,7 @@ from seqloom.models.base import Model
 from seqloom.nn.basic import Dropout
 from seqloom.nn.deep_rnn import SeparateBiRNN
 from seqloom.nn.embedding import Embedding, Output
-from seqloom.nn.layer import Factory
-from seqloom.nn.state import State
+from seqloom.nn.layer import Factory, State
 
 
 class BiLanguageModel(Model):

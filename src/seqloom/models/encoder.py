@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from seqloom.models.base import Model
 from seqloom.nn.basic import Dropout
 from seqloom.nn.embedding import Embedding
-from seqloom.nn.layer import Factory, Layer, require
-from seqloom.nn.state import State
+from seqloom.nn.layer import Factory, Layer, State, require
 
 
 class BaseEncoder(Model):

@@ -7,8 +7,7 @@ from torch import Tensor
 from seqloom.models.base import Model
 from seqloom.nn.basic import Dropout, Linear
 from seqloom.nn.embedding import Embedding, Output, OutputLayer
-from seqloom.nn.layer import Factory, Layer, require
-from seqloom.nn.state import State
+from seqloom.nn.layer import Factory, Layer, State, require
 
 
 class LanguageModel(Model):

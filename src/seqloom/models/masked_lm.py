@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from seqloom.errors import ConfigError
 from seqloom.models.encoder import Encoder, Pooler
 from seqloom.nn.embedding import Embedding, HeadTransform, Output, OutputLayer
-from seqloom.nn.layer import Factory, Layer
-from seqloom.nn.state import State
+from seqloom.nn.layer import Factory, Layer, State
 
 
 class MaskedLM(Encoder):

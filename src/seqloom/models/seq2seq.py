@@ -6,8 +6,7 @@ from torch import Tensor
 
 from seqloom.models.text_decoder import TextDecoder
 from seqloom.nn.embedding import Embedding, Output
-from seqloom.nn.layer import Factory, Layer, Memory, require
-from seqloom.nn.state import State
+from seqloom.nn.layer import Factory, Layer, Memory, State, require
 
 
 class Seq2Seq(TextDecoder):

@@ -9,9 +9,8 @@ from torch import Tensor
 
 from seqloom.models.text_decoder import TextDecoder
 from seqloom.nn.embedding import Embedding, Output
-from seqloom.nn.layer import Factory, Layer, require
+from seqloom.nn.layer import Factory, Layer, State, require
 from seqloom.nn.source import SourceEncoder
-from seqloom.nn.state import State
 
 EXAMPLE_FRAMES = 100  # of the sound with which costs are counted: one second
 

@@ -10,8 +10,7 @@ from seqloom.nn.attention_core import AttentionWeights
 from seqloom.nn.basic import Dropout, Linear
 from seqloom.nn.capture import capture
 from seqloom.nn.embedding import Embedding, Output
-from seqloom.nn.layer import Factory, HasPoints, Layer, require
-from seqloom.nn.state import State
+from seqloom.nn.layer import Factory, HasPoints, Layer, State, require
 
 
 class TextDecoder(Model):

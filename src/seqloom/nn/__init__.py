@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from seqloom.nn.experts import Experts
     from seqloom.nn.grid_position import GridPosition, LearnedGrid, NoGrid, SinusoidalGrid
     from seqloom.nn.int8 import quantize
-    from seqloom.nn.layer import Factory, Layer, Memory
+    from seqloom.nn.layer import Factory, Layer, Memory, State, detach, select
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
     from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
     from seqloom.nn.pictures import ConvStem, Patches, PictureEncoder, PictureStem, ResNet
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from seqloom.nn.region_decoder import GatedAttention, RegionRNN
     from seqloom.nn.rnn_decoder import AttentiveRNN, GlobalAttention, RNNDecoder
     from seqloom.nn.source import SourceEncoder
-    from seqloom.nn.state import State, detach, select
     from seqloom.nn.transformer import Block, Transformer
 
 __all__ = [

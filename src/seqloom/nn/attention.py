@@ -26,9 +26,20 @@ from seqloom.nn.attention_core import (
     can_use_sdpa,
 )
 from seqloom.nn.basic import Linear
-from seqloom.nn.layer import Factory, Layer, Memo, Memory, Point, Points, record, require
+from seqloom.nn.layer import (
+    Factory,
+    Layer,
+    Memo,
+    Memory,
+    Point,
+    Points,
+    RowSelection,
+    StateNode,
+    map_state,
+    record,
+    require,
+)
 from seqloom.nn.position import NoPosition, Position
-from seqloom.nn.state import RowSelection, StateNode, map_state
 
 HEAD_POINTS = {
     "q": Point("W_Q x", "BHTK"),

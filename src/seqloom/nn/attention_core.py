@@ -16,8 +16,20 @@ from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.sdpa import BandedAttention, SDPAttention, SingleQueryMask
-from seqloom.nn import mask as masks
-from seqloom.nn.layer import HasPoints, Memo, Point, Points, next_power_of_two, record
+from seqloom.nn.layer import (
+    HasPoints,
+    Memo,
+    Point,
+    Points,
+    causal_mask,
+    concat_masks,
+    masked_softmax,
+    next_power_of_two,
+    none_if_full,
+    real_positions,
+    record,
+    right_padded,
+)
 from seqloom.nn.position import Position, Positions
 
 
@@ -114,7 +126,7 @@ class Softmax(AttentionWeights):
     in_sdpa = True
 
     def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
-        return masks.masked_softmax(scores, visible)
+        return masked_softmax(scores, visible)
 
 
 class Raw(AttentionWeights):
@@ -145,7 +157,7 @@ def attend(
     """
     fused = can_use_sdpa(score, weights)
     if causal and not (fused and visible is None and bias is None):
-        not_later = masks.causal(q.shape[2], k.shape[2], q.device)
+        not_later = causal_mask(q.shape[2], k.shape[2], q.device)
         visible = combine_visible(visible, not_later)
         causal = False
     plan: AttentionPlan = DenseAttention(visible, bias)
@@ -225,25 +237,25 @@ class VisibilityRule(NamedTuple):
         """
         batch, length, _ = x.shape
         total = past_length + length
-        key_mask = masks.concat_masks(
-            past_mask, past_length, masks.none_if_full(mask), batch, length, x.device
+        key_mask = concat_masks(
+            past_mask, past_length, none_if_full(mask), batch, length, x.device
         )  # (B, S) or None
-        right_padded = key_mask is not None and masks.right_padded(key_mask)
+        pads_right = key_mask is not None and right_padded(key_mask)
         context = self.position.context
         row_positions: Tensor | None = None  # (B, S), if the rows count differently
-        if key_mask is not None and not (right_padded and (context is None or total <= context)):
-            row_positions = masks.positions(key_mask)
+        if key_mask is not None and not (pads_right and (context is None or total <= context)):
+            row_positions = real_positions(key_mask)
         positions: Positions = slice(past_length, total)
         if row_positions is not None:
             positions = row_positions[:, past_length:]
         needs_causal = self.causal and length > 1
-        if fused and visible is None and length and (key_mask is None or (right_padded and self.causal)):
+        if fused and visible is None and length and (key_mask is None or (pads_right and self.causal)):
             banded = self.shift_invariant_plan(x, past_length, total, needs_causal)
             return Visibility(key_mask, positions, banded)
         if key_mask is not None:
             visible = combine_visible(visible, key_mask[:, None, None])  # (B, 1, 1, S)
         if needs_causal:
-            visible = combine_visible(visible, masks.causal(length, total, x.device))
+            visible = combine_visible(visible, causal_mask(length, total, x.device))
         keys = torch.arange(total, device=x.device) if row_positions is None else row_positions
         queries = keys[..., past_length:]
         if self.window is not None:

@@ -20,9 +20,7 @@ from torch.nn.functional import linear
 
 from seqloom.errors import ConfigError
 from seqloom.fused.recurrence import CellKernel
-from seqloom.nn import mask as masks
-from seqloom.nn.layer import Factory, HasPoints, Point, Points, record, require
-from seqloom.nn.state import State
+from seqloom.nn.layer import Factory, HasPoints, Point, Points, State, real_lengths, record, require
 
 Bias = Literal["plus", "minus", "none"]
 FusedUnroll = Callable[[Tensor, State, Tensor | None], tuple[Tensor, State] | None]
@@ -213,7 +211,7 @@ class LSTM(LinearCell):
 
 def last_real_output(y: Tensor, before: Tensor, mask: Tensor) -> Tensor:
     """The output at each row's last real token, or `before` if a row has none; the mask pads on the right."""
-    count = masks.lengths(mask)
+    count = real_lengths(mask)
     index = (count - 1).clamp(min=0)[:, None, None].expand(-1, 1, y.shape[-1])
     return torch.where(count[:, None] > 0, y.gather(1, index)[:, 0], before)
 

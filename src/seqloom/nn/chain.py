@@ -8,8 +8,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from seqloom.nn.basic import Dropout, LayerNorm, Norm
-from seqloom.nn.layer import Factory, Layer, Memory, require
-from seqloom.nn.state import State
+from seqloom.nn.layer import Factory, Layer, Memory, State, require
 
 
 class Chain(Layer):

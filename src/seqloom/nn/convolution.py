@@ -16,18 +16,28 @@ from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
 from seqloom.fused.dispatch import fused_enabled
-from seqloom.nn import mask as masks
 from seqloom.nn.attention_core import Dot, Score, Softmax, attend
 from seqloom.nn.basic import Dropout, LayerNorm, Norm
-from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, require
-from seqloom.nn.mask import gather_steps, left_align
+from seqloom.nn.layer import (
+    Factory,
+    HasPoints,
+    Layer,
+    Memory,
+    Point,
+    Points,
+    State,
+    gather_steps,
+    left_align,
+    real_lengths,
+    record,
+    require,
+)
 from seqloom.nn.position import NoPosition, Position, positions_after
-from seqloom.nn.state import State
 
 
 def count_seen(num_seen: Tensor, length: int, mask: Tensor | None) -> Tensor:
     """The number of real tokens of each row after this call."""
-    return num_seen + (length if mask is None else masks.lengths(mask))
+    return num_seen + (length if mask is None else real_lengths(mask))
 
 
 class Convolution(Layer):
@@ -86,7 +96,7 @@ class Convolution(Layer):
         if self.causal:
             past = self.zero_inputs(len(x)) if state is None else state
             x = torch.cat([past, x], 1)  # (B, reach + T, size)
-            state = x[:, length:] if mask is None else self.last_inputs(x, masks.lengths(mask))
+            state = x[:, length:] if mask is None else self.last_inputs(x, real_lengths(mask))
         else:
             x = x if mask is None else x.masked_fill(~mask[..., None], 0)
             x = F.pad(x, (0, 0, self.reach // 2, self.reach // 2))
@@ -332,7 +342,7 @@ class ConvS2S(Layer):
         if memory is None:
             raise ConfigError("a ConvS2S decoder needs a memory: start it with the encoder's outputs")
         values, mask = memory
-        lengths = num_seen + values.shape[1] if mask is None else masks.lengths(mask)
+        lengths = num_seen + values.shape[1] if mask is None else real_lengths(mask)
         scale = lengths.to(values.dtype).sqrt()[:, None, None]
         visible = None if mask is None else mask[:, None, None]
         source = ConvS2SMemory(self.key(values)[:, None], values[:, None], visible, scale)

@@ -14,9 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from seqloom.fused import crf as fused
-from seqloom.nn import mask as masks
-from seqloom.nn.layer import require
-from seqloom.nn.mask import gather_steps, left_align
+from seqloom.nn.layer import gather_steps, left_align, real_lengths, require
 
 FORBIDDEN = -1e4  # the score of a forbidden transition: probability 0, without NaN in sums
 
@@ -138,10 +136,10 @@ class CRF(TagHead):
             return scores.new_zeros(len(scores))
         transition_scores = self.transition_scores()
         transitions, start, end = transition_scores
-        log_z = fused.log_partition(scores, masks.lengths(mask), transition_scores)
+        log_z = fused.log_partition(scores, real_lengths(mask), transition_scores)
         if log_z is None:
             log_z = (forward_scores(scores, mask, transitions, start)[-1] + end).logsumexp(1)
-        last_tags = tags.gather(1, (masks.lengths(mask) - 1).clamp(min=0)[:, None])[:, 0]
+        last_tags = tags.gather(1, (real_lengths(mask) - 1).clamp(min=0)[:, None])[:, 0]
         emission = scores.gather(2, tags[..., None])[..., 0].masked_fill(~mask, 0).sum(1)
         transition = transitions[tags[:, :-1], tags[:, 1:]].masked_fill(~mask[:, 1:], 0).sum(1)
         losses = log_z - emission - transition - start[tags[:, 0]] - end[last_tags]
@@ -159,7 +157,7 @@ class CRF(TagHead):
             return torch.zeros_like(scores)
         transition_scores = self.transition_scores()
         transitions, start, end = transition_scores
-        result = fused.marginals(scores, masks.lengths(mask), transition_scores)
+        result = fused.marginals(scores, real_lengths(mask), transition_scores)
         if result is not None:
             return gather_steps(result, order)
         beta = [end.expand(len(scores), -1)]  # from right to left
@@ -205,7 +203,7 @@ def viterbi(scores: Tensor, mask: Tensor | None, transition_scores: TransitionSc
     tags = torch.zeros(scores.shape[:2], dtype=torch.long, device=scores.device)
     if not scores.shape[1]:
         return tags
-    result = fused.viterbi(scores, masks.lengths(mask), transition_scores)
+    result = fused.viterbi(scores, real_lengths(mask), transition_scores)
     if result is not None:
         return gather_steps(result[..., None], order)[..., 0]
     transitions, start, end = transition_scores

@@ -14,8 +14,7 @@ from seqloom.fused.decode_attention import decode_attention, readable_in_place
 from seqloom.nn.attention import HEAD_POINTS, HeadSizes
 from seqloom.nn.attention_core import AttentionWeights, ScaledDot, Score, Softmax, attend
 from seqloom.nn.basic import Linear
-from seqloom.nn.layer import Factory, Layer, Memory, Points, record
-from seqloom.nn.state import RowSelection, StateNode, map_state
+from seqloom.nn.layer import Factory, Layer, Memory, Points, RowSelection, StateNode, map_state, record
 
 
 class CrossAttention(Layer):

@@ -24,8 +24,8 @@ from seqloom.nn.attention_core import Dot, ScaledDot, Score, Softmax, Visibility
 from seqloom.nn.basic import FeedForward, LayerNorm, Linear, Norm, RMSNorm, SwiGLU
 from seqloom.nn.cross_attention import CrossAttention, CrossKV
 from seqloom.nn.int8 import Int8Linear
+from seqloom.nn.layer import State
 from seqloom.nn.position import Positions, Rotary
-from seqloom.nn.state import State
 
 if TYPE_CHECKING:
     from seqloom.nn.transformer import Block

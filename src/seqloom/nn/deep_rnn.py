@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from seqloom.nn.basic import Dropout
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.layer import Factory, Layer, Memory, Point, Points, record, require
+from seqloom.nn.layer import Factory, Layer, Memory, Point, Points, State, record, require
 from seqloom.nn.recurrent import RNN, UnrolledCell
-from seqloom.nn.state import State
 
 
 class FastForward(Layer):

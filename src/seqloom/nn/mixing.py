@@ -12,10 +12,20 @@ from typing import ClassVar
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.nn import mask as masks
 from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
-from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, require
-from seqloom.nn.mask import gather_steps, left_align
+from seqloom.nn.layer import (
+    Factory,
+    HasPoints,
+    Layer,
+    Memory,
+    Point,
+    Points,
+    gather_steps,
+    left_align,
+    real_lengths,
+    record,
+    require,
+)
 
 
 class MixFeatures(Layer):
@@ -54,7 +64,7 @@ class FixedLengthLayer(Layer):
     def forward(self, x: Tensor, state: None = None, mask: Tensor | None = None) -> tuple[Tensor, None]:
         total = x.shape[1]
         x, mask, order = left_align(x, mask)
-        max_len = total if mask is None or not len(mask) else int(masks.lengths(mask).max())
+        max_len = total if mask is None or not len(mask) else int(real_lengths(mask).max())
         require(
             max_len <= self.length,
             f"{type(self).__name__} takes sentences of at most {self.length} tokens, and this one has {max_len}: "

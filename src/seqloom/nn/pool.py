@@ -11,8 +11,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from seqloom.nn import mask as masks
-from seqloom.nn.layer import HasPoints, Memory, Point, Points, record, require
+from seqloom.nn.layer import HasPoints, Memory, Point, Points, masked_softmax, record, require
 
 InitFrom = Literal["last", "first", "mean"]
 
@@ -112,7 +111,7 @@ class AttentionPool(Pool):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         x = x if mask is None else x.masked_fill(~mask[..., None], 0)
         scores = self.query(self.project(x).tanh())[..., 0]  # (B, T)
-        weights = record(self, "weights", masks.masked_softmax(scores, mask))
+        weights = record(self, "weights", masked_softmax(scores, mask))
         return torch.einsum("bt,btd->bd", weights, x)
 
 

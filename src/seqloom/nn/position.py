@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
 from seqloom.fused.rotary import RotaryTable, rotary, rotary_table
-from seqloom.nn import mask as masks
-from seqloom.nn.layer import Factory, Memo, next_power_of_two, require
+from seqloom.nn.layer import Factory, Memo, next_power_of_two, real_lengths, require, right_padded
 
 Positions = slice | Tensor
 """The positions of a call's tokens, counted from 0: a slice if all rows agree, else (T,) or (B, T). Both
@@ -40,11 +39,11 @@ def positions_after(
     tokens, else (B, T).
     """
     same_start = num_seen is None or not batch or bool((num_seen == num_seen[0]).all())
-    if same_start and (mask is None or masks.right_padded(mask)):
+    if same_start and (mask is None or right_padded(mask)):
         positions = torch.arange(length, device=device)
         if mask is not None and mask.numel():
             # a column of padding in all rows takes no new position
-            positions = positions.clamp(max=masks.lengths(mask).max() - 1)
+            positions = positions.clamp(max=real_lengths(mask).max() - 1)
         return (positions + (0 if num_seen is None or not batch else num_seen[0])).clamp(min=0)
     real = torch.ones(batch, length, dtype=torch.bool, device=device) if mask is None else mask
     return (real.cumsum(1) - 1 + (0 if num_seen is None else num_seen[:, None])).clamp(min=0)

@@ -13,13 +13,24 @@ from torch import Tensor, nn
 
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.recurrence import RecurrentDropout, recurrence
-from seqloom.nn import mask as masks
 from seqloom.nn.basic import Dropout
 from seqloom.nn.capture import time_loop
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, recording, require
-from seqloom.nn.mask import real_first_order
-from seqloom.nn.state import State, where_real
+from seqloom.nn.layer import (
+    Factory,
+    HasPoints,
+    Layer,
+    Memory,
+    Point,
+    Points,
+    State,
+    real_first_order,
+    record,
+    recording,
+    require,
+    right_padded,
+    where_real,
+)
 
 Gates = dict[str, Tensor]
 
@@ -56,7 +67,7 @@ class UnrolledCell(HasPoints):
         if x.shape[1] == 0:
             return x.new_zeros(x.shape[0], 0, self.cell.dim), {}, state
         order = None
-        if self.backward or (mask is not None and not masks.right_padded(mask)):
+        if self.backward or (mask is not None and not right_padded(mask)):
             order = real_first_order(x, mask, self.backward)
             x = x.gather(1, order[..., None].expand_as(x))
             mask = None if mask is None else mask.gather(1, order)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from seqloom.errors import ConfigError
 from seqloom.fused.attentive_recurrence import AttentionMemory, AttentionProjections, attentive_recurrence
-from seqloom.nn import mask as masks
 from seqloom.nn.attention_core import (
     Additive,
     AttentionWeights,
@@ -24,10 +23,21 @@ from seqloom.nn.attention_core import (
 from seqloom.nn.basic import Dropout, Linear
 from seqloom.nn.capture import time_loop
 from seqloom.nn.cells import LSTM, Cell
-from seqloom.nn.layer import Factory, HasPoints, Layer, Memory, Point, Points, record, require
+from seqloom.nn.layer import (
+    Factory,
+    HasPoints,
+    Layer,
+    Memory,
+    Point,
+    Points,
+    State,
+    record,
+    require,
+    right_padded,
+    where_real,
+)
 from seqloom.nn.pool import InitFrom, summarize
 from seqloom.nn.recurrent import UnrolledCell
-from seqloom.nn.state import State, where_real
 
 
 class GlobalAttentionState(NamedTuple):
@@ -200,7 +210,7 @@ class AttentiveRNN(Layer):
     ) -> DecoderOutputs:
         states = state.cells
         first, *others = self.cells
-        if not others and supports_fused(self.attention) and (mask is None or masks.right_padded(mask)):
+        if not others and supports_fused(self.attention) and (mask is None or right_padded(mask)):
             visible = None if state.memory.visible is None else state.memory.visible[:, 0, 0]
             memory = AttentionMemory(state.memory.keys[:, 0], state.memory.values[:, 0], visible)
             projections = partial(attention_projections, self.attention, context_proj.weight)

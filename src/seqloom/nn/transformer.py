@@ -17,9 +17,8 @@ from seqloom.nn.attention import SelfAttention
 from seqloom.nn.attention_core import ScaledDot, Score, Visibility
 from seqloom.nn.basic import FFN, Dropout, FeedForward, LayerNorm, Norm
 from seqloom.nn.cross_attention import CrossAttention
-from seqloom.nn.layer import Factory, Layer, Memory, Point, Points, record, require
+from seqloom.nn.layer import Factory, Layer, Memory, Point, Points, State, record, require
 from seqloom.nn.position import Position, Sinusoidal
-from seqloom.nn.state import State
 
 
 class Block(Layer):

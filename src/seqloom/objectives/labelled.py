@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seqloom.batches.labelled import IdsWithMask, LabelledBatch, QABatch, TaggedBatch
 from seqloom.nn.crf import TagHead
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 from seqloom.objectives.likelihood import Result, add_aux_losses, collecting_aux_losses
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from seqloom.batches.batch import Batch, PairBatch, SourceBatch, TokenBatch
 from seqloom.nn import layer
 from seqloom.nn.embedding import OutputLayer
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 
 Result = tuple[Tensor, dict[str, float], State]
 

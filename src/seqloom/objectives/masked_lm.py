@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from seqloom.batches.masked import MaskedBatch
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 from seqloom.objectives.likelihood import (
     FeatureModel,
     Result,

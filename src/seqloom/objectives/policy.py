@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.rollout import RolloutBatch
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 from seqloom.objectives.advantages import KL, kl_estimate
 from seqloom.objectives.likelihood import FeatureModel, Result
 

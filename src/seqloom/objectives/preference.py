@@ -14,7 +14,7 @@ from torch import Tensor
 
 from seqloom.batches.preference import JudgedBatch, PreferenceBatch
 from seqloom.errors import ConfigError
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 from seqloom.objectives.likelihood import FeatureModel, Result, Trainable
 from seqloom.objectives.policy import token_log_probs
 

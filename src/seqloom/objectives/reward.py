@@ -11,7 +11,7 @@ from torch import Tensor
 from seqloom.batches.batch import PairBatch
 from seqloom.decoding import RandomSampler, generate_batch
 from seqloom.measure.gleu import gleu
-from seqloom.nn.state import State, select
+from seqloom.nn.layer import State, select
 from seqloom.objectives.advantages import leave_one_out
 from seqloom.objectives.likelihood import Result, TranslationModel, token_loss
 

@@ -30,7 +30,7 @@ from seqloom.errors import UserError
 from seqloom.models.feedback import ActorCritic
 from seqloom.models.language_model import LanguageModel
 from seqloom.nn import Learned, Transformer
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 from seqloom.objectives.likelihood import Result as LossResult
 from seqloom.objectives.likelihood import next_token
 from seqloom.objectives.policy import clipped_policy, token_log_probs

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from seqloom.batches.batch import Batch, Cursor
 from seqloom.errors import Diverged, NoRoom, Stopped
 from seqloom.evaluation import sum_numbers
-from seqloom.nn.state import State, detach, state_tensors
+from seqloom.nn.layer import State, detach, state_tensors
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.run import named_weights, set_weights
 from seqloom.train import checkpoint, process

@@ -16,7 +16,7 @@ import torch
 
 from seqloom import compat, files
 from seqloom.errors import RunError
-from seqloom.nn.state import State, with_tensors
+from seqloom.nn.layer import State, with_tensors
 from seqloom.run import checkpoint_folder, set_weights
 from seqloom.run_files import MANIFEST_FILE, Manifest
 from seqloom.train import checkpoint
