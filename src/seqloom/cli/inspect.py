@@ -74,6 +74,7 @@ def attention(
     """
     from seqloom.inspect.attention_maps import attention as find
     from seqloom.inspect.pages import attention_page, describe, warning
+    from seqloom.report.page import shown_token
 
     loaded, text = open_text(run, text, machine)
     found = find(
@@ -91,7 +92,8 @@ def attention(
         one = next(one for one in found.maps if (one.layer, one.head) == (edge.layer, edge.head))
         queries, keys = found.names(one)
         lines.append(
-            f"{edge.layer} {edge.head}: {queries[edge.query].strip()} → {keys[edge.key].strip()} {edge.weight:.2f}, "
+            f"{edge.layer} {edge.head}: {shown_token(queries[edge.query]).strip()} → {shown_token(keys[edge.key]).strip()} "
+            f"{edge.weight:.2f}, "
             f"removing this edge changes {found.score} by {edge.effect:+.3f}"
         )
     lines.append(warning(found))

@@ -9,15 +9,23 @@ from seqloom.inspect.gradient_norms import Gradients
 from seqloom.inspect.head_pruning import Pruned
 from seqloom.inspect.head_syntax import Syntax
 from seqloom.inspect.head_values import Heads
-from seqloom.inspect.pages import STYLE, heat_table
-from seqloom.report.page import escape, page, table
-from seqloom.report.plots import PLOT_STYLE, Series, plot
+from seqloom.inspect.pages import heat_table, picture_page
+from seqloom.report.page import escape, table
+from seqloom.report.plots import Series, plot
 
 MOST_EDGES = 40  # of a table
 
 
 def number(value: float | None, digits: int = 3) -> str:
     return "" if value is None else f"{value:.{digits}f}"
+
+
+KINDS = {
+    "text": "Self-attention",
+    "source": "Self-attention of the encoder",
+    "target": "Self-attention of the decoder",
+    "cross": "Attention of the decoder to the source",
+}
 
 
 def heads_page(found: Heads) -> str:
@@ -37,7 +45,8 @@ def heads_page(found: Heads) -> str:
             "loss",
         ),
         "<h2>Which heads are alike</h2><p class=soft>The nearer, the smaller the Jensen–Shannon distance of their weights "
-        "(classical scaling to two dimensions). Heads of a layer share a marker.</p>",
+        "(classical scaling to two dimensions). Heads of a layer share a marker; the number is the head's. The table of every head below "
+        "names the most alike one.</p>",
         similar_heads(found, layers),
     ]
     rows = [
@@ -75,7 +84,7 @@ def heads_page(found: Heads) -> str:
         parts.insert(-2, syntax_section(found.syntax))
     if found.pruned is not None:
         parts[1] += "".join(f"<p>{escape(line)}</p>" for line in pruning_lines(found.pruned))
-    return page("Heads", "\n".join(parts), style=STYLE + PLOT_STYLE)
+    return picture_page("Heads", "\n".join(parts))
 
 
 SYNTAX_HEAD = ["relation", "edges", "best head", "read", "accuracy", "best offset", "its accuracy", "gain"]
@@ -141,11 +150,11 @@ def pruning_lines(found: Pruned) -> list[str]:
 
 
 def importance_table(found: Heads, layers: list[str], most: int) -> str:
-    """Layers by heads; layers with fewer heads are padded by zeros."""
-    values = np.zeros((len(layers), most))
+    """Layers by heads; layers with fewer heads have empty cells."""
+    values = np.full((len(layers), most), np.nan)
     for one in found.heads:
         values[layers.index(one.layer), one.head] = one.ablation
-    largest = float(np.abs(values).max()) or 1.0
+    largest = float(np.nanmax(np.abs(values))) or 1.0
     columns = [f"head {index}" for index in range(most)]
     return heat_table(layers, columns, values / largest, f"1.00 is {largest:.4f}", 1)
 
@@ -168,9 +177,12 @@ def similar_heads(found: Heads, layers: list[str]) -> str:
                     places[rows, 0].tolist(),
                     places[rows, 1].tolist(),
                     [found.heads[chosen[row]].name for row in rows],
+                    [str(found.heads[chosen[row]].head) for row in rows],
                 )
             )
-        plots.append(f"<h3>{escape(reads)}</h3>{plot(points, 'first dimension', 'second', lines=False)}")
+        plots.append(
+            f"<h3>{escape(KINDS.get(reads, reads))}</h3>{plot(points, 'first dimension', 'second', lines=False)}"
+        )
     return "".join(plots) or "<p>There are too few heads to draw.</p>"
 
 
@@ -196,22 +208,33 @@ def gradients_page(found: Gradients) -> str:
     for loss in dict.fromkeys(curve.loss for curve in found.curves):
         chosen = [curve for curve in found.curves if curve.loss == loss]
         lines = [Series(curve.value, range(len(curve.norms)), curve.norms) for curve in chosen]
-        if factor < 1:
-            lines += [
-                Series(f"{one.name}, clipped", one.xs, [factor * y for y in one.ys if y is not None])
-                for one in lines
-            ]
         back = "steps back" if loss == "of one position" else "steps before the last"
         parts.append(
             f"<h2>Loss {escape(loss)}: how far its gradient reaches</h2>"
             + plot(lines, f"k, {back}", "norm of the gradient", log=True)
         )
+        if factor < 1:
+            clipped = [
+                Series(one.name, one.xs, [None if y is None else factor * y for y in one.ys]) for one in lines
+            ]
+            parts.append(
+                f"<h3>After clipping, × {factor:.3f}</h3>"
+                + plot(clipped, f"k, {back}", "norm after clipping", log=True)
+            )
         longest = max(len(curve.norms) for curve in chosen)
         ks = [k for k in range(longest) if k < 8 or k & (k - 1) == 0 or k == longest - 1]
         rows = [
             [curve.value, *(f"{curve.norms[k]:.3g}" if k < len(curve.norms) else "" for k in ks)]
             for curve in chosen
         ]
+        if factor < 1:
+            rows += [
+                [
+                    f"{curve.value}, clipped",
+                    *(f"{factor * curve.norms[k]:.3g}" if k < len(curve.norms) else "" for k in ks),
+                ]
+                for curve in chosen
+            ]
         parts.append(table(["k", *map(str, ks)], rows, "mean norm at k"))
     if found.layers:
         parts.append(
@@ -235,7 +258,7 @@ def gradients_page(found: Gradients) -> str:
             )
         )
     parts += eigenvalue_parts(found)
-    return page("Gradients", "\n".join(parts), style=STYLE + PLOT_STYLE)
+    return picture_page("Gradients", "\n".join(parts))
 
 
 def eigenvalue_parts(found: Gradients) -> list[str]:
@@ -324,4 +347,4 @@ def coreference_page(found: Coreference) -> str:
     parts.append(
         "<h2>Every sentence</h2>" + table(["sentence", "it", "ln P right", "ln P wrong", ""], rows, text=(0,))
     )
-    return page("Coreference", "\n".join(parts), style=STYLE)
+    return picture_page("Coreference", "\n".join(parts))

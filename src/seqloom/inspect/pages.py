@@ -13,7 +13,8 @@ import numpy as np
 from seqloom.inspect.attention_maps import Attention, AttentionMap
 from seqloom.inspect.gate_values import Gates
 from seqloom.inspect.patching import Patch
-from seqloom.report.page import escape, page, table
+from seqloom.report.page import escape, page, shown_token
+from seqloom.report.plots import PLOT_STYLE
 
 STYLE = """
 .maps { display: grid; grid-template-columns: minmax(0, 1fr); gap: .2rem; margin: 1rem 0; }
@@ -32,10 +33,15 @@ svg.lines text.on { font-weight: 700; fill: var(--mark); }
 .note { border-left: 4px solid var(--mark); background: var(--wash); padding: .5rem .9rem; max-width: 60rem; }
 button.plain { font: inherit; font-size: .85rem; border: 1px solid var(--line); background: var(--paper); color: var(--ink);
                border-radius: 6px; padding: .2rem .7rem; cursor: pointer; }
-td.heat { text-align: center; min-width: 3.2rem; } .heatmap td, .heatmap th { padding: .25rem .45rem; }
+:root { --below: #b3470b; } @media (prefers-color-scheme: dark) { :root { --below: #ff9a5c; } }
+.save { margin: .3rem 0 1rem; } td.heat { text-align: center; min-width: 3.2rem; } .heatmap td, .heatmap th { padding: .25rem .45rem; }
+.heatmap { width: auto; } .heatmap thead th { text-align: center; vertical-align: bottom; }
+.heatmap th:first-child { position: sticky; left: 0; background: var(--paper); }
+@media (max-width: 600px) { .heatmap th:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 6.8rem; max-width: 9rem; } }
 """
 
 
+MOST_COLOUR = 60  # per cent, so that the text of a cell stays readable in both colour schemes
 MOST_WEIGHTS = 1_250_000  # on one page: as many bytes, 1.7 MB as text
 
 
@@ -73,8 +79,8 @@ def attention_page(found: Attention, title: str) -> str:
     )
     numbers = {(one.layer, one.head): index for index, one in enumerate(found.maps)}
     content = {
-        "tokens": found.tokens,
-        "source": found.source,
+        "tokens": [shown_token(token) for token in found.tokens],
+        "source": [shown_token(token) for token in found.source],
         "maps": maps,
         "edges": [
             [
@@ -98,7 +104,7 @@ def attention_page(found: Attention, title: str) -> str:
 <p>{escape(describe(whole))}. {escape(cut)}</p>
 <p class=note>{escape(warning(found))}</p>
 <h2>Every head</h2>
-<p class=soft>A row is a word that reads, a column a word that is read; the darker, the larger the weight.
+<p class=soft>A row is a word that reads, a column a word that is read; the stronger the colour, the larger the weight.
 Choose a map, or move from map to map with the arrow keys.</p>
 <div class=maps id=maps></div>
 <h2 id=which></h2>
@@ -145,6 +151,12 @@ def warning(found: Attention) -> str:
     )
 
 
+def picture_page(title: str, body: str, style: str = "") -> str:
+    """A page whose plots, trees and coloured tables can be saved as SVG and PNG."""
+    script = files("seqloom.report").joinpath("pictures.js").read_text("utf-8")
+    return page(title, body, script, STYLE + PLOT_STYLE + style)
+
+
 def heat_table(
     rows: tuple[str, ...] | list[str],
     columns: tuple[str, ...] | list[str],
@@ -152,19 +164,24 @@ def heat_table(
     caption: str,
     largest: float,
 ) -> str:
-    """A matrix as a table whose cells are coloured by the size of their values, in full at `largest`; the numbers, with their signs, stay
-    readable without colour."""
+    """A matrix as a table whose cells are coloured by the size of their values, in full at `largest`, and in another colour below 0. The
+    numbers, with their signs, stay readable without colour; a cell that is not a number is empty."""
 
     def cell(value: float) -> str:
-        share = min(1.0, abs(value) / largest)
-        return (
-            f'<td class=heat style="background: color-mix(in srgb, var(--mark) {100 * share:.0f}%, var(--paper)); '
-            f'color: {"var(--paper)" if share > 0.55 else "var(--ink)"}">{value:.2f}</td>'
-        )
+        if not np.isfinite(value):
+            return "<td class=heat></td>"
+        number = f"{value:.2f}"
+        below = number.startswith("-") and float(number) != 0
+        number = f"−{number[1:]}" if below else number.removeprefix("-")
+        share = MOST_COLOUR * min(1.0, abs(value) / largest)
+        colour = "below" if below else "mark"
+        return f'<td class=heat style="background: color-mix(in srgb, var(--{colour}) {share:.0f}%, var(--paper))">{number}</td>'
 
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("", *columns))
+    if np.nanmin(values, initial=0) <= -0.005:
+        caption += "; values below 0 have a minus sign and the other colour"
+    head = "".join(f"<th>{escape(shown_token(name))}</th>" for name in ("", *columns))
     lines = "".join(
-        f"<tr><th>{escape(name)}</th>{''.join(cell(float(value)) for value in line)}</tr>"
+        f"<tr><th>{escape(shown_token(name))}</th>{''.join(cell(float(value)) for value in line)}</tr>"
         for name, line in zip(rows, values, strict=True)
     )
     return (
@@ -203,19 +220,32 @@ def gates_page(found: Gates, title: str, coordinates: int = 16) -> str:
                 names, columns, one.values.T[:coordinates], f"{one.name}: the first coordinates", 1
             )
             parts.append(f"<details><summary>{escape(one.name)} by coordinate</summary>{block}</details>")
-    return page("Gates", "\n".join(parts), style=STYLE)
+    return picture_page("Gates", "\n".join(parts))
 
 
 def patch_page(found: Patch, title: str) -> str:
     """The restored share of each value and position."""
-    texts = [["clean", *found.clean], ["corrupted", *found.corrupted]]
+    columns = [
+        shown_token(new) if old == new else f"{shown_token(new)} ← {shown_token(old)}"
+        for old, new in zip(found.clean, found.corrupted, strict=True)
+    ]
+    clean, corrupted = (escape(repr(answer)) for answer in found.answers)
     body = f"""<h1>Patching</h1><p class=soft>{escape(title)}</p>
-<p>The clean text goes on with {escape(repr(found.answers[0]))}, the corrupted one with {escape(repr(found.answers[1]))}.
-Each cell: the corrupted text runs
-with this one value, at this one position, taken from the clean text; 1 restores the clean answer, 0 changes nothing.</p>
-{table([""] * (1 + len(found.clean)), texts)}
-{heat_table(list(found.points), list(found.corrupted), found.restored, "restored share", 1)}"""
-    return page("Patching", body, style=STYLE)
+<p>The clean text goes on with {clean}, the corrupted one with {corrupted}: d = ln P({clean}) − ln P({
+        corrupted
+    }) is {found.difference[0]:+.3f} after the clean text and {
+        found.difference[1]:+.3f} after the corrupted one.</p>
+<p>Each cell: the corrupted text runs with this one value, at this one position, taken from the clean text. 1 restores the clean d, 0 changes
+nothing, below 0 moves d further away. Columns are the tokens of the corrupted text; where the clean one differs, its token follows the
+arrow.</p>
+{
+        heat_table(
+            list(found.points), columns, found.restored, "restored share of d, for each value and position", 1
+        )
+    }
+<p class=soft>Rows are named values, from the input up to the output: <code>seqloom inspect activations RUN</code> lists them with
+their equations, <code>--points</code> chooses others.</p>"""
+    return picture_page("Patching", body)
 
 
 def report_path(folder: Path, name: str) -> Path:

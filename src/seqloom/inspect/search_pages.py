@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from seqloom.inspect.pages import STYLE
+from seqloom.inspect.pages import picture_page
 from seqloom.inspect.search_tree import Beam, SearchBranch
-from seqloom.report.page import escape, page, table
+from seqloom.report.page import escape, shown_token, table
 
 COLUMN, ROW, MARGIN = 178, 30, 12
 MOST_STEPS = 60  # drawn; the tables have all
@@ -41,7 +41,7 @@ def beam_page(found: Beam) -> str:
         ]
         head = ["rank", "text so far", "ln P", "status", "target"]
         parts.append(f"<details><summary>Step {number}</summary>{table(head, rows, text=(1,))}</details>")
-    return page("Beam search", "\n".join(parts), style=STYLE + TREE_STYLE)
+    return picture_page("Beam search", "\n".join(parts), TREE_STYLE)
 
 
 def tree(steps: tuple[tuple[SearchBranch, ...], ...]) -> str:
@@ -60,7 +60,8 @@ def tree(steps: tuple[tuple[SearchBranch, ...], ...]) -> str:
                 lines.append(
                     f'<path class="{kind}{dashes}" d="M{start} {from_y}C{start + 30} {from_y} {x - 34} {y} {x - 4} {y}"/>'
                 )
-            label = one.token if len(one.token) <= 9 else one.token[:8] + "…"
+            token = shown_token(one.token)
+            label = token if len(token) <= 9 else token[:8] + "…"
             title = f"<title>rank {one.rank}, {one.status}: {escape(one.text)}</title>"
             words.append(
                 f'<text class={kind} x="{x}" y="{y + 4}">{MARKS[one.status]} {escape(label)} '

@@ -15,7 +15,7 @@ from seqloom.errors import UserError
 from seqloom.inspect.pages import STYLE
 from seqloom.inspect.trace_steps import Operand, Step
 from seqloom.inspect.trace_values import Trace
-from seqloom.report.page import escape, page
+from seqloom.report.page import escape, page, shown_token
 
 DIGITS = 5  # of the numbers on the page
 MOST_NUMBERS = 250_000  # on one page: 1.3 MB
@@ -173,12 +173,12 @@ def trace_page(trace: Trace, title: str, layer: int | None = None) -> str:
         reads = next((one for one in step.operands.values() if "s" in one.axes), None)
         if reads is not None and trace.source:
             length = reads.values.shape[reads.axes.index("s")]
-            of_source = step.side == "source" or ".cross." in step.name or length != len(trace.tokens)
-            keys[step.name] = trace.source if of_source or "decoder.attention" in step.name else trace.tokens
+            own = step.side != "source" and ".blocks." in step.name and ".attention" in step.name
+            keys[step.name] = trace.tokens if own and length == len(trace.tokens) else trace.source
     content = {
-        "tokens": trace.tokens,
-        "source": trace.source,
-        "keys": keys,
+        "tokens": [shown_token(token) for token in trace.tokens],
+        "source": [shown_token(token) for token in trace.source],
+        "keys": {name: [shown_token(token) for token in found] for name, found in keys.items()},
         "arrays": arrays.entries,
         "steps": steps,
     }

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from seqloom.inspect.layer_vectors import Geometry
-from seqloom.inspect.pages import STYLE, heat_table
+from seqloom.inspect.pages import heat_table, picture_page
 from seqloom.inspect.representation_similarity import Similarity
 from seqloom.inspect.vector_geometry import LayerGeometry
 from seqloom.inspect.word_contexts import Context, Contexts
-from seqloom.report.page import escape, page, table
-from seqloom.report.plots import PLOT_STYLE, Series, plot
+from seqloom.report.page import escape, table
+from seqloom.report.plots import Series, plot
 
+MOST_TAGS = 80  # points that have their numbers beside them
 MEASURES = {
     "anisotropy": "the mean cosine of vectors of different words; 0 if directions are spread evenly",
     "self_similarity": "the mean cosine of one word's vectors in different texts, minus the anisotropy",
@@ -67,7 +68,7 @@ def geometry_page(found: Sequence[Geometry]) -> str:
             for index, layer in enumerate(one.layers)
         ]
         parts.append(f"<h2>{escape(run)}</h2>{table(heads, rows)}")
-    return page("Geometry", "\n".join(parts), style=STYLE + PLOT_STYLE)
+    return picture_page("Geometry", "\n".join(parts))
 
 
 def similarity_page(found: Similarity, first: str, second: str) -> str:
@@ -82,7 +83,7 @@ def similarity_page(found: Similarity, first: str, second: str) -> str:
         else "The debiased estimate may be a little below 0."
     }</p>
 {heat_table(list(found.rows), list(found.columns), found.cka, "CKA", 1)}"""
-    return page("Similarity", body, style=STYLE)
+    return picture_page("Similarity", body)
 
 
 def contexts_page(found: Contexts) -> str:
@@ -97,6 +98,7 @@ def contexts_page(found: Contexts) -> str:
             [found.contexts[number].x for number in groups[name]],
             [found.contexts[number].y for number in groups[name]],
             [f"{number + 1}: {found.contexts[number].text}" for number in groups[name]],
+            [str(number + 1) for number in groups[name]] if len(found.contexts) <= MOST_TAGS else (),
         )
         for name in order
     ]
@@ -117,9 +119,9 @@ def contexts_page(found: Contexts) -> str:
 <p>Mean cosine of two occurrences: {found.static_mean_cosine:.3f} at {escape(found.static_layer)}, where the vector is static;
 {found.mean_cosine:.3f} at {escape(found.layer)}, where the context is in it.</p>
 {plot(points, f"first component, {100 * first:.0f} % of the variance", f"second, {100 * second:.0f} %", lines=False)}
-<p class=soft>Markers: a word near it that other contexts have too. The static vector would be one point.</p>
+<p class=soft>Markers: a word near it that other contexts have too; numbers are those of the table. The static vector would be one point.</p>
 {table(["", "text", "group", "nearest", "cosine", "its text"], rows, "every context, and the one whose vector is nearest", (1, 5))}"""
-    return page(f"Contexts of {found.word}", body, style=STYLE + PLOT_STYLE)
+    return picture_page(f"Contexts of {found.word}", body)
 
 
 def excerpt(one: Context, around: int = 60) -> str:

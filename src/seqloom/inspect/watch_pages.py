@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seqloom.inspect.gradient_norms import WatchedGradients
-from seqloom.inspect.pages import STYLE
-from seqloom.report.page import escape, page, table
-from seqloom.report.plots import PLOT_STYLE, Series, plot
+from seqloom.inspect.pages import picture_page
+from seqloom.report.page import escape, table
+from seqloom.report.plots import Series, plot
 from seqloom.train.gradient_watch import WatchedStep
 
 LINES = 6  # steps that are drawn: more lines cannot be told apart
@@ -59,9 +59,7 @@ def watched_page(found: WatchedGradients) -> str:
             "mean norm of the gradient at the output of each layer",
         ),
     ]
-    return page(
-        "Gradients during training", "\n".join([*parts, *over_steps(found.steps)]), style=STYLE + PLOT_STYLE
-    )
+    return picture_page("Gradients during training", "\n".join([*parts, *over_steps(found.steps)]))
 
 
 def over_steps(steps: Sequence[WatchedStep]) -> list[str]:

@@ -33,6 +33,11 @@ def escape(value: object) -> str:
     return html.escape(str(value))
 
 
+def shown_token(token: str) -> str:
+    """A token as a reader sees it: one that is only spaces as ␣."""
+    return token if token.strip() or not token else token.replace("\n", "⏎").replace(" ", "␣")
+
+
 def page(title: str, body: str, script: str = "", style: str = "") -> str:
     """A complete HTML document; `script` comes last in the body, `style` after the common style."""
     script_tag = f"<script>{script}</script>" if script else ""

@@ -12,6 +12,7 @@ WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 10, 46
 DASHES = ("", "6 4", "2 3", "9 3 2 3", "1 4", "12 4")
 MARKERS = "●■▲◆▼✚"
+MOST_MARKERS, LINE_MARKERS = 40, 10  # points of a line that have a marker each; markers of a longer line
 PLOT_STYLE = """
 :root { --s0: #0b6bcb; --s1: #b3470b; --s2: #1d7a46; --s3: #8a3ab0; --s4: #6b6210; --s5: #b01e5b; }
 @media (prefers-color-scheme: dark) {
@@ -19,17 +20,27 @@ PLOT_STYLE = """
 }
 svg.plot { width: 100%; max-width: 46rem; height: auto; display: block; }
 svg.plot text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg.plot text.marker { text-anchor: middle; dominant-baseline: central; }
-svg.plot .grid { stroke: var(--line); stroke-width: 1; } svg.plot text.legend { fill: var(--ink); }
+svg.plot text.tag { font-size: 9px; } svg.plot .grid { stroke: var(--line); stroke-width: 1; } svg.plot text.legend { fill: var(--ink); }
 """
 
 
 class Series(NamedTuple):
-    """One line or one group of points; `labels` are shown when the pointer rests on a point."""
+    """One line or one group of points; `labels` are shown when the pointer rests on a point, `tags` beside it."""
 
     name: str
     xs: Sequence[float]
     ys: Sequence[float | None]  # None leaves a gap
     labels: Sequence[str] = ()
+    tags: Sequence[str] = ()
+
+
+class Point(NamedTuple):
+    """One point of a series, with its words."""
+
+    x: float
+    y: float
+    label: str
+    tag: str
 
 
 class Axis(NamedTuple):
@@ -93,15 +104,15 @@ def plot(
     """
     kept = [
         [
-            (a, b, one.labels[index] if index < len(one.labels) else "")
+            Point(a, b, *(words[index] if index < len(words) else "" for words in (one.labels, one.tags)))
             for index, (a, b) in enumerate(zip(one.xs, one.ys, strict=True))
             if b is not None and math.isfinite(b) and (b > 0 or not log)
         ]
         for one in series
     ]
     width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    xs = [a for points in kept for a, _, _ in points]
-    ys = [b for points in kept for _, b, _ in points]
+    xs = [point.x for points in kept for point in points]
+    ys = [point.y for points in kept for point in points]
     if circle:
         reach = 1.08 * max(1.0, max(map(abs, [*xs, *ys]), default=1.0))
         across = Axis(-reach * width / height, reach * width / height, LEFT, width)
@@ -153,20 +164,25 @@ def frame(across: Axis, up: Axis, x: str, y: str, names: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def draw(points: list[tuple[float, float, str]], across: Axis, up: Axis, index: int, lines: bool) -> str:
-    """One series: its line, and a marker for each point unless there are many."""
+def draw(points: list[Point], across: Axis, up: Axis, index: int, lines: bool) -> str:
+    """One series: its line, and a marker for each point, or for some of them on a long line."""
     colour, marker = f"var(--s{index % 6})", MARKERS[index % 6]
     parts = []
     if lines and points:
-        path = "L".join(f"{across(a):.1f} {up(b):.1f}" for a, b, _ in points)
+        path = "L".join(f"{across(point.x):.1f} {up(point.y):.1f}" for point in points)
         dash = f' stroke-dasharray="{DASHES[index % 6]}"' if DASHES[index % 6] else ""
         parts.append(f'<path d="M{path}" fill=none stroke-width=2 style="stroke:{colour}"{dash}/>')
-    if not lines or len(points) <= 40:
-        for a, b, label in points:
-            title = f"<title>{escape(label or f'{number(a)}: {number(b)}')}</title>"
-            parts.append(
-                f'<text class=marker x="{across(a):.1f}" y="{up(b):.1f}" style="fill:{colour}">{marker}{title}</text>'
-            )
+    every = len(points) // LINE_MARKERS if lines and len(points) > MOST_MARKERS else 1
+    for place, point in enumerate(points):
+        if (place - index) % every:  # on long lines each series has its markers at other places
+            continue
+        title = f"<title>{escape(point.label or f'{number(point.x)}: {number(point.y)}')}</title>"
+        x, y = across(point.x), up(point.y)
+        parts.append(
+            f'<text class=marker x="{x:.1f}" y="{y:.1f}" style="fill:{colour}">{marker}{title}</text>'
+        )
+        if point.tag:
+            parts.append(f'<text class=tag x="{x + 6:.1f}" y="{y - 5:.1f}">{escape(point.tag)}</text>')
     return "".join(parts)
 
 
