@@ -20,7 +20,7 @@ from typing import Any
 
 import seqloom
 from seqloom.inspect import geometry
-from seqloom.inspect.vector_pages import MEASURES, measure, rounded
+from seqloom.inspect.vector_pages import MEASURES, measure, measure_title, rounded
 
 TOKENIZER = {"type": "WordPiece", "size": 3000, "lowercase": True}
 TRANSFORMER = {"model.dim": 128, "batches.width": 64, "model.stack.layers": 4, "model.stack.heads": 4}
@@ -73,7 +73,7 @@ def main() -> None:
         write_corpus(corpus)
     held_out = Path(os.environ["SEQLOOM_DATA"]) / "wikitext-2" / "valid.txt.gz"
     texts = list(islice(sentences(held_out), 1000))
-    heads = [name.replace("_", " ") for name in MEASURES]
+    heads = [measure_title(name) for name in MEASURES]
     print(f"| model | layer | {' | '.join(heads)} |\n|{'---|' * (len(heads) + 2)}")
     for name, (preset, changes) in MODELS.items():
         every = {"tokenizer": TOKENIZER, "train.eval_every": args.steps // 3, **changes}

@@ -14,7 +14,15 @@ import torch
 
 from seqloom.cli import main
 from seqloom.errors import UserError
-from seqloom.inspect.trace_pages import MOST_NUMBERS, count_numbers, layer_of, rounded, select, trace_page
+from seqloom.inspect.trace_pages import (
+    MOST_NUMBERS,
+    count_numbers,
+    layer_of,
+    rounded,
+    select,
+    trace_page,
+    worked_example,
+)
 from seqloom.inspect.trace_search import beam_steps, trace_cbow
 from seqloom.inspect.trace_steps import Operand, Step, compute, evaluate
 from seqloom.inspect.trace_values import trace
@@ -181,8 +189,11 @@ def test_the_page_computes_the_numbers_of_other_layers(runs, name: str, tmp_path
     run = runs(name)
     target = "un vieux chat" if run.model.task == "translation" else None
     page = tmp_path / "trace.html"
-    page.write_text(trace_page(trace(run, TEXT, target), TEXT), "utf-8")
+    found = trace(run, TEXT, target)
+    page.write_text(trace_page(found, TEXT), "utf-8")
     assert "all agree" in verdict(page)
+    for line in worked_example(found):
+        assert "softmax" in line
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")

@@ -96,7 +96,7 @@ def geometry(
     """
     from seqloom.inspect.layer_vectors import GeometryOfRuns
     from seqloom.inspect.layer_vectors import geometry as find
-    from seqloom.inspect.vector_pages import MEASURES, geometry_page, measure, rounded
+    from seqloom.inspect.vector_pages import MEASURES, geometry_page, measure, measure_title, rounded
 
     texts = some_texts((), file, "seqloom inspect geometry RUN --file texts.txt", max_texts)
     loaded = [open_run(folder, machine.threads) for folder in (run, *runs)]
@@ -105,7 +105,7 @@ def geometry(
     for one in found:
         lines.append(f"{one.run}: {one.texts:,} texts, {one.tokens:,} tokens")
         rows = [[layer.layer, *(rounded(measure(layer, name)) for name in MEASURES)] for layer in one.layers]
-        lines += table(["layer", *(name.replace("_", " ") for name in MEASURES)], rows)
+        lines += table(["layer", *map(measure_title, MEASURES)], rows)
     finish(
         loaded[0],
         "geometry",

@@ -37,10 +37,11 @@ button.plain { font: inherit; font-size: .85rem; border: 1px solid var(--line); 
 .save { margin: .3rem 0 1rem; } td.heat { text-align: center; min-width: 3.2rem; } .heatmap td, .heatmap th { padding: .25rem .45rem; }
 .heatmap { width: auto; } .heatmap thead th { text-align: center; vertical-align: bottom; }
 .heatmap th:first-child { position: sticky; left: 0; background: var(--paper); }
-@media (max-width: 600px) { .heatmap th:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 6.8rem; max-width: 9rem; } }
+@media (max-width: 600px) { .heatmap th:first-child { white-space: normal; min-width: 5.5rem; } }
 """
 
 
+FEW_EDGES = 30  # with fewer a rank correlation says nothing
 MOST_COLOUR = 60  # per cent, so that the text of a cell stays readable in both colour schemes
 MOST_WEIGHTS = 1_250_000  # on one page: as many bytes, 1.7 MB as text
 
@@ -145,10 +146,11 @@ def warning(found: Attention) -> str:
     """How far the weights may be read as explanations."""
     if found.correlation is None:
         return "Too few edges were drawn to say whether weights and effects agree."
-    return (
-        f"Over {sum(edge.drawn for edge in found.edges)} edges drawn at random, weight and effect agree with rank correlation "
-        f"{found.correlation:.2f}: {'read weights with care' if found.correlation < 0.6 else 'here large weights tend to matter'}."
-    )
+    drawn = sum(edge.drawn for edge in found.edges)
+    verdict = "read weights with care" if found.correlation < 0.6 else "here large weights tend to matter"
+    if drawn < FEW_EDGES:
+        verdict = "too few edges to conclude anything"
+    return f"Over {drawn} edges drawn at random, weight and effect agree with rank correlation {found.correlation:.2f}: {verdict}."
 
 
 def picture_page(title: str, body: str, style: str = "") -> str:
@@ -181,7 +183,7 @@ def heat_table(
         caption += "; values below 0 have a minus sign and the other colour"
     head = "".join(f"<th>{escape(shown_token(name))}</th>" for name in ("", *columns))
     lines = "".join(
-        f"<tr><th>{escape(shown_token(name))}</th>{''.join(cell(float(value)) for value in line)}</tr>"
+        f"<tr><th>{escape(name).replace('.', '.<wbr>')}</th>{''.join(cell(float(value)) for value in line)}</tr>"
         for name, line in zip(rows, values, strict=True)
     )
     return (

@@ -28,7 +28,7 @@ def beam_page(found: Beam) -> str:
     asked = " The thick line is the target." if found.why is not None else ""
     parts = [
         f"<h1>Beam search</h1><p class=soft>{escape(found.text)}</p>",
-        f"<p>Result: <strong>{escape(found.answer)}</strong>, score {found.score:.4f}, ln P {found.logprob:.4f}; beam {found.beam}, "
+        f"<p>Result: <strong>{escape(found.answer) or '(no text)'}</strong>, score {found.score:.4f}, ln P {found.logprob:.4f}; beam {found.beam}, "
         f"length penalty {found.length_penalty:g}.</p>",
         f"<ul>{why}</ul>" if why else "",
         f"<p class=soft>{MARKS['lives']} kept, {MARKS['outcome']} ended here, {MARKS['pruned']} pruned, with dashed lines.{asked}{cut} "
@@ -49,24 +49,28 @@ def tree(steps: tuple[tuple[SearchBranch, ...], ...]) -> str:
     width = COLUMN * len(steps) + 2 * MARGIN
     height = ROW * max((len(step) for step in steps), default=1) + 2 * MARGIN
     lines, words = [], []
+    ends: list[list[float]] = []  # where the words of each step end
     for column, step in enumerate(steps):
+        here = []
         for row, one in enumerate(step):
             x, y = place(column, row)
             kind = "asked" if one.asked else "pruned" if one.status == "pruned" else "kept"
             if one.parent is not None:
                 from_x, from_y = place(column - 1, one.parent)
-                start = from_x + 112
+                start = from_x + ends[-1][one.parent]
                 dashes = " pruned" if one.asked and one.status == "pruned" else ""
                 lines.append(
                     f'<path class="{kind}{dashes}" d="M{start} {from_y}C{start + 30} {from_y} {x - 34} {y} {x - 4} {y}"/>'
                 )
             token = shown_token(one.token)
             label = token if len(token) <= 9 else token[:8] + "…"
+            here.append(34.0 + 8 * len(label) + 6 * len(f"{one.logprob:.1f}"))
             title = f"<title>rank {one.rank}, {one.status}: {escape(one.text)}</title>"
             words.append(
                 f'<text class={kind} x="{x}" y="{y + 4}">{MARKS[one.status]} {escape(label)} '
                 f'<tspan font-size="10">{one.logprob:.1f}</tspan>{title}</text>'
             )
+        ends.append(here)
     return (
         f'<div class=wide><svg class=tree role=img aria-label="search tree; the tables below have all of it" width="{width}" '
         f'height="{height}" xmlns="http://www.w3.org/2000/svg">{"".join(lines)}{"".join(words)}</svg></div>'

@@ -173,8 +173,7 @@ def trace_page(trace: Trace, title: str, layer: int | None = None) -> str:
         reads = next((one for one in step.operands.values() if "s" in one.axes), None)
         if reads is not None and trace.source:
             length = reads.values.shape[reads.axes.index("s")]
-            own = step.side != "source" and ".blocks." in step.name and ".attention" in step.name
-            keys[step.name] = trace.tokens if own and length == len(trace.tokens) else trace.source
+            keys[step.name] = keys_of(trace, step, length)
     content = {
         "tokens": [shown_token(token) for token in trace.tokens],
         "source": [shown_token(token) for token in trace.source],
@@ -228,6 +227,12 @@ def describe_page(trace: Trace, shown: Shown) -> str:
     return text + "."
 
 
+def keys_of(trace: Trace, step: Step, length: int) -> tuple[str, ...]:
+    """The tokens that a step with `length` keys reads: those of the source, but for the self-attention of a decoder."""
+    own = step.side != "source" and ".blocks." in step.name and ".attention" in step.name
+    return trace.tokens if not trace.source or (own and length == len(trace.tokens)) else trace.source
+
+
 def worked_example(trace: Trace) -> list[str]:
     """The strongest edge of the last query in the first layer that attends, from the product to the weight."""
     for step in trace.steps:
@@ -241,7 +246,7 @@ def worked_example(trace: Trace) -> list[str]:
         head, key = np.unravel_index(int(np.where(weights < 0.999, weights, 0).argmax()), weights.shape)
         values = [trace.step(product).values[head, -1, key]]
         values.append(trace.step(product.removesuffix(".product")).values[head, -1, key])
-        keys = trace.source if ".cross" in step.name or step.side == "source" else trace.tokens
+        keys = keys_of(trace, step, weights.shape[1])
         queries = trace.source if step.side == "source" else trace.tokens
         return [
             f"{step.name.removesuffix('.weights')} head {head}, {queries[-1]!r} → {keys[key]!r}: "

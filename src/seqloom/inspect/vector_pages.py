@@ -23,6 +23,12 @@ MEASURES = {
 }
 
 
+def measure_title(name: str) -> str:
+    """The name of a measure for a reader."""
+    titles = {"self_similarity": "self-similarity", "intra_sentence_similarity": "intra-sentence similarity"}
+    return titles.get(name, name.replace("_", " "))
+
+
 def measure(layer: LayerGeometry, name: str) -> float | None:
     """One of the numbers of a layer."""
     value = layer.to_dict()[name]
@@ -58,10 +64,10 @@ def geometry_page(found: Sequence[Geometry]) -> str:
             )
             for run, one in zip(runs, found, strict=True)
         ]
-        title = name.replace("_", " ")
+        title = measure_title(name)
         parts.append(f"<h2>{escape(title.capitalize())}</h2><p class=soft>{escape(meaning)}</p>")
         parts.append(plot(lines, "layer", title, names=[str(index) for index in range(longest)]))
-    heads = ["layer", *(name.replace("_", " ") for name in MEASURES)]
+    heads = ["layer", *map(measure_title, MEASURES)]
     for run, one in zip(runs, found, strict=True):
         rows = [
             [f"{index} {layer.layer}", *(rounded(measure(layer, name)) for name in MEASURES)]

@@ -71,8 +71,8 @@ function render() {
 function large(map, queries, keys) {
   const canvas = document.getElementById("large"), style = getComputedStyle(document.documentElement);
   const cell = Math.max(4, Math.min(26, Math.floor(420 / Math.max(queries.length, keys.length))));
-  const named = cell >= 11, margin = named ? 92 : 4, ratio = window.devicePixelRatio || 1;
-  canvas.width = (margin + keys.length * cell + 2) * ratio;
+  const named = cell >= 11, margin = named ? 92 : 4, right = named ? 36 : 2, ratio = window.devicePixelRatio || 1;
+  canvas.width = (margin + keys.length * cell + right) * ratio; // the last word leans to the right
   canvas.height = (margin + queries.length * cell + 2) * ratio;
   canvas.style.width = `${canvas.width / ratio}px`;
   const draw = canvas.getContext("2d");

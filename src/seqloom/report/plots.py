@@ -20,7 +20,9 @@ PLOT_STYLE = """
 }
 svg.plot { width: 100%; max-width: 46rem; height: auto; display: block; }
 svg.plot text { fill: var(--soft); font: 12px system-ui, sans-serif; } svg.plot text.marker { text-anchor: middle; dominant-baseline: central; }
-svg.plot text.tag { font-size: 9px; } svg.plot .grid { stroke: var(--line); stroke-width: 1; } svg.plot text.legend { fill: var(--ink); }
+svg.plot text.tag { font-size: 9px; }
+@media (max-width: 600px) { svg.plot text { font-size: 15px; } svg.plot text.tag { font-size: 12px; } }
+svg.plot .grid { stroke: var(--line); stroke-width: 1; } svg.plot text.legend { fill: var(--ink); }
 """
 
 
