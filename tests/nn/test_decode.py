@@ -77,6 +77,13 @@ def test_the_compiled_product_is_taken_for_few_rows_only(monkeypatch):
     assert taken
 
 
+@pytest.mark.parametrize("width", [2, 4, 8, 32])
+def test_vectors_of_another_width_are_refused(width):
+    """Also if they hold a whole number of rows."""
+    with torch.no_grad(), pytest.raises(RuntimeError, match="shapes"):
+        basic.Linear(16, 8)(torch.randn(8, width))
+
+
 def test_strided_rows_and_no_rows():
     layer = basic.Linear(16, 8)
     x = torch.randn(3, 5, 32)[:, 2:3, ::2]

@@ -141,7 +141,7 @@ def alignment(
         logger.warning("--lexicon FILE is now --format lexicon --out FILE")
         format, out = "lexicon", lexicon
     loaded = join_runs(*(open_run(folder, machine.threads) for folder in (run, *(ensemble or []))))
-    check_translates(loaded)
+    check_translates(loaded, "inspect alignment")
     records = Parallel([source, target])
 
     def pieces() -> Iterator[str]:

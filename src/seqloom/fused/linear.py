@@ -24,6 +24,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not (
         0 < rows <= SMALL_GEMM_ROWS
         and columns
+        and x.shape[-1] == size  # torch's product refuses other widths
         and is_f32_inference(x)
         and weight.dtype is torch.float32
         and weight.is_contiguous()

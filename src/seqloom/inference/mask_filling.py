@@ -57,7 +57,18 @@ def frame_ids(run: Run) -> tuple[int, int, int]:
 
 
 def encode(run: Run, text: str) -> list[int]:
-    """The ids of a text with masks, framed. If tokens begin with their space, a mask covers the space before it too."""
+    """The ids of a text with masks, framed, that the model can read at once."""
+    ids = encode_whole(run, text)
+    context = run.model.context
+    if context is not None and len(ids) > context:
+        raise UserError(
+            f"{text[:40]!r}…: {len(ids)} tokens are more than the {context} that the model reads at once; shorten the text"
+        )
+    return ids
+
+
+def encode_whole(run: Run, text: str) -> list[int]:
+    """The ids of a text of any length with masks, framed. If tokens begin with their space, a mask covers the space before it too."""
     first_id, last_id, mask_id = frame_ids(run)
     pieces = MASK_PATTERN.split(text)
     if len(pieces) > 1 and tokens_carry_space(run):
@@ -69,11 +80,6 @@ def encode(run: Run, text: str) -> list[int]:
         if piece:
             ids += run.tokenizer.encode(piece, add_special_tokens=False).ids
     ids.append(last_id)
-    context = run.model.context
-    if context is not None and len(ids) > context:
-        raise UserError(
-            f"{text[:40]!r}…: {len(ids)} tokens are more than the {context} that the model reads at once; shorten the text"
-        )
     return ids
 
 

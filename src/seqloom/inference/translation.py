@@ -115,10 +115,10 @@ def translate(
     return apply(texts, checked_translation(run, job))
 
 
-def check_translates(run: Run) -> None:
+def check_translates(run: Run, verb: str = "translate") -> None:
     """Raises if a run does not translate, and says what it is for."""
     if not run.model.generates or run.model.continues or run.model.reads != "text":
-        raise wrong_verb(run, "translate")
+        raise wrong_verb(run, verb)
 
 
 def check_job(run: Run, job: TranslationJob) -> None:

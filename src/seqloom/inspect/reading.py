@@ -18,7 +18,7 @@ from torch import Tensor
 from seqloom.decoding import Decoding
 from seqloom.errors import DataError, RunError
 from seqloom.inference.completion import complete
-from seqloom.inference.mask_filling import encode as encode_masked
+from seqloom.inference.mask_filling import encode_whole as encode_masked
 from seqloom.run import Run
 from seqloom.text.field import TEXTS, check_unicode
 from seqloom.text.fields import RecordSchema

@@ -29,7 +29,7 @@ class Model(nn.Module):
         False  # labels, numbers or spans for records: a module of inference/ does it
     )
     has_critic: ClassVar[bool] = False  # `values(h)` estimates the reward that is still to come
-    embeds_text: ClassVar[bool] = False  # `features(ids, None, mask)` gives a vector for each token of a text
+    embeds_text: bool = False  # `features(ids, None, mask)` gives a vector for each token of a text
     reads: ClassVar[str] = "text"  # the kind of field that it reads: text, image or audio
     context: int | None = None  # the most positions it can take; None is any number
     source_context: int | None = None  # the same for the source of a sequence-to-sequence model

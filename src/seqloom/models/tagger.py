@@ -49,6 +49,7 @@ class Tagger(WindowedEncoder):
             word_dropout,
         )
         self.chars = char_embedding
+        self.embeds_text = char_embedding is None  # else its vectors need the characters of words too
         self.labels = labels
         self.score = scoring_layer(self.stack.dim, labels)
         self.head = head(labels)
