@@ -36,7 +36,7 @@ class Series(NamedTuple):
     tags: Sequence[str] = ()
 
 
-class Point(NamedTuple):
+class PlotPoint(NamedTuple):
     """One point of a series, with its words."""
 
     x: float
@@ -106,7 +106,7 @@ def plot(
     """
     kept = [
         [
-            Point(a, b, *(words[index] if index < len(words) else "" for words in (one.labels, one.tags)))
+            PlotPoint(a, b, *(words[index] if index < len(words) else "" for words in (one.labels, one.tags)))
             for index, (a, b) in enumerate(zip(one.xs, one.ys, strict=True))
             if b is not None and math.isfinite(b) and (b > 0 or not log)
         ]
@@ -166,7 +166,7 @@ def frame(across: Axis, up: Axis, x: str, y: str, names: Sequence[str]) -> str:
     return "".join(parts)
 
 
-def draw(points: list[Point], across: Axis, up: Axis, index: int, lines: bool) -> str:
+def draw(points: list[PlotPoint], across: Axis, up: Axis, index: int, lines: bool) -> str:
     """One series: its line, and a marker for each point, or for some of them on a long line."""
     colour, marker = f"var(--s{index % 6})", MARKERS[index % 6]
     parts = []
