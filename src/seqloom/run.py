@@ -25,7 +25,7 @@ from torch.nn import Module
 
 from seqloom import compat, files, layouts, run_files
 from seqloom.batches.buckets import pad
-from seqloom.config_source import config_of, is_run
+from seqloom.config_source import PRESETS, config_of, is_run
 from seqloom.decoding.generation_config import read_generation_config
 from seqloom.decoding.options import Decoding
 from seqloom.errors import ConfigError, RunError
@@ -239,6 +239,10 @@ def require_run(folder: Path) -> None:
     found = "there is no such folder"
     if not folder.exists() and (near := nearest_run(folder)):
         raise RunError(f"{folder}: there is no such run; did you mean {near}?")
+    if not folder.exists() and (PRESETS / f"{folder}.yaml").exists():
+        raise RunError(f"{folder}: a preset, not a run; train it first: seqloom train {folder} --data FILE")
+    if not folder.exists() and any(letter.isspace() for letter in str(folder)):
+        raise RunError(f"{str(folder)!r}: there is no such run; the run comes first, then the text")
     if folder.is_dir():
         there = (folder / "config.yaml").exists()
         found = "its config.yaml is not one of seqloom" if there else "it has no config.yaml"

@@ -48,6 +48,21 @@ def test_a_mistake_is_one_line_and_code_2(capsys: pytest.CaptureFixture):
     assert code == 2 and err == "seqloom: gtp: no preset and no file has this name; did you mean 'gpt'?\n"
 
 
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        (["train", "--data", "a.tsv"], "train: WHAT is missing; as in: seqloom train classifier --data reviews.tsv --minutes 2"),
+        (["data", "split", "a.tsv"], "data split: --out is missing; as in: seqloom data split reviews.tsv --out parts"),
+        (["runs", "show"], "runs show: RUN is missing; as in: seqloom runs show runs/gpt-input"),
+        (["classifier"], "classifier: a preset, not a verb; train it with: seqloom train classifier --data FILE"),
+        (["trian", "gpt"], "trian: there is no such verb; did you mean train? All verbs: seqloom --help"),
+        (["blah"], "blah: there is no such verb; the verbs are in: seqloom --help"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_shown_by_an_example(words: list[str], line: str, capsys: pytest.CaptureFixture):
+    assert fails(words, capsys) == (2, f"seqloom: {line}\n")
+
+
 def test_a_text_without_quotes_is_answered_with_quotes(capsys: pytest.CaptureFixture):
     code, err = fails(["inspect", "gates", "run", "to", "be", "or"], capsys)
     assert code == 2 and "be or: more arguments than this verb takes; put quotes" in err

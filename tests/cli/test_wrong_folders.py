@@ -48,6 +48,15 @@ def test_a_wrong_name_gets_the_nearest_run(runs: Path, capsys):
     assert "seqloom train PRESET" in refused(capsys, "generate", "runs/zzz", "a")
 
 
+def test_a_preset_or_a_text_in_the_place_of_a_run(runs: Path, capsys):
+    assert "gpt: a preset, not a run; train it first: seqloom train gpt" in refused(
+        capsys, "generate", "gpt", "a"
+    )
+    assert "'a fine film': there is no such run; the run comes first" in refused(
+        capsys, "predict", "a fine film"
+    )
+
+
 def test_an_empty_text_is_not_embedded_and_blank_lines_are_counted(runs: Path, capsys):
     assert "empty text" in refused(capsys, "embed", "runs/encoder", "the cat", " ")
     Path("lines.txt").write_text("the cat\n\na dog\n", "utf-8")

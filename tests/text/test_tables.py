@@ -248,3 +248,11 @@ def test_a_table_with_more_columns_than_are_needed_is_not_guessed(header: bool, 
     columns = example.split(",") if header else [2, 3]
     adapted = adapt_corpus({**CLASSIFIER, "columns": columns}, [path], frozenset(["columns"]))
     assert adapted.tree["columns"] == columns and adapted.tree["header"] is header
+
+
+def test_a_text_is_not_a_table(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.txt", [[text] for text in TEXTS])
+    with pytest.raises(
+        DataError, match=r"t\.txt:1: 1 column, but each record needs a text and a label; put a tab"
+    ):
+        adapt_corpus(CLASSIFIER, [path])

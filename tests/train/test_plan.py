@@ -322,6 +322,11 @@ def test_what_cannot_be_lengthened_is_refused(
         ConfigError, match=rf"steps: 16 → 32\); lengthen it with: seqloom train {run.folder} --steps 32"
     ):
         fit(text, run.folder, steps=32)
+    with pytest.raises(ConfigError, match=r"steps: 16 → 8\); choose another name"):  # not: lengthen it
+        fit(text, run.folder, steps=8)
+    for budgets in ({"steps": 32, "minutes": 1}, {"steps": 32, "epochs": 2}):
+        with pytest.raises(ConfigError, match=r"several budgets \(steps, (minutes|epochs)\); give one"):
+            fit(text, tmp_path / "other", **budgets)
     assert (run.folder / "config.yaml").read_text() == config
     for path in (run.folder / "checkpoints").iterdir():
         for file in path.iterdir():

@@ -6,6 +6,7 @@ exit code 1, and so is a bug, which says that it is one.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import io
 import json as jsons
@@ -20,7 +21,16 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
-from cyclopts import App, CycloptsError, Group, Parameter, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    Group,
+    MissingArgumentError,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from seqloom import __version__
 from seqloom.cli.names import GROUP_PEER_OPTIONS, OLD_OPTIONS, OLD_VALUES, OLD_VERBS, PEER_OPTIONS, VERBS
@@ -314,6 +324,11 @@ def describe(error: BaseException) -> tuple[str, int]:
     if isinstance(error, UnusedCliTokensError):
         extra = " ".join(error.unused_tokens or ())
         return f"{extra}: more arguments than this verb takes; put quotes around a text that has blanks", 2
+    if isinstance(error, MissingArgumentError) and error.keyword is None and error.argument is not None:
+        verb = " ".join(error.command_chain or ())
+        return f"{verb}: {error.argument.name.lstrip('*')} is missing; as in: {first_example(verb)}", 2
+    if isinstance(error, UnknownCommandError) and error.unused_tokens and not error.command_chain:
+        return unknown_verb(error.unused_tokens[0]), 2
     if isinstance(error, CycloptsError):
         return str(error), 2
     if isinstance(error, Error):
@@ -333,6 +348,28 @@ def describe(error: BaseException) -> tuple[str, int]:
         return f"the tokenizer cannot read this text ({error})", 2
     what = " ".join(f"{type(error).__name__}: {error}".split())
     return f"this is a bug in seqloom ({what}); the same command with -v shows where, please report it", 1
+
+
+def first_example(verb: str) -> str:
+    """The first example in the help of a verb."""
+    command: App = app
+    for word in verb.split():
+        command = command.resolved_commands()[word]
+    lines = (command.help_epilogue or "").splitlines()
+    return lines[1].strip() if len(lines) > 1 else f"seqloom {verb} --help"
+
+
+def unknown_verb(word: str) -> str:
+    """What to do about a verb that does not exist."""
+    from seqloom.config_source import preset_names
+
+    if word in preset_names():
+        return f"{word}: a preset, not a verb; train it with: seqloom train {word} --data FILE"
+    near = difflib.get_close_matches(word, [verb for group in VERBS.values() for verb in group], 1)
+    hint = (
+        f"did you mean {near[0]}? All verbs: seqloom --help" if near else "the verbs are in: seqloom --help"
+    )
+    return f"{word}: there is no such verb; {hint}"
 
 
 def discard_stdout() -> None:

@@ -132,6 +132,11 @@ def set_header(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, fix
             tree["columns"] = [1, 0]
         elif len(first) > len(kinds) and (header or not fits(body, tree["columns"])):
             raise DataError(unclear_columns(path, body, first if header else (), kinds))
+        elif len(first) < len(kinds):
+            raise DataError(
+                f"{path}:1: {len(first)} column{'' if len(first) == 1 else 's'}, but each record needs a {' and a '.join(kinds)}; "
+                "put a tab between them, or choose a preset that reads such a file"
+            )
     if header:
         tree["header_names"] = list(first)
         tables.column_numbers(tree["columns"], first, f"{path}:1")  # raises for a wrong name

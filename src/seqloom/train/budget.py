@@ -170,7 +170,7 @@ class Estimate(NamedTuple):
         """The estimate in one line; `certainty` stands before the number of steps."""
         return (
             f"promise: {sum(self.parameters.values()):,} parameters, {self.memory / 2**20:,.0f} MiB, "
-            f"{certainty}{self.steps:,} steps in {duration(self.seconds)} on cpu, {count_threads()}"
+            f"{certainty}{self.steps:,} step{'' if self.steps == 1 else 's'} in {duration(self.seconds)} on cpu, {count_threads()}"
         )
 
 

@@ -115,6 +115,8 @@ def with_budget(config: Config, changes: Sequence[Change], budget: Budget, run: 
     wanted = {**named, **{name: value for name, value in budget.items() if value is not None}}
     if not wanted:
         return config
+    if len(wanted) > 1:
+        raise ConfigError(f"several budgets ({', '.join(wanted)}); give one of {', '.join(BUDGETS)}")
     if "type" in config.tree.get("train", {}):
         raise ConfigError(
             f"train.{next(iter(wanted))}: a solver fits this model and needs no budget; leave it out"

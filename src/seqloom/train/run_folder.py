@@ -185,7 +185,13 @@ def check_same_config(folder: Path, config: Config, may_lengthen: bool) -> None:
     remedy = f"choose another name, such as --out {free_name(folder)}, or replace the run with --overwrite"
     if not config_tree.diff(without_budget(trees[0]), without_budget(trees[1])):
         name, value = next(iter(budget_of(build_options(config)).items()), ("steps", 0))
-        remedy = f"lengthen it with: seqloom train {folder} --{name} {budget_value(name, value)}; or {remedy}"
+        phases = read_plan(folder)
+        shorter = name == "steps" and phases and value <= phases[-1].steps
+        remedy = (
+            remedy
+            if shorter
+            else f"lengthen it with: seqloom train {folder} --{name} {budget_value(name, value)}; or {remedy}"
+        )
     raise ConfigError(f"{folder}: the run there has another config ({'; '.join(changes[:3])}); {remedy}")
 
 
