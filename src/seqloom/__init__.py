@@ -47,6 +47,7 @@ __all__ = [
     "runs",
     "score",
     "stream",
+    "summarize",
     "translate",
     "vectors",
     "world",
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from seqloom.inference.prediction import predict
     from seqloom.inference.scoring import score
     from seqloom.inference.streaming import stream
+    from seqloom.inference.summarization import summarize
     from seqloom.inference.translation import translate
     from seqloom.interop import export_checkpoint, import_checkpoint
     from seqloom.nn.capture import capture, change

@@ -33,6 +33,7 @@ from seqloom.run import Run, RunLike, as_run
 from seqloom.text.fields import KINDS
 from seqloom.text.store import Store
 from seqloom.text.tokenizer import signature
+from seqloom.text.unknown_words import UNKNOWN
 
 if TYPE_CHECKING:
     from seqloom.data.overlap import LeakReport
@@ -158,7 +159,7 @@ def num_unk(run: Run, store: Store) -> int:
     unk = run.specials.unk
     if unk is None:
         return 0
-    return sum(int((tokens == unk).sum()) for tokens in store.fields[-1].blocks())
+    return sum(int(((tokens == unk) | (tokens >= UNKNOWN)).sum()) for tokens in store.fields[-1].blocks())
 
 
 def windowed_data(run: Run, store: Store, window: int | None, stride: int | None) -> Batches:
@@ -373,6 +374,11 @@ def evaluate_pairs(
     from seqloom.measure.translation import bleu_scores, bleu_statistics, translation
 
     sources, targets = zip(*records, strict=True)
+    search = {"search": search_signature(plan)}
+    if run.model.task == "summarization":
+        from seqloom.inference.summarization import evaluate_summaries
+
+        return evaluate_summaries(run, sources, targets, plan, progress, shared | search)
     with Reporter("translating", len(sources), progress) as report:
         completions = complete(run, list(sources), plan, Execution(progress=report.advance))
     texts = [candidates[0].text for candidates in completions]

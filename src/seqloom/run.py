@@ -35,6 +35,7 @@ from seqloom.run_config import Config
 from seqloom.run_files import METRICS_FILE, RESULTS_FILE, Results, read_metrics, read_results
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
 from seqloom.text.special_tokens import SpecialTokens, special_tokens
+from seqloom.text.unknown_words import word_ids
 
 DEFAULT_CONTEXT = 2048  # tokens that a model without a limit reads at once
 
@@ -67,8 +68,16 @@ class Run:
 
     def encode(self, texts: list[str], as_prompt: bool = False) -> tuple[Tensor, Tensor]:
         """Texts as the model's input: ids (B, T) and their mask. A prompt gets no closing tokens."""
-        encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        rows = [encoding.ids for encoding in encodings]
+        rows: list[Any] = []
+        if self.model.copies:
+            encodings = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+            rows = [
+                word_ids(self.tokenizer, encoding, text)
+                for encoding, text in zip(encodings, texts, strict=True)
+            ]
+        else:
+            encodings = self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+            rows = [encoding.ids for encoding in encodings]
         if as_prompt:
             before = self.specials.before or ((self.specials.eos,) if self.adds_eos else ())
             newline = self.tokenizer.encode("\n", add_special_tokens=False).ids

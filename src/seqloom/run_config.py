@@ -57,7 +57,7 @@ def text_names(modules: dict[str, str]) -> LazyNames:
 CACHED_TOKENIZERS = ("Pattern", "Words", "BPE")
 BATCHES = (
     "Windows Blocks Pairs Masked Tagged Labelled Questions Turns Comparisons Judgements PromptGroups "
-    "Captions LabelledPictures Augment"
+    "Captions LabelledPictures Augment Summaries"
 )
 # What `type` may be in each section. A part is imported when a config names it.
 SECTIONS: dict[str, LazyNames] = {

@@ -196,6 +196,26 @@ def first_memory(part, vector):
     return np.zeros(part.dim) if proj is None else np.tanh(linear(proj[0], vector))
 
 
+def pointing(part, x, memory):
+    """The outputs of a pointer decoder, whose attention knows what was attended to before."""
+    h, c = np.tanh(linear(part.init_proj, thought(memory, part.init_from))), np.zeros(part.dim)
+    seen = np.zeros(len(memory))
+    outputs = []
+    for word in x:
+        attention = part.attention
+        query = linear(attention.query, h)
+        keys = [
+            linear(attention.key, m) + (much * array(attention.covered) if part.coverage else 0)
+            for m, much in zip(memory, seen, strict=True)
+        ]
+        weights = weighed(attention.weights, [score(attention.score, query, key) for key in keys])
+        seen = seen + np.array(weights)
+        read = sum(w * m for w, m in zip(weights, memory, strict=True))
+        h, c = lstm(part.cells[0], word, h, c, linear(part.context_proj, read))
+        outputs.append(np.tanh(linear(part.out_proj, np.concatenate([h, read, word]))))
+    return np.array(outputs)
+
+
 def thoughtful(part, x, memory):
     vector = thought(memory, part.init_from)
     first = vector if part.init_proj is None else np.tanh(linear(part.init_proj, vector))
@@ -222,5 +242,6 @@ FORMS: dict[str, Callable] = {
     "CrossAttention": cross_attention,
     "AttentiveRNN": attentive,
     "RegionRNN": attentive,
+    "PointerRNN": pointing,
     "RNNDecoder": thoughtful,
 }

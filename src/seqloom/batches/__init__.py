@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from seqloom.batches.preference import Comparisons, JudgedBatch, Judgements, PreferenceBatch
     from seqloom.batches.prompts import PromptBatch, PromptGroups
     from seqloom.batches.rollout import RolloutBatch
+    from seqloom.batches.summaries import Summaries
     from seqloom.batches.windows import Blocks, Windows
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Questions",
     "RolloutBatch",
     "SourceBatch",
+    "Summaries",
     "Tagged",
     "TaggedBatch",
     "TokenBatch",

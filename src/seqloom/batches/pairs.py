@@ -44,11 +44,15 @@ class Pairs(Buckets):
         records = [self.store[int(i)] for i in index]
         source, source_mask = pad([record[0] for record in records])
         targets, mask = pad([record[1] for record in records])
-        bos_id = self.store.specials.bos
-        if bos_id is None:
-            raise ConfigError(
-                "the tokenizer has no <bos>, with which a translation begins: use another tokenizer"
-            )
-        bos = torch.full((len(records), 1), bos_id)
+        bos = torch.full((len(records), 1), require_bos(self.store))
         ids = torch.cat([bos, targets[:, :-1]], 1)
         return PairBatch(source, source_mask, ids, targets, mask & counted)
+
+
+def require_bos(store: Store) -> int:
+    """The id that an output begins with; raises if the tokenizer has none."""
+    if store.specials.bos is None:
+        raise ConfigError(
+            "the tokenizer has no <bos>, with which a translation begins: use another tokenizer"
+        )
+    return store.specials.bos

@@ -9,7 +9,10 @@ from __future__ import annotations
 VERBS = {
     "Start": ("demo", "presets", "env"),
     "Train": ("train", "check", "runs", "prefer"),
-    "Use": ("generate", "chat", "translate", "caption", "predict", "fill-mask", "embed", "score"),
+    "Use": (
+        *("generate", "chat", "translate", "summarize", "caption", "predict", "fill-mask", "embed"),
+        "score",
+    ),
     "Look inside": ("explain", "inspect"),
     "Compare": ("evaluate", "compare"),
     "Data and words": ("data", "vectors"),

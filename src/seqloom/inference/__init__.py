@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 from seqloom.lazy import lazy_names
 
-__all__ = ["embed", "ensemble", "fill_mask", "generate", "predict", "quantize", "stream", "translate"]
+__all__ = [
+    "embed",
+    "ensemble",
+    "fill_mask",
+    "generate",
+    "predict",
+    "quantize",
+    "stream",
+    "summarize",
+    "translate",
+]
 
 if TYPE_CHECKING:
     from seqloom.inference.derived_runs import ensemble, quantize
@@ -19,6 +29,7 @@ if TYPE_CHECKING:
     from seqloom.inference.mask_filling import fill_mask
     from seqloom.inference.prediction import predict
     from seqloom.inference.streaming import stream
+    from seqloom.inference.summarization import summarize
     from seqloom.inference.translation import translate
 
 _NAMES, __getattr__, __dir__ = lazy_names(__name__, __file__)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from seqloom.errors import UserError
 from seqloom.run import Run
+from seqloom.text.unknown_words import source_words
 
 PROMPT_TOKENS = 16  # how many of a prompt's last ids decide how the next word is spelt
 
@@ -23,14 +24,30 @@ class Detokenizer:
         decoded = run.decode(self.context_ids)
         self.prompt_ends_with_space = prompt[-1:].isspace() and not decoded[-1:].isspace()
         self.prompt_is_unknown = bool(self.context_ids and prompt.strip() and not decoded)
+        self.source_words = source_words(run.tokenizer, prompt) if run.model.copies else []
 
     def __call__(self, ids: list[int]) -> str:
+        if self.source_words:
+            return self.with_copies(ids)
         # Any word shows how the next one is spelt after it.
         context = ids[:1] if self.prompt_is_unknown else self.context_ids
         before = self.run.decode(context)
         both = self.run.decode([*context, *ids])
         text = both[len(before) :] if both.startswith(before) else self.run.decode(ids)
         return text.removeprefix(" ") if self.prompt_ends_with_space else text
+
+    def with_copies(self, ids: list[int]) -> str:
+        """The text of ids of which V + j is the word at the position j of the source."""
+        tokenizer = self.run.tokenizer
+        vocabulary = tokenizer.get_vocab_size()
+        words = [
+            tokenizer.id_to_token(index) or ""
+            if index < vocabulary
+            else "".join(self.source_words[index - vocabulary : index - vocabulary + 1])
+            for index in ids
+            if index not in self.run.specials.stop_ids
+        ]
+        return tokenizer.decoder.decode(words) if tokenizer.decoder else " ".join(words)
 
 
 class StopStrings:

@@ -1,4 +1,4 @@
-"""Warns if the texts that a translator is given look like its target language."""
+"""Warns if the texts that a translator is given look like its target language, or its translations like none."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from seqloom.run import Run
 VERBS = {
     "language modelling": ("continues text", "generate"),
     "translation": ("translates", "translate"),
+    "summarization": ("writes summaries", "summarize"),
     "masked language modelling": ("fills in masked tokens", "fill-mask"),
     "encoding": ("has no output, only vectors of texts", "embed"),
     "tagging": ("predicts a tag for each word", "predict"),

@@ -169,7 +169,7 @@ def syntax(
 
 def self_attention(run: Run, text: str, length: int) -> list[tuple[str, np.ndarray]] | None:
     """The weights of each head that reads the text itself, by name."""
-    target = "." if run.model.task == "translation" else None
+    target = "." if run.model.task in ("translation", "summarization") else None
     reading = read(run, text, target)
     layers = [
         layer

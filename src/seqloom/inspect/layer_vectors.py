@@ -59,7 +59,7 @@ class GeometryOfRuns(Result):
 
 def text_vectors(run: Run, texts: Iterable[str], max_tokens: int = 512) -> Iterator[TextVectors]:
     """The vectors of every layer for each token of each text, in batches of texts of similar length; one batch is in memory at a time."""
-    translates = run.model.task == "translation"
+    translates = run.model.task in ("translation", "summarization")
     if not run.model.embeds_text and not translates:
         raise RunError(
             f"{run.folder}: vectors of texts come from a language model, an encoder or a translator, not from a {type(run.model).__name__}"
@@ -87,7 +87,7 @@ def text_vectors(run: Run, texts: Iterable[str], max_tokens: int = 512) -> Itera
 
 def read_vectors(run: Run, ids: Tensor, mask: Tensor | None) -> None:
     """Computes the vectors of a batch; of a translator, those of its encoder."""
-    if run.model.task == "translation":
+    if run.model.task in ("translation", "summarization"):
         run.model.prepare_prompt(ids, mask, run.specials.first_id)
     else:
         run.model.vectors(ids, mask)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -23,8 +24,11 @@ from seqloom.run import Run
 from seqloom.text.field import TEXTS, check_unicode
 from seqloom.text.fields import RecordSchema
 from seqloom.text.store import in_memory_store
+from seqloom.text.unknown_words import source_words, unknown_id
 
 Score = Callable[[int], Tensor]
+
+WITH_SOURCE = ("translation", "summarization")  # tasks of models that read a source and write a text
 
 
 class Window(NamedTuple):
@@ -68,7 +72,7 @@ def read(
     check_unicode(target or "", "the target")
     task = run.model.task
     with torch.no_grad():
-        if task == "translation":
+        if task in WITH_SOURCE:
             return read_pair(run, text, target, max_tokens, window)
         if target is not None:
             raise RunError(f"{run.folder}: only a translator takes a target; leave it out")
@@ -86,7 +90,7 @@ def read_given(run: Run, text: str, max_tokens: int | None = None, seed: int = 0
     masked model 15 % of the tokens, drawn with the seed and hidden; of a translator the translation after a tab, if there is one.
     """
     with torch.no_grad():
-        if run.model.task == "translation" and "\t" in text:
+        if run.model.task in WITH_SOURCE and "\t" in text:
             source, _, target = text.partition("\t")
             return read(run, source, target)
         if run.model.task == "masked language modelling":
@@ -133,6 +137,23 @@ def read_hidden(run: Run, text: str, max_tokens: int | None, seed: int) -> Readi
 def pieces(run: Run, ids: Sequence[int]) -> tuple[str, ...]:
     """Each token as text; a special token by its name."""
     return tuple(run.decode([token]).strip("\n") or str(run.tokenizer.id_to_token(token)) for token in ids)
+
+
+def source_pieces(run: Run, words: Sequence[str], ids: Sequence[int]) -> tuple[str, ...]:
+    """Each token as text, if ids may be unknown words: those of the source by their place, V + j, or by an id of their own."""
+    vocabulary = run.tokenizer.get_vocab_size()
+    by_id = {unknown_id(normal_word(run, word)): word for word in words}
+    return tuple(
+        pieces(run, [token])[0]
+        if token < vocabulary
+        else by_id.get(token) or "".join(words[token - vocabulary : token - vocabulary + 1])
+        for token in ids
+    )
+
+
+def normal_word(run: Run, word: str) -> str:
+    """A word as the tokenizer compares it."""
+    return run.tokenizer.normalizer.normalize_str(word) if run.tokenizer.normalizer else word
 
 
 def choose_window(ids: Tensor, limits: Sequence[int | None], number: int) -> tuple[Tensor, Window | None]:
@@ -194,9 +215,14 @@ def read_pair(run: Run, text: str, target: str | None, max_tokens: int | None, n
         ids = torch.cat([start, targets[:, :-1].expand(batch, -1)], 1)
         return picked(run.model(ids, state)[0], targets)
 
-    tokens = pieces(run, [first, *written])
-    names = pieces(run, targets[0].tolist())
-    read_source = pieces(run, source[0].tolist())
+    spelt = (
+        partial(source_pieces, run, source_words(run.tokenizer, text))
+        if run.model.copies
+        else partial(pieces, run)
+    )
+    tokens = spelt([first, *written])
+    names = spelt(targets[0].tolist())
+    read_source = spelt(source[0].tolist())
     return Reading(tokens, read_source, names, "ln P of the next token", scores, window)
 
 

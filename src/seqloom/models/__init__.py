@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from seqloom.models.question_answering import ExtractiveQA
     from seqloom.models.seq2seq import Seq2Seq
     from seqloom.models.source_to_text import Captioner, SourceToText
+    from seqloom.models.summarizer import PointerGenerator, Summarizer
     from seqloom.models.tagger import Tagger
     from seqloom.models.text_features import SVD, TFIDF, Counts, MeanVectors
 
@@ -39,12 +40,14 @@ __all__ = [
     "MeanVectors",
     "Model",
     "NaiveBayes",
+    "PointerGenerator",
     "Pooler",
     "Regressor",
     "RewardModel",
     "Seq2Seq",
     "SoftmaxRegression",
     "SourceToText",
+    "Summarizer",
     "Tagger",
 ]
 

@@ -28,6 +28,9 @@ class Model(nn.Module):
     predicts_labels: ClassVar[bool] = (
         False  # labels, numbers or spans for records: a module of inference/ does it
     )
+    copies: ClassVar[bool] = (
+        False  # writes words of its source that its vocabulary does not have, as V + position
+    )
     has_critic: ClassVar[bool] = False  # `values(h)` estimates the reward that is still to come
     embeds_text: bool = False  # `features(ids, None, mask)` gives a vector for each token of a text
     reads: ClassVar[str] = "text"  # the kind of field that it reads: text, image or audio

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from seqloom.models.text_decoder import TextDecoder
-from seqloom.nn.embedding import Embedding, Output
+from seqloom.nn.embedding import Embedding, Output, OutputLayer
 from seqloom.nn.layer import Factory, Layer, Memory, State, require
 
 
@@ -29,7 +29,7 @@ class Seq2Seq(TextDecoder):
         shared: bool = True,
         tied: bool = True,
         dropout: float = 0.0,
-        output: Factory[Output] = Output,
+        output: Factory[OutputLayer] = Output,
     ):
         super().__init__()
         require(

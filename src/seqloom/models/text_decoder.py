@@ -9,7 +9,7 @@ from seqloom.models.base import Model
 from seqloom.nn.attention_core import AttentionWeights
 from seqloom.nn.basic import Dropout, Linear
 from seqloom.nn.capture import capture
-from seqloom.nn.embedding import Embedding, Output
+from seqloom.nn.embedding import Embedding, OutputLayer
 from seqloom.nn.layer import Factory, HasPoints, Layer, State, require
 
 
@@ -31,7 +31,7 @@ class TextDecoder(Model):
         dim: int,
         tied: bool,
         dropout: float,
-        output: Factory[Output],
+        output: Factory[OutputLayer],
     ) -> None:
         """Builds the decoder over vectors of size `memory`, and the output layer; with `tied` it has the weights of the embedding."""
         require(

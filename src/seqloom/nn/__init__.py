@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
     from seqloom.nn.mixing import MixAll, Mixer, MixFeatures, MixTokens
     from seqloom.nn.pictures import ConvStem, Patches, PictureEncoder, PictureStem, ResNet
+    from seqloom.nn.pointer import CoverageAttention, PointerOutput, PointerRNN
     from seqloom.nn.pool import AttentionPool, EndsPool, FirstPool, LastPool, MaxPool, MeanPool, Pool, SumPool
     from seqloom.nn.position import (
         ALiBi,
@@ -89,6 +90,7 @@ __all__ = [
     "ConvS2S",
     "ConvStem",
     "Convolution",
+    "CoverageAttention",
     "CrossAttention",
     "Dot",
     "Dropout",
@@ -127,6 +129,8 @@ __all__ = [
     "Patches",
     "PictureEncoder",
     "PictureStem",
+    "PointerOutput",
+    "PointerRNN",
     "Pool",
     "Position",
     "RMSNorm",

@@ -33,6 +33,7 @@ METRICS: dict[str, tuple[tuple[str, ...], ...]] = {
     "language modelling": (("bits_per_byte", "perplexity"), ("perplexity",)),
     "masked language modelling": (("accuracy", "perplexity"),),
     "translation": (("bleu", "chrf"), ("per", "wer")),
+    "summarization": (("rouge_l", "rouge_2", "rouge_1"),),
     "classification": (("accuracy", "macro_f1"),),
     "tagging": (("span_f1", "accuracy"), ("accuracy", "macro_f1")),
     "question answering": (("answer_f1", "exact_match"),),

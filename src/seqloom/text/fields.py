@@ -249,6 +249,8 @@ LATER = {  # imported when a config names them
     "answer": ("seqloom.text.chat_field", "AnswerField"),
     "prompt": ("seqloom.text.chat_field", "PromptField"),
     "smiles": ("seqloom.text.molecule_field", "SmilesField"),
+    "document": ("seqloom.text.unknown_words", "DocumentField"),
+    "summary": ("seqloom.text.unknown_words", "DocumentField"),
     "image": ("seqloom.text.image_field", "ImageField"),
     "captions": ("seqloom.text.image_field", "CaptionsField"),
 }
@@ -260,8 +262,6 @@ FIELDS: dict[str, type[Field]] = {
     "number": NumberField,
     "passage": PassageField,
     "span": SpanField,
-    "document": TextField,
-    "summary": TextField,
 }
 KINDS: Mapping[str, type[Field]] = LazyNames(LATER, FIELDS)  # by the names that configs use
 

@@ -56,10 +56,15 @@ def Characters(texts: Iterable[str]) -> Tokenizer:
 
 
 def Words(
-    texts: Iterable[str], size: int | None = None, lowercase: bool = False, extra_words: str | None = None
+    texts: Iterable[str],
+    size: int | None = None,
+    lowercase: bool = False,
+    extra_words: str | None = None,
+    punctuation: bool = False,
 ) -> Tokenizer:
     """Words separated by white space, for text that is already
-    tokenised: the `size` most frequent, or all of them.
+    tokenised: the `size` most frequent, or all of them. With `punctuation`,
+    for any text: each punctuation mark is a word of its own.
 
     Counts words in the first 100 million characters. A literal `<unk>` is UNK; decoding joins words with one
     space. `extra_words` is a file whose lines begin with additional words, or a folder of word vectors: words
@@ -69,6 +74,13 @@ def Words(
         _check_size(size, len(SPECIALS) + 1, "the special tokens and one word")
     normalizer = normalizers.Sequence([normalizers.Lowercase(), LITERALS]) if lowercase else LITERALS
     counts = _count_words(texts, normalizer)
+    splitter = pre_tokenizers.BertPreTokenizer() if punctuation else pre_tokenizers.WhitespaceSplit()
+    if punctuation:
+        pieces: Counter[str] = Counter()
+        for text, count in counts.items():
+            for piece, _ in splitter.pre_tokenize_str(text):
+                pieces[piece] += count
+        counts = pieces
     counts.pop("<unk>", None)
     max_words = None if size is None else size - len(SPECIALS)
     words = sorted(counts, key=lambda word: (-counts[word], word))[:max_words]
@@ -79,7 +91,9 @@ def Words(
         words = list(dict.fromkeys([*words, *(normalizer.normalize_str(word) for word in extra)]))
     tokenizer = Tokenizer(_word_level(dict.fromkeys([*SPECIALS, *words])))
     tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.pre_tokenizer = splitter
+    if punctuation:
+        tokenizer.decoder = decoders.WordPiece()
     return tokenizer
 
 
