@@ -362,7 +362,7 @@ def evaluate_pairs(
     shared: dict[str, object],
 ) -> tuple[list[Number], ScoredRecords]:
     """The scores of the texts that the run generates from the first field of each record."""
-    search = {"search": search_signature(plan)}
+    search = {"search": plan.signature}
     if run.model.task == "captioning":
         from seqloom.inference.caption_numbers import evaluate_captions
 
@@ -374,7 +374,6 @@ def evaluate_pairs(
     from seqloom.measure.translation import bleu_scores, bleu_statistics, translation
 
     sources, targets = zip(*records, strict=True)
-    search = {"search": search_signature(plan)}
     if run.model.task == "summarization":
         from seqloom.inference.summarization import evaluate_summaries
 
@@ -392,13 +391,3 @@ def evaluate_pairs(
         warn_of_swapped_files(sources, texts, numbers[0])
     lengths = [len(source.split()) for source in sources]
     return numbers, ScoredRecords("bleu", lengths, bleu_statistics(texts, targets), bleu_scores)
-
-
-def search_signature(plan: DecodingPlan) -> str:
-    """The search in a signature: `greedy`, `beam5-0.6` with the length penalty, or `sampled`."""
-    from seqloom.decoding.sampling import Greedy
-
-    if plan.searches:
-        coverage = f"-coverage{plan.coverage_penalty}" if plan.coverage_penalty else ""
-        return f"beam{plan.beam}-{plan.length_penalty}{coverage}"
-    return "greedy" if isinstance(plan.sampler, Greedy) else f"sampled-seed{plan.seed}"

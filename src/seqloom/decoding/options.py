@@ -214,3 +214,11 @@ class DecodingPlan:
     def searches(self) -> bool:
         """Whether this is beam search."""
         return self.beam > 1 or self.coverage_penalty != 0
+
+    @property
+    def signature(self) -> str:
+        """The search in the signature of a metric: `greedy`, `beam5-0.6` with the length penalty, or `sampled`."""
+        if self.searches:
+            coverage = f"-coverage{self.coverage_penalty}" if self.coverage_penalty else ""
+            return f"beam{self.beam}-{self.length_penalty}{coverage}"
+        return "greedy" if isinstance(self.sampler, Greedy) else f"sampled-seed{self.seed}"
