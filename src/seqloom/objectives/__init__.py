@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seqloom.objectives.policy import clipped_policy
     from seqloom.objectives.preference import bradley_terry, dpo, judged
     from seqloom.objectives.reward import mixed_reward
-    from seqloom.objectives.summarization import summarization
+    from seqloom.objectives.summaries import summarization
 
 __all__ = [
     "bidirectional",
