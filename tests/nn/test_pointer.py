@@ -11,9 +11,8 @@ from torch import Tensor
 
 from seqloom.models import PointerGenerator
 from seqloom.nn import LSTM, RNN, PointerRNN
-from seqloom.nn.layer import Memory, collect_aux_losses
+from seqloom.nn.layer import Memory, collect_aux_losses, select, state_tensors
 from seqloom.nn.pointer import PointerFeatures, PointerOutput
-from seqloom.nn.state import select, state_tensors
 
 VOCABULARY, DIM, UNKNOWN = 12, 6, 1 << 31
 

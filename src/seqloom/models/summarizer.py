@@ -14,9 +14,8 @@ from torch import Tensor
 from seqloom.errors import ConfigError
 from seqloom.models.seq2seq import Seq2Seq
 from seqloom.nn.embedding import Embedding, OutputLayer
-from seqloom.nn.layer import Factory, Layer, Memory, require
+from seqloom.nn.layer import Factory, Layer, Memory, State, require
 from seqloom.nn.pointer import PointerFeatures, PointerOutput, PointerRNN, PointerState
-from seqloom.nn.state import State
 
 UNK = 1  # the id of <unk> in word tokenizers
 

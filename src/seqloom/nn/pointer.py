@@ -22,14 +22,15 @@ from seqloom.nn.layer import (
     Memory,
     Point,
     Points,
+    State,
     add_aux_loss,
     collecting_losses,
     record,
     require,
+    where_real,
 )
 from seqloom.nn.pool import InitFrom
 from seqloom.nn.rnn_decoder import AttentiveRNN, AttentiveState, GlobalAttention, GlobalAttentionState
-from seqloom.nn.state import State, where_real
 
 
 class CoverageAttention(GlobalAttention):

@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from seqloom.batches.batch import PairBatch
-from seqloom.nn.state import State
+from seqloom.nn.layer import State
 from seqloom.objectives.likelihood import Result, TranslationModel, translation
 
 
