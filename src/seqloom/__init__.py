@@ -48,6 +48,7 @@ __all__ = [
     "score",
     "stream",
     "summarize",
+    "transcribe",
     "translate",
     "vectors",
     "world",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from seqloom.inference.scoring import score
     from seqloom.inference.streaming import stream
     from seqloom.inference.summarization import summarize
+    from seqloom.inference.transcription import transcribe
     from seqloom.inference.translation import translate
     from seqloom.interop import export_checkpoint, import_checkpoint
     from seqloom.nn.capture import capture, change

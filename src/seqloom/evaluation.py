@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Unpack
@@ -237,13 +237,17 @@ def evaluate(
     window: int | None = None,
     stride: int | None = None,
     limit: int | None = None,
+    lm: RunLike | None = None,
+    lm_weight: float = 0.5,
+    bonus: float = 0.0,
     progress: ProgressOption = False,
     **decoding: Unpack[DecodingOptions],
 ) -> Evaluation:
     """Every metric of a run on data, each with its 95 % interval and its signature.
 
     `data` is a file, a list of files, or a list of records as tuples. `window` and `stride` are the windows in which a language model
-    reads the text. A translator translates with its own search unless the decoding options say otherwise.
+    reads the text. A translator translates with its own search unless the decoding options say otherwise; `lm`, `lm_weight` and `bonus`
+    are those of `transcribe`.
 
     >>> evaluate(run, "input.txt", window=8, stride=4)["perplexity"].interval
     '[11.08, 12.24]'
@@ -283,7 +287,13 @@ def evaluate(
     numbers = likelihood(sums["nats"], count, utf8_bytes(run, test.store, count), shared, blocks)
     numbers += accuracies(sums, count, shared)
     records = None
-    if run.model.generates and not run.model.continues:
+    if run.model.task == "speech recognition":
+        from seqloom.inference.spoken_evaluation import evaluate_speech
+
+        search = (decoding.get("beam"), lm, lm_weight, bonus)
+        scores, records = evaluate_speech(run, test, search, progress, shared)
+        numbers += scores
+    elif run.model.generates and not run.model.continues:
         plan = Decoding().with_options(decoding).plan(run.decoding)
         scores, records = evaluate_pairs(run, test.records, plan, progress, shared)
         numbers += scores
@@ -304,7 +314,7 @@ def evaluate_feedback(run: Run, data: Data, limit: int | None) -> Evaluation:
 def check_options(run: Run, has_windows: bool, decoding: DecodingOptions) -> None:
     """Raises for options that would change nothing."""
     name = type(run.model).__name__
-    searches = run.model.generates and not run.model.continues
+    searches = (run.model.generates and not run.model.continues) or run.model.task == "speech recognition"
     # A seed is no option of the search: the command line always has one.
     given = [option for option, value in decoding.items() if value is not None and option != "seed"]
     if given and not searches:
@@ -335,7 +345,8 @@ def label_records(run: Run, test: EvaluationData, metrics: LabelMetrics) -> Scor
     inputs = [index for index, kind in enumerate(run.config.kinds()) if KINDS[kind].is_input]
 
     def num_words(value: Any) -> int:
-        return len(value.split() if isinstance(value, str) else value)
+        items = value.split() if isinstance(value, str) else value
+        return len(items) if isinstance(items, Sized) else 1
 
     lengths = [sum(num_words(record[index]) for index in inputs) for record in test.records]
     name = RECORD_METRICS[run.model.task]

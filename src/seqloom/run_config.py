@@ -57,7 +57,7 @@ def text_names(modules: dict[str, str]) -> LazyNames:
 CACHED_TOKENIZERS = ("Pattern", "Words", "BPE")
 BATCHES = (
     "Windows Blocks Pairs Masked Tagged Labelled Questions Turns Comparisons Judgements PromptGroups "
-    "Captions LabelledPictures Augment Summaries"
+    "Captions LabelledPictures Augment Summaries Recordings"
 )
 # What `type` may be in each section. A part is imported when a config names it.
 SECTIONS: dict[str, LazyNames] = {
@@ -66,6 +66,7 @@ SECTIONS: dict[str, LazyNames] = {
             "corpus": "Text Lines Parallel Table JSONLines",
             "dictionary": "Dictionary",
             "annotated": "CoNLLU Columns SQuAD",
+            "speech": "Speech",
             "chats": "Chats Preferences Judged Prompts",
             "vocab_files": "Binarized",
             "pictures": "Pictures",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from seqloom.batches.pictures import Augment, Captions, LabelledPictures, PictureBatch
     from seqloom.batches.preference import Comparisons, JudgedBatch, Judgements, PreferenceBatch
     from seqloom.batches.prompts import PromptBatch, PromptGroups
+    from seqloom.batches.recordings import Recordings
     from seqloom.batches.rollout import RolloutBatch
     from seqloom.batches.summaries import Summaries
     from seqloom.batches.windows import Blocks, Windows
@@ -44,6 +45,7 @@ __all__ = [
     "PromptGroups",
     "QABatch",
     "Questions",
+    "Recordings",
     "RolloutBatch",
     "SourceBatch",
     "Summaries",

@@ -42,6 +42,9 @@ def evaluate(
     against: Annotated[Path | None, Parameter(completer=complete_run)] = None,
     judge: Annotated[Path | None, Parameter(completer=complete_run)] = None,
     limit: Count | None = None,
+    lm: Annotated[Path | None, Parameter(completer=complete_run)] = None,
+    lm_weight: float = 0.5,
+    bonus: float = 0.0,
     quantize: Kind | None = None,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
@@ -78,6 +81,12 @@ def evaluate(
         The reward run that judges these answers.
     limit
         Measure on at most so many records.
+    lm
+        A language model that counts in the search of a recognizer of speech.
+    lm_weight
+        How often ln P of this language model counts.
+    bonus
+        What every token adds to the score of a transcript.
     quantize
         int8: also measure with one byte per weight, and compare with float32.
     """
@@ -112,6 +121,9 @@ def evaluate(
             window=window,
             stride=stride,
             limit=limit,
+            lm=lm,
+            lm_weight=lm_weight,
+            bonus=bonus,
             progress=common.progress,
             **decoding.options(machine.seed),
         )

@@ -10,7 +10,8 @@ VERBS = {
     "Start": ("demo", "presets", "env"),
     "Train": ("train", "check", "runs", "prefer"),
     "Use": (
-        *("generate", "chat", "translate", "summarize", "caption", "predict", "fill-mask", "embed"),
+        *("generate", "chat", "translate", "summarize", "transcribe", "caption", "predict", "fill-mask"),
+        "embed",
         "score",
     ),
     "Look inside": ("explain", "inspect"),

@@ -47,6 +47,8 @@ def adapt_corpus(
             tree["fields"] = [str(column) for column in as_list(columns)]
             fixed |= {"fields"}
     notes: list[str] = []
+    if tree["type"] == "Speech":
+        notes = set_features(tree, paths)
     if tree["type"] == "Table":
         tree["columns"] = as_list(tree.get("columns", [0, 1]))
         notes = [set_header(tree, kinds, paths[0], fixed)]
@@ -94,6 +96,18 @@ def change_form(tree: dict[str, Any], kinds: tuple[str, ...], paths: Sequence[st
     if found in ("table", "jsonl") or kinds == ("document", "summary"):
         changed["kinds"] = list(kinds)
     return changed
+
+
+def set_features(tree: dict[str, Any], paths: Sequence[str | Path]) -> list[str]:
+    """Writes the size of ready features into the corpus, if the files hold some, and says so."""
+    from seqloom.text.speech import is_array, ready_bins
+
+    arrays = [path for path in paths if is_array(path)]
+    if not arrays:
+        return []
+    bins = ready_bins(str(arrays[0]))
+    tree.update(features="ready", bins=bins)
+    return [f"{Path(arrays[0]).name}: ready features, {bins} numbers a frame"]
 
 
 def set_header(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, fixed: frozenset[str]) -> str:

@@ -45,6 +45,7 @@ FIELD_NAMES = {
     "summary": "summary",
     "image": "file",
     "captions": "captions",
+    "audio": "audio",
 }
 
 
@@ -95,6 +96,8 @@ def write_records(records: Sequence[Record], kinds: Sequence[str]) -> Path:
                     f"record {number}: {len(record)} fields, but {len(names)} are needed ({', '.join(kinds)})"
                 )
             record = dict(zip(names, record, strict=True))
+        if kinds and kinds[0] == "audio" and isinstance(record.get("audio"), str | os.PathLike):
+            record = {**record, "audio": os.path.abspath(record["audio"])}
         try:
             lines.append(json.dumps(dict(record), ensure_ascii=False))
         except (TypeError, ValueError) as error:

@@ -13,6 +13,7 @@ from seqloom.results import Result
 
 SOLUBLE = -2.0  # the property above which a molecule is soluble
 SIZES = {"train": 20_000, "valid": 500, "test": 1_000}
+SPEECH = ("recordings.tsv",)
 FILES: dict[tuple[str, ...], tuple[str, ...]] = {  # by the kinds of the fields: the suffixes of the files
     ("text",): (".en",),
     ("text", "text"): (".en", ".fr"),
@@ -23,6 +24,7 @@ FILES: dict[tuple[str, ...], tuple[str, ...]] = {  # by the kinds of the fields:
     ("smiles", "number"): (".molecules.tsv",),
     ("smiles", "label"): (".solubility.tsv",),
     ("document", "summary"): (".summaries.tsv",),
+    ("audio", "text"): SPEECH,
 }
 
 
@@ -111,6 +113,20 @@ def write_tables(folder: Path, sizes: dict[str, int], seed: int = 0) -> None:
             write_atomic(folder / f"{name}.{table}.tsv", "\n".join(lines) + "\n")
 
 
+def speech_folder(world_folder: Path) -> Path:
+    """The folder of the world's recordings, beside its text; they are made when they are first used."""
+    from seqloom.world import recordings
+
+    folder = world_folder.with_name(f"{world_folder.name}-speech")
+    if not folder.exists():
+        lines = {part: (world_folder / f"{part}.en").read_text("utf-8").splitlines() for part in SIZES}
+        sizes = recordings.SIZES
+        recordings.write_recordings(
+            folder, {part: recordings.short_sentences(lines[part], sizes[part]) for part in sizes}
+        )
+    return folder
+
+
 def world_paths(kinds: Sequence[str], split: str = "train", train: int | None = None) -> list[str]:
     """The files of the world that hold records of these kinds, in the cache; they are written when they are first used.
 
@@ -124,7 +140,7 @@ def world_paths(kinds: Sequence[str], split: str = "train", train: int | None = 
     if suffixes is None:
         raise DataError(
             f"world: the built-in world has no records of {' and '.join(kinds)}; it has text, pairs, tags, chats, preferences, molecules, "
-            'summaries, and the senses of "bank" as labels; give files'
+            'summaries, recordings, and the senses of "bank" as labels; give files'
         )
     train = train or SIZES["train"]
     folder = cache_folder() / ("world" if train == SIZES["train"] else f"world-{train}")
@@ -133,6 +149,8 @@ def world_paths(kinds: Sequence[str], split: str = "train", train: int | None = 
             write_senses(folder)
         else:
             write_world(folder, **{**SIZES, "train": train})
+    if suffixes == SPEECH:
+        return [str(speech_folder(folder) / split / SPEECH[0])]
     if suffixes[0].endswith(".jsonl") and not (folder / "test.preferences.jsonl").exists():
         write_chats(folder, {**SIZES, "train": train})
     if not (folder / f"test{suffixes[0]}").exists():

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 
 from seqloom.errors import DataError, UserError
+from seqloom.inference.sources import source_of
 from seqloom.inference.verbs import wrong_verb
 from seqloom.measure.classification import Confusion
 from seqloom.measure.number import Number
@@ -123,6 +124,8 @@ def predict_records(run: Run, records: Iterator[Any]) -> Iterator[SomePrediction
 def model_input(run: Run, record: Any, location: str) -> tuple[Any, ...]:
     """The fields that the model reads of a record, which is a text, a pair of texts or a sentence of words."""
     fields = [name for name in run.config.kinds() if KINDS[name].is_input]
+    if fields[:1] in (["audio"], ["image"]) and len(fields) == 1:
+        return (source_of(run, record, location),)
     if fields == ["words"]:
         return (list(record) if isinstance(record, tuple) else record,)
     if len(fields) == 1:
@@ -153,7 +156,7 @@ def has_known_token(run: Run, store: Store) -> bool:
     if run.model.reads_characters or run.specials.unk is None:
         return True
     fields = [field for name in ("text", "passage", "pieces") for field in store.columns(name)]
-    return any(
+    return not fields or any(
         not np.isin(next(field.blocks(), ()), [run.specials.unk, run.specials.eos]).all() for field in fields
     )
 

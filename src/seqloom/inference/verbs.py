@@ -19,6 +19,7 @@ VERBS = {
     "classification": ("predicts labels", "predict"),
     "regression": ("predicts numbers", "predict"),
     "question answering": ("predicts answers", "predict"),
+    "speech recognition": ("transcribes recordings", "transcribe"),
     "captioning": ("describes pictures", "caption"),
     "reward": ("scores answers", "evaluate"),
 }

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from seqloom.models.linear import LogisticRegression, NaiveBayes, SoftmaxRegression
     from seqloom.models.masked_lm import MaskedLM
     from seqloom.models.question_answering import ExtractiveQA
+    from seqloom.models.recognizer import JointRecognizer, Recognizer, SoundClassifier, Speller
     from seqloom.models.seq2seq import Seq2Seq
     from seqloom.models.source_to_text import Captioner, SourceToText
     from seqloom.models.summarizer import PointerGenerator, Summarizer
@@ -34,6 +35,7 @@ __all__ = [
     "CrossEncoder",
     "Encoder",
     "ExtractiveQA",
+    "JointRecognizer",
     "LanguageModel",
     "LogisticRegression",
     "MaskedLM",
@@ -42,11 +44,14 @@ __all__ = [
     "NaiveBayes",
     "PointerGenerator",
     "Pooler",
+    "Recognizer",
     "Regressor",
     "RewardModel",
     "Seq2Seq",
     "SoftmaxRegression",
+    "SoundClassifier",
     "SourceToText",
+    "Speller",
     "Summarizer",
     "Tagger",
 ]

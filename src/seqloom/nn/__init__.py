@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         SegmentEmbedding,
     )
     from seqloom.nn.experts import Experts
+    from seqloom.nn.frames import ConvolutionFront, Front, Pyramid, SoundEncoder, StackFrames
     from seqloom.nn.grid_position import GridPosition, LearnedGrid, NoGrid, SinusoidalGrid
     from seqloom.nn.int8 import quantize
     from seqloom.nn.layer import Factory, Layer, Memory, State, detach, select
@@ -90,6 +91,7 @@ __all__ = [
     "ConvS2S",
     "ConvStem",
     "Convolution",
+    "ConvolutionFront",
     "CoverageAttention",
     "CrossAttention",
     "Dot",
@@ -101,6 +103,7 @@ __all__ = [
     "FastForward",
     "FeedForward",
     "FirstPool",
+    "Front",
     "Gated",
     "GatedAttention",
     "GlobalAttention",
@@ -133,6 +136,7 @@ __all__ = [
     "PointerRNN",
     "Pool",
     "Position",
+    "Pyramid",
     "RMSNorm",
     "RNNDecoder",
     "Raw",
@@ -151,7 +155,9 @@ __all__ = [
     "SinusoidalGrid",
     "Softmax",
     "SoftmaxHead",
+    "SoundEncoder",
     "SourceEncoder",
+    "StackFrames",
     "State",
     "SumPool",
     "SwiGLU",

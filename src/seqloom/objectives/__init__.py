@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from seqloom.objectives.policy import clipped_policy
     from seqloom.objectives.preference import bradley_terry, dpo, judged
     from seqloom.objectives.reward import mixed_reward
+    from seqloom.objectives.speech import ctc, ctc_attention
     from seqloom.objectives.summaries import summarization
 
 __all__ = [
@@ -21,6 +22,8 @@ __all__ = [
     "bradley_terry",
     "classification",
     "clipped_policy",
+    "ctc",
+    "ctc_attention",
     "dpo",
     "extractive_qa",
     "judged",

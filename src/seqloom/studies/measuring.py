@@ -18,6 +18,7 @@ from seqloom.inference.training_overlap import read_report
 from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.number import Number
 from seqloom.measure.pronunciation import phoneme_error_rates
+from seqloom.measure.speech import error_rates
 from seqloom.measure.translation import bleu_scores
 from seqloom.results import to_json
 from seqloom.run import Run, load
@@ -31,6 +32,7 @@ SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "exact_match": percentage,
     "rmse": root_mean,
     "per": phoneme_error_rates,
+    "wer": error_rates,
 }
 
 

@@ -12,7 +12,7 @@
     smiles    a molecule, as text    text                       ids
     document  a string               text                       ids; and its summary, the same
     prompt    a list of messages     prompt                     ids after which the assistant answers
-    image, captions                                             see `image_field.py`
+    image, captions, audio                                      see `image_field.py` and `audio_field.py`
 
 A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents
 it. Letters are bytes, so that every word has a spelling and no alphabet must be collected.
@@ -51,6 +51,7 @@ Name = Literal[
     "summary",
     "image",
     "captions",
+    "audio",
 ]
 CACHE_WORDS = 200_000  # words whose pieces are cached
 MAX_LABELS = 10_000  # more labels mean that the wrong column is read
@@ -253,6 +254,7 @@ LATER = {  # imported when a config names them
     "summary": ("seqloom.text.unknown_words", "DocumentField"),
     "image": ("seqloom.text.image_field", "ImageField"),
     "captions": ("seqloom.text.image_field", "CaptionsField"),
+    "audio": ("seqloom.text.audio_field", "AudioField"),
 }
 FIELDS: dict[str, type[Field]] = {
     "text": TextField,
@@ -338,7 +340,7 @@ def collect_labels(reader: Reader) -> list[str]:
 
 def iter_texts(reader: Reader) -> Iterator[str]:
     """Yields the texts that a tokenizer is trained on: every
-    text, the words of a sentence joined by spaces, and chats under their template."""
+    text, the words of a sentence joined by spaces, chats under their template, and the labels of records without a text."""
     if reader.template is not None:
         from seqloom.text.chat_field import chat_texts
 
@@ -350,7 +352,7 @@ def checked_texts(reader: Reader) -> Iterator[str]:
     """Yields the texts of records that have several fields, or come from JSON."""
     for record in reader:
         for kind, value in zip(reader.kinds, record, strict=True):
-            if kind in (*TEXTS, "passage"):
+            if kind in (*TEXTS, "passage") or (kind == "label" and reader.kinds[0] in ("audio", "image")):
                 yield check_unicode(value, reader.location)
             elif kind == "captions":
                 yield from (check_unicode(caption, reader.location) for caption in value)

@@ -14,6 +14,7 @@
     judged       an answer to a prompt or a chat, and whether it is good
     prompts      chats, preferences, or one question a line: what comes before the last answer, and that answer
     pictures     a list of pictures with captions or labels: a table, JSON Lines, a COCO file, a folder, a zip
+    recordings   a table of sound files and their texts or labels, or ready features beside one
     binarized    two .bin files of fairseq-preprocess, with their .idx files and dictionaries
 
 The suffix of a file decides its form; `.gz` and `.zst` are looked through. Other files are recognised by their first lines.
@@ -73,9 +74,10 @@ FORMATS: dict[str, Format] = {
     "judged": Format("Judged", "chats", ("answer", "label"), (), "judged answers"),
     "prompts": Format("Prompts", "chats", ("prompt", "text"), (), "prompts, with or without an answer"),
     "pictures": Format("Pictures", "pictures", ("image", "captions"), (), "pictures with captions or labels"),
+    "recordings": Format("Speech", "speech", ("audio", "text"), (), "recordings with texts or labels"),
     "binarized": Format("Binarized", "vocab_files", PAIR, (".bin", ".idx"), "binarised pairs"),
 }
-MEDIA_FORMS = ("pictures",)
+MEDIA_FORMS = ("pictures", "recordings")
 CHAT_FORMS = ("chats", "preferences", "judged", "prompts")
 OLD_NAMES = {form.reader: name for name, form in FORMATS.items()}  # as configs name the readers
 

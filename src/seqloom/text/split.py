@@ -22,7 +22,6 @@ from seqloom.errors import DataError
 from seqloom.files import open_atomic
 from seqloom.text.corpus import Reader
 from seqloom.text.field import TEXTS
-from seqloom.text.lazy_array import LazyArray
 
 logger = logging.getLogger("seqloom.text")
 BLOCK = 1 << 14  # records that are hashed at a time
@@ -48,7 +47,7 @@ def input_text(value: Any) -> str:
     """A field that a model reads as one text: words joined by spaces, the prompt of a chat as its turns."""
     if isinstance(value, str):
         return value
-    if isinstance(value, LazyArray):
+    if hasattr(value, "key"):  # a picture or a sound
         return value.key()
     if value and not isinstance(value[0], str):
         from seqloom.text.chat_records import prompt_of

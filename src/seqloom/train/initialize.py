@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from seqloom.models import Regressor, Tagger
     from seqloom.vectors.vectors import Vectors
 
+SCALE_RECORDINGS = 2000
+MIN_DEVIATION = 1e-3
 logger = logging.getLogger("seqloom.train")
 
 
@@ -77,6 +79,8 @@ def initialize_from_data(model: nn.Module, store: Store, labels: Sequence[str]) 
     """Sets what a new model takes from its training data, and checks the data against the model."""
     from seqloom.models import Regressor, Tagger
 
+    if store.names[:1] == ("audio",):
+        set_frame_scale(model, store)
     if isinstance(model, Regressor):
         set_target_scale(model, store)
     elif isinstance(model, Tagger):
@@ -89,6 +93,28 @@ def set_target_scale(model: Regressor, store: Store) -> None:
     with torch.no_grad():
         model.mean.fill_(float(numbers.mean()))
         model.deviation.fill_(float(numbers.std()) or 1.0)
+
+
+def set_frame_scale(model: nn.Module, store: Store) -> None:
+    """Sets the mean and the standard deviation of every number of a frame, of at most SCALE_RECORDINGS recordings."""
+    from seqloom.nn.frames import SoundEncoder
+
+    (audio,) = store.columns("audio")
+    bins = int(store.columns("audio_shape")[0].row(0)[1])
+    chosen = np.unique(np.linspace(0, len(store) - 1, min(len(store), SCALE_RECORDINGS)).astype(np.int64))
+    sums, squares, count = np.zeros(bins), np.zeros(bins), 0
+    for record in chosen:
+        frames = audio.row(int(record)).reshape(-1, bins).astype(np.float64)
+        sums += frames.sum(0)
+        squares += (frames**2).sum(0)
+        count += len(frames)
+    mean = sums / max(count, 1)
+    deviation = np.sqrt(np.maximum(squares / max(count, 1) - mean**2, MIN_DEVIATION**2))
+    for part in model.modules():
+        if isinstance(part, SoundEncoder):
+            with torch.no_grad():
+                part.mean.copy_(torch.from_numpy(mean))
+                part.deviation.copy_(torch.from_numpy(deviation))
 
 
 def check_span_tags(model: Tagger, store: Store, names: Sequence[str]) -> None:

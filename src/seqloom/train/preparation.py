@@ -120,7 +120,7 @@ def prepare(
             from seqloom.train.initialize import load_word_vectors
 
             load_word_vectors(model, trained_tokenizer)
-        if model.predicts_labels:
+        if model.predicts_labels or model.reads == "audio":
             from seqloom.train.initialize import initialize_from_data
 
             initialize_from_data(model, train, label_names)

@@ -18,6 +18,7 @@ from seqloom.world.scene import (
     translation_log_probability,
     translations,
 )
+from seqloom.world.voice import speak
 from seqloom.world.write import write
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "right_answers",
     "scene",
     "scenes",
+    "speak",
     "translate",
     "translation_log_probability",
     "translations",
