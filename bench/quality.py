@@ -1,7 +1,7 @@
 """Quality on real data, as the tables of docs/figures.md: language models on tiny Shakespeare and, by words, on WikiText-2; translators on Multi30k;
-taggers on English EWT, classifiers on SST-2 and SICK, from scratch and from MiniLM.
+taggers on English EWT, classifiers on SST-2 and SICK, from scratch and from MiniLM; recognizers of speech on AN4, FSDD and the world's voice.
 
-    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned|feedback
+    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned|feedback|an4|fsdd|spoken
         [--out FOLDER] [--minutes 12] [--only RUN] [--threads N]
 
 Runs that are there already are not trained again; one that was cut goes on. SEQLOOM_MINILM is the folder of MiniLM's files.
@@ -11,6 +11,7 @@ import argparse
 import gzip
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -28,7 +29,7 @@ def fitted(
     name: str,
     *overrides: str,
     data: list[Path],
-    valid: list[Path] | None = None,
+    valid: list[Path | float] | None = None,
     base: Path | None = None,
     seed: int = 0,
 ) -> Run | None:
@@ -312,7 +313,17 @@ def feedback(place: Path, out: Path, minutes: float) -> None:
             print(row(run, f"{found.name} {found.value:.2f}", found.interval))
 
 
+def speech(what: str, place: Path, out: Path, minutes: float) -> None:
+    """A table of bench/recognition.py: an4, fsdd or spoken."""
+    import recognition
+
+    getattr(recognition, what)(place, out, minutes, fitted, row)
+
+
 TIMED = {
+    "an4": partial(speech, "an4"),
+    "fsdd": partial(speech, "fsdd"),
+    "spoken": partial(speech, "spoken"),
     "feedback": feedback,
     "words": words,
     "translation": translation,
