@@ -340,7 +340,7 @@ def accuracies(sums: dict[str, float], count: int, shared: dict[str, object]) ->
 
 def label_records(run: Run, test: EvaluationData, metrics: LabelMetrics) -> ScoredRecords:
     """What is right of each record, and the words that the model reads of it."""
-    from seqloom.measure.by_length import ScoredRecords
+    from seqloom.measure.by_length import ScoredRecords, percentage, root_mean
 
     inputs = [index for index, kind in enumerate(run.config.kinds()) if KINDS[kind].is_input]
 
@@ -353,16 +353,6 @@ def label_records(run: Run, test: EvaluationData, metrics: LabelMetrics) -> Scor
     return ScoredRecords(
         name, lengths, np.array(metrics.by_record, np.float64), root_mean if name == "rmse" else percentage
     )
-
-
-def percentage(sums: np.ndarray) -> np.ndarray:
-    """Sums of what is right and of all, (R, 2), in per cent."""
-    return 100 * sums[:, 0] / sums[:, 1].clip(1)
-
-
-def root_mean(sums: np.ndarray) -> np.ndarray:
-    """√(Σ errors² / n) of sums of both, (R, 2)."""
-    return np.sqrt(sums[:, 0] / sums[:, 1].clip(1))
 
 
 def evaluate_pairs(

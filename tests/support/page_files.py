@@ -194,8 +194,35 @@ def chat_prompts(path: Path) -> None:
     write(path, lines([json.dumps(row) for row in rows]))
 
 
+def sound(path: Path) -> None:
+    """A sentence of the world's voice."""
+    from seqloom.world import speak
+
+    path.write_bytes(speak("The king sleeps.", number=len(path.name)).wav())
+
+
+def recordings(path: Path, label: bool = False) -> None:
+    """A table of sound files, which are beside it, with their texts or labels."""
+    from seqloom.world import speak
+
+    rows = ["file\tlabel" if label else "file\ttext"]
+    for number in range(12):
+        spoken = speak(("The king sleeps.", "A queen sees me.")[number % 2], number=number)
+        name = f"{path.stem}-{number}.wav"
+        path.with_name(name).write_bytes(spoken.wav())
+        rows.append(f"{name}\t{('asleep', 'awake')[number % 2] if label else spoken.text}")
+    write(path, lines(rows))
+
+
+def labelled_sounds(path: Path) -> None:
+    recordings(path, label=True)
+
+
 # Patterns of file names, in order: the first that matches makes the file.
 MAKERS: list[tuple[str, Callable[[Path], None]]] = [
+    (r"(?!nothing)[\w-]+\.wav", sound),
+    (r"recordings(?:-test)?\.tsv", recordings),
+    (r"sounds\.tsv", labelled_sounds),
     (r"prompts\.txt", prompts),
     (r"questions-words\.txt", analogies),
     (r"EN-[A-Z0-9-]+\.txt", ratings),

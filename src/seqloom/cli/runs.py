@@ -66,7 +66,17 @@ def list_runs(
     print("\n".join([*table(header, rows, left=3), *legend(letters)]))
 
 
-MAIN_SCORES = ("bits_per_byte", "perplexity", "bleu", "accuracy", "span_f1", "spearman", "exact_match", "per")
+MAIN_SCORES = (
+    "bits_per_byte",
+    "perplexity",
+    "bleu",
+    "accuracy",
+    "span_f1",
+    "spearman",
+    "exact_match",
+    "per",
+    "wer",
+)
 
 
 def data_letters(found: Sequence[RunSummary]) -> dict[str, str]:

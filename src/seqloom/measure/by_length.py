@@ -56,3 +56,13 @@ def by_length(records: ScoredRecords, signature: str) -> list[LengthBucket]:
         )
         buckets.append(LengthBucket(shortest, longest, number))
     return buckets
+
+
+def percentage(sums: np.ndarray) -> np.ndarray:
+    """Sums of what is right and of all, (R, 2), in per cent."""
+    return 100 * sums[:, 0] / sums[:, 1].clip(1)
+
+
+def root_mean(sums: np.ndarray) -> np.ndarray:
+    """√(Σ errors² / n) of sums of both, (R, 2)."""
+    return np.sqrt(sums[:, 0] / sums[:, 1].clip(1))

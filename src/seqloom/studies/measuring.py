@@ -12,10 +12,10 @@ import numpy as np
 
 from seqloom import files
 from seqloom.data.overlap import LeakReport
-from seqloom.evaluation import Evaluation, evaluate, evaluate_pairs, percentage, root_mean
+from seqloom.evaluation import Evaluation, evaluate, evaluate_pairs
 from seqloom.inference.derived_runs import ensemble
 from seqloom.inference.training_overlap import read_report
-from seqloom.measure.by_length import ScoredRecords
+from seqloom.measure.by_length import ScoredRecords, percentage, root_mean
 from seqloom.measure.number import Number
 from seqloom.measure.pronunciation import phoneme_error_rates
 from seqloom.measure.speech import error_rates

@@ -27,12 +27,13 @@ from seqloom.studies.measuring import Measured, measure
 from seqloom.studies.study import Study, digests
 
 ALPHA = 0.05  # significance level
-LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "per", "wer", "rmse", "mae"}
+LOWER_IS_BETTER = {"bits_per_byte", "perplexity", "per", "wer", "cer", "rmse", "mae"}
 # The metrics of a task, the one to rank by first. The first set of which every run has all is taken.
 METRICS: dict[str, tuple[tuple[str, ...], ...]] = {
     "language modelling": (("bits_per_byte", "perplexity"), ("perplexity",)),
     "masked language modelling": (("accuracy", "perplexity"),),
     "translation": (("bleu", "chrf"), ("per", "wer")),
+    "speech recognition": (("wer", "cer"),),
     "summarization": (("rouge_l", "rouge_2", "rouge_1"),),
     "classification": (("accuracy", "macro_f1"),),
     "tagging": (("span_f1", "accuracy"), ("accuracy", "macro_f1")),
