@@ -51,16 +51,16 @@ def attention(
     Examples:
       seqloom inspect attention runs/demo "The animal was tired."
       seqloom inspect attention runs/gpt-input "To be, or not to be" --edges 2000
-      seqloom inspect attention runs/demo "He sleeps." --target "Il dort." --json
+      seqloom inspect attention runs/show-attend-tell photo.jpg
 
     Parameters
     ----------
     run
         Run folder.
     text
-        Text to read, - for stdin; a tab separates the texts of a pair.
+        Text to read, - for stdin; a tab separates the texts of a pair. For a captioner, a picture file.
     target
-        Translation to look at; default: the run's own.
+        Translation or caption to look at; default: the run's own.
     edges
         How many of the strongest edges to remove one at a time, and as many drawn at random.
     max_tokens
@@ -76,7 +76,15 @@ def attention(
     from seqloom.inspect.pages import attention_page, describe, warning
     from seqloom.report.page import shown_token
 
-    loaded, text = open_text(run, text, machine)
+    loaded = open_run(run, machine.threads)
+    if loaded.model.reads == "image":
+        from seqloom.inference.caption_attention import caption_attention
+        from seqloom.inspect.picture_attention import picture_page, summary
+
+        looks = caption_attention(loaded, text, target)
+        finish(loaded, "attention", looks, picture_page(looks), summary(looks), out, show, common.json)
+        return
+    text = single_text(text)
     found = find(
         loaded,
         text,

@@ -22,11 +22,12 @@ from seqloom.inference.verbs import wrong_verb
 from seqloom.nn.layer import select
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
+from seqloom.text.lazy_array import LazyArray
 
 ROWS = 128  # captions that are scored together
 
-Picture = str | os.PathLike[str] | np.ndarray
-"""A file, or pixels, uint8 of shape (height, width, 3)."""
+Picture = str | os.PathLike[str] | np.ndarray | LazyArray
+"""A file, or pixels, uint8 of shape (height, width, 3); a record of a corpus has a `LazyArray`."""
 
 
 @dataclass(frozen=True)

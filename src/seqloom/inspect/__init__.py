@@ -19,6 +19,7 @@ __all__ = [
     "gradients",
     "heads",
     "patch",
+    "picture",
     "read",
     "similarity",
     "tokens",
@@ -28,6 +29,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from seqloom.inference.alignment import align as alignment
+    from seqloom.inference.caption_attention import caption_attention as picture
     from seqloom.inspect.attention_maps import attention
     from seqloom.inspect.coreference_probe import coreference
     from seqloom.inspect.gate_values import gates

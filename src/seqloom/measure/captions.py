@@ -21,7 +21,7 @@ from seqloom.measure.number import Number, bootstrap, make_signature, percent, w
 
 ORDER = 4
 SIGMA = 6.0
-WORDS = re.compile(r"\w+(?:[-'’]\w+)*")
+WORDS = re.compile(r"\w+(?:['’]\w+)*")
 
 NGram = tuple[str, ...]
 Vector = dict[NGram, float]

@@ -23,6 +23,8 @@ from seqloom.results import Result
 TITLES = {
     "accuracy_unknown": "unknown words",
     "answer_f1": "answer F1",
+    "attention_hits": "attention on the right region",
+    "attention_hits_by_chance": "the same by chance",
     "bleu": "BLEU",
     "bleu_1": "BLEU-1",
     "bleu_2": "BLEU-2",

@@ -34,6 +34,7 @@ class Model(nn.Module):
     has_critic: ClassVar[bool] = False  # `values(h)` estimates the reward that is still to come
     embeds_text: bool = False  # `features(ids, None, mask)` gives a vector for each token of a text
     reads: ClassVar[str] = "text"  # the kind of field that it reads: text, image or audio
+    grid: tuple[int, int] | None = None  # rows and columns of the regions of a picture that it attends to
     context: int | None = None  # the most positions it can take; None is any number
     source_context: int | None = None  # the same for the source of a sequence-to-sequence model
     output: OutputLayer  # of models that predict tokens

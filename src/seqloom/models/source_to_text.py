@@ -42,6 +42,7 @@ class SourceToText(TextDecoder):
         self.source_shape = tuple(source_shape)
         self.encoder = encoder(self.source_shape)
         self.source_context = self.encoder.context
+        self.grid = self.encoder.grid
         self.embedding = embedding(vocabulary, dim)
         self.build_decoder(decoder, self.encoder.dim, vocabulary, dim, tied, dropout, output)
 

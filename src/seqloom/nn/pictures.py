@@ -85,7 +85,6 @@ class ResidualBlock(nn.Module):
         self.first = ConvNorm(size, dim, stride=stride)
         self.second = ConvNorm(dim, dim)
         self.shortcut = ConvNorm(size, dim, 1, stride) if stride > 1 or size != dim else None
-        nn.init.zeros_(self.second.norm.weight)  # a block begins as its shortcut
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.second(self.first(x).relu())
@@ -201,4 +200,4 @@ class PictureEncoder(SourceEncoder):
         return Memory(record(self, "", regions), None)
 
     def memory_mask(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
-        return torch.ones(len(source), math.prod(self.grid), dtype=torch.bool, device=source.device)
+        return torch.ones(len(source), math.prod(self.stem.grid), dtype=torch.bool, device=source.device)

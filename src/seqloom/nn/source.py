@@ -17,6 +17,7 @@ class SourceEncoder(HasPoints):
     """
 
     dim: int
+    grid: tuple[int, int] | None = None  # rows and columns of the regions of a picture
     context: int | None = None  # the most frames it can take; None is any number
 
     def forward(self, source: Tensor, mask: Tensor | None = None) -> Memory:
