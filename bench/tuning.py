@@ -24,7 +24,7 @@ import torch
 import seqloom
 from seqloom.evaluation import evaluate
 from seqloom.run import Run, load
-from seqloom.run_config import is_run
+from seqloom.config_source import is_run
 
 PLAIN_CHARACTERS = 20_000
 ADAPTERS = ["lora.rank=8", "train.schedule.warmup=5", "train.eval_every=40", "batches.max_length=192"]
