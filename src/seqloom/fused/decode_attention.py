@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from seqloom.fused.dispatch import is_f32_inference, load_kernels
-from seqloom.fused.sdpa import ScaledScore, SingleQueryMask
+from seqloom.fused.sdpa import SingleQueryMask
 
 
 def readable_in_place(x: Tensor) -> bool:
@@ -24,13 +24,13 @@ def decode_attention(
     q: Tensor,
     keys: Tensor,
     values: Tensor,
-    score: ScaledScore,
+    scale: float | None,
     visible: SingleQueryMask,
     row_table: Tensor | None,
     mask_by_key_row: bool,
 ) -> Tensor | None:
-    """The one query q (B, H, 1, K) of row b attends to keys (N, G, S, K) and values (N, G, S, K'): (B, H, 1,
-    K').
+    """The one query q (B, H, 1, K) of row b attends to keys (N, G, S, K) and values (N, G, S, K') with the scores scale · q·k:
+    (B, H, 1, K').
 
     `visible` is a mask and the range [first, end) of keys: boolean (B or 1, 1, 1, S), indexed by the row of
     the keys where `mask_by_key_row`, or float32 (B or 1, H or 1, 1, end - first), added to the scores. The
@@ -38,13 +38,12 @@ def decode_attention(
     without a table. None where the kernel cannot read a tensor in place or the score has no scale.
     """
     if (
-        score.scale is None
+        scale is None
         or not all(readable_in_place(tensor) for tensor in (q, keys, values))
         or q.numel() == 0
         or keys.shape[2] == 0
     ):
         return None
-    q = score.project_query(q)
     mask, first, end = visible
     batch, heads, _, key_dim = q.shape
     kv_heads, value_dim = keys.shape[1], values.shape[3]
@@ -68,7 +67,7 @@ def decode_attention(
     host = load_kernels("host")
     kernels = load_kernels("decode_attention")
     kernels.decode_attention(
-        host.c_address(kernels.decode_worker), batch * kv_heads, score.scale, arguments, host.num_threads()
+        host.c_address(kernels.decode_worker), batch * kv_heads, scale, arguments, host.num_threads()
     )
     return y
 

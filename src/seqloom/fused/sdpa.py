@@ -7,7 +7,7 @@ a query sees depends on distance alone. Neither computes the weights, which only
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,16 +16,6 @@ from torch import Tensor
 SingleQueryMask = tuple[Tensor | None, int, int]
 """For a single query: a mask of four axes, boolean for all heads or added to the scores, and the range
 [first, end) of the keys it may see."""
-
-
-class ScaledScore(Protocol):
-    """A score of the form scale · project_query(q) · k, which torch's kernel computes; `scale` is None for
-    other scores.
-    """
-
-    scale: float | None
-
-    def project_query(self, q: Tensor) -> Tensor: ...
 
 
 class SDPAttention(NamedTuple):
@@ -49,11 +39,10 @@ class SDPAttention(NamedTuple):
             return mask, 0, keys
         return None
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, score: ScaledScore, weights: object
-    ) -> tuple[Tensor, None]:
-        y = sdpa(score.project_query(q), k, v, self.mask, self.causal, score.scale)
-        return y if self.empty_rows is None else y.masked_fill(self.empty_rows, 0), None
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> Tensor:
+        """y of the scores scale · q·k."""
+        y = sdpa(q, k, v, self.mask, self.causal, scale)
+        return y if self.empty_rows is None else y.masked_fill(self.empty_rows, 0)
 
 
 def combine_masks(visible: Tensor | None, bias: Tensor | None) -> Tensor | None:
@@ -115,10 +104,8 @@ class BandedAttention(NamedTuple):
         mask = None if self.table is None else self.table[:, :, :1, low + shift : high + shift]
         return mask, low, high
 
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, score: ScaledScore, weights: object
-    ) -> tuple[Tensor, None]:
-        q = score.project_query(q)
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> Tensor:
+        """y of the scores scale · q·k."""
         chunks = self.chunks(q.shape[2], k.shape[2])
         spans = [(low, high) for _, _, low, high in chunks]
         outputs = []
@@ -127,10 +114,10 @@ class BandedAttention(NamedTuple):
         ):
             shift = self.left - self.past - a
             mask = None if self.table is None else self.table[:, :, : b - a, low + shift : high + shift]
-            y = sdpa(q[:, :, a:b], keys, values, mask, False, score.scale)
+            y = sdpa(q[:, :, a:b], keys, values, mask, False, scale)
             outputs.append(y.transpose(1, 2))  # (B, chunk, H, K')
         y = outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)
-        return y.transpose(1, 2), None
+        return y.transpose(1, 2)
 
 
 def slice_keys(x: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, ...]:

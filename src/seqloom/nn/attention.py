@@ -24,6 +24,7 @@ from seqloom.nn.attention_core import (
     Visibility,
     VisibilityRule,
     can_use_sdpa,
+    run_plan,
 )
 from seqloom.nn.basic import Linear
 from seqloom.nn.layer import (
@@ -284,10 +285,13 @@ class KVCache(StateNode):
         """
         visible = plan.single_query(self.length) if q.shape[2] == 1 else None
         if visible is not None:
-            y = decode_attention(q, self.key_buffer, self.value_buffer, score, visible, self.row_table, False)
+            query = score.project_query(q)
+            y = decode_attention(
+                query, self.key_buffer, self.value_buffer, score.scale, visible, self.row_table, False
+            )
             if y is not None:
                 return y, None
-        return plan.attend(q, self.keys, self.values, score, weights)
+        return run_plan(plan, q, self.keys, self.values, score, weights)
 
     def map_tensors(self, change: Callable[[Tensor], Tensor]) -> KVCache:
         if isinstance(change, RowSelection) and self.length and readable_in_place(self.key_buffer):

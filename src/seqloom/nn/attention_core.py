@@ -163,7 +163,7 @@ def attend(
     plan: AttentionPlan = DenseAttention(visible, bias)
     if fused:
         plan = SDPAttention.create(visible, bias, causal)
-    return plan.attend(q, k, v, score, weights)
+    return run_plan(plan, q, k, v, score, weights)
 
 
 def can_use_sdpa(score: Score, weights: AttentionWeights) -> bool:
@@ -200,6 +200,15 @@ class DenseAttention(NamedTuple):
 
 
 AttentionPlan = DenseAttention | SDPAttention | BandedAttention
+
+
+def run_plan(
+    plan: AttentionPlan, q: Tensor, k: Tensor, v: Tensor, score: Score, weights: AttentionWeights
+) -> tuple[Tensor, Tensor | None]:
+    """Attends as planned: the outputs, and the weights in the plain form."""
+    if isinstance(plan, DenseAttention):
+        return plan.attend(q, k, v, score, weights)
+    return plan.attend(score.project_query(q), k, v, score.scale), None
 
 
 CHUNK = 256  # queries per chunk: the block size of torch's kernel; smaller chunks save nothing

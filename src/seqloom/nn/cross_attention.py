@@ -123,10 +123,16 @@ class CrossKV(StateNode):
         """Attends from the queries (B, H, T, K): the outputs (B, H, T, K'), and the weights in the plain
         form.
         """
-        if weights.in_sdpa and q.shape[2] == 1:
+        if weights.in_sdpa and score.scale is not None and q.shape[2] == 1:
             visible = self.visible_buffer, 0, self.key_buffer.shape[2]
             y = decode_attention(
-                q, self.key_buffer, self.value_buffer, score, visible, self.row_table(), True
+                score.project_query(q),
+                self.key_buffer,
+                self.value_buffer,
+                score.scale,
+                visible,
+                self.row_table(),
+                True,
             )
             if y is not None:
                 return y, None
