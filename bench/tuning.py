@@ -22,9 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import torch
 
 import seqloom
+from seqloom.config_source import is_run
 from seqloom.evaluation import evaluate
 from seqloom.run import Run, load
-from seqloom.config_source import is_run
 
 PLAIN_CHARACTERS = 20_000
 ADAPTERS = ["lora.rank=8", "train.schedule.warmup=5", "train.eval_every=40", "batches.max_length=192"]

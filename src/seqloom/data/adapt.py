@@ -16,7 +16,7 @@ from seqloom.data.options import as_list, kinds_of
 from seqloom.errors import DataError
 from seqloom.text import tables
 from seqloom.text.corpus import table_rows, table_separator
-from seqloom.text.field import TEXTS
+from seqloom.text.encoder import TEXTS
 from seqloom.text.formats import CHAT_FORMS, FORMATS, MEDIA_FORMS, OLD_NAMES, detect_format
 from seqloom.text.lines import first_lines, starts_with
 

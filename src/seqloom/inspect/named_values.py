@@ -10,7 +10,7 @@ from seqloom.inspect.reading import read
 from seqloom.nn.capture import capture
 from seqloom.results import Result
 from seqloom.run import RunLike, as_run
-from seqloom.text.field import TEXTS
+from seqloom.text.encoder import TEXTS
 
 EXAMPLE = "a text"
 MAX_TOKENS = 512  # of a longer text the first are read

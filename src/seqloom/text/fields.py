@@ -31,8 +31,16 @@ from tokenizers import Tokenizer
 from seqloom.errors import DataError
 from seqloom.lazy import LazyNames
 from seqloom.text.corpus import Reader
-from seqloom.text.encoder import Encoded, RecordEncoder
-from seqloom.text.field import TEXTS, Field, TextField, check_unicode, integers, preview
+from seqloom.text.encoder import (
+    TEXTS,
+    Encoded,
+    Field,
+    RecordEncoder,
+    TextField,
+    check_unicode,
+    integers,
+    preview,
+)
 from seqloom.text.special_tokens import special_tokens
 
 Name = Literal[

@@ -12,8 +12,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
-from seqloom.text.encoder import Encoded, RecordEncoder, utf8_lengths
-from seqloom.text.field import Field, check_unicode, integers
+from seqloom.text.encoder import Encoded, Field, RecordEncoder, check_unicode, integers, utf8_lengths
 from seqloom.text.lazy_array import LazyArray
 
 

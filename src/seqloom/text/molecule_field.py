@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from seqloom.errors import DataError
-from seqloom.text.field import TextField
+from seqloom.text.encoder import TextField
 from seqloom.text.smiles import problem
 
 logger = logging.getLogger("seqloom.text")

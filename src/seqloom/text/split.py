@@ -21,7 +21,7 @@ import numpy as np
 from seqloom.errors import DataError
 from seqloom.files import open_atomic
 from seqloom.text.corpus import Reader
-from seqloom.text.field import TEXTS
+from seqloom.text.encoder import TEXTS
 
 logger = logging.getLogger("seqloom.text")
 BLOCK = 1 << 14  # records that are hashed at a time

@@ -14,7 +14,7 @@ from typing import Any
 
 from seqloom.results import Result
 from seqloom.text.corpus import Reader, Table
-from seqloom.text.field import TEXTS
+from seqloom.text.encoder import TEXTS
 from seqloom.text.formats import OLD_NAMES
 
 SHOWN_LABELS = 20
