@@ -13,8 +13,7 @@ import json
 import numpy as np
 from tokenizers import Encoding, Tokenizer
 
-from seqloom.text.encoder import ChunkCache, RecordEncoder
-from seqloom.text.field import TextField
+from seqloom.text.encoder import ChunkCache, RecordEncoder, TextField
 
 UNKNOWN = 1 << 31  # the first id of unknown words; every token of a vocabulary is below it
 
