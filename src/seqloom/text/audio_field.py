@@ -8,8 +8,7 @@ import numpy as np
 
 from seqloom.errors import DataError
 from seqloom.media.recordings import Recording
-from seqloom.text.encoder import Encoded
-from seqloom.text.field import Field
+from seqloom.text.encoder import Encoded, Field
 from seqloom.text.lazy_array import LazyArray
 
 
