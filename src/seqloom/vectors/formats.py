@@ -207,6 +207,7 @@ def _read_npz(path: Path) -> tuple[list[str], np.ndarray]:
             words, matrix = arrays["words"], arrays["vectors"]
         if not (isinstance(words, np.ndarray) and isinstance(matrix, np.ndarray)):
             raise ValueError("its members are not arrays")
+        words.tolist()  # raises for numbers that are no characters
     except (
         Exception
     ) as error:  # numpy's reader lets the errors of zip, zlib and Python's own tokenizer through
