@@ -55,11 +55,14 @@ class ParameterCounts(Result):
 
 @dataclass(frozen=True)
 class PromisedCost(Result):
-    """What a training was expected to cost before it began; memory in bytes."""
+    """What a training was expected to cost before it began; memory in bytes. `low` and `high` bound the seconds: on a machine without other
+    programs, and on one where they take more of the CPU; None if an older version wrote it."""
 
     seconds: float
     memory: float
     steps: int | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)

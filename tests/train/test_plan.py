@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import seqloom
-from seqloom import evaluation
+from seqloom import evaluation, progress
 from seqloom.cli import main
 from seqloom.config_source import config_of
 from seqloom.errors import ConfigError, RunError
 from seqloom.files import sha256
 from seqloom.run_config import Config
-from seqloom.run_files import read_metrics
-from seqloom.train import budget, loop
+from seqloom.run_files import read_metrics, read_results
+from seqloom.train import budget, loop, plan
 from seqloom.train.checkpoint import latest
 from seqloom.train.loop import TrainLoop
 from seqloom.train.options import Constant, Cosine, InverseSquareRoot, TrainOptions
@@ -32,6 +33,7 @@ GPT = [
     "train.log_every=3",
     "train.eval_every=8",
 ]
+SMALL = {"model.dim": 8, "model.stack.dim": 8, "batches.width": 8, "batches.batch": 4}
 PAIRS = ["tokenizer.size=300", "model.dim=16", "batches.batch_tokens=120", "batches.shuffle_pool=64"]
 
 
@@ -356,3 +358,51 @@ def test_times_are_kept_apart_and_go_on(tmp_path: Path, text: Path, monkeypatch:
     seconds = [line["seconds"] for line in lines]
     assert seconds == sorted(seconds) and all(line["memory"] > 2**20 for line in lines)
     assert not any("seconds" in line for line in read_metrics(run.folder))
+
+
+def test_a_promise_has_a_range_that_grows_with_the_load() -> None:
+    quiet, busy = (budget.promise_range(10.0, 100.0, share) for share in (1.0, 0.5))
+    assert quiet == (97.5, 135.0) and busy == (53.75, 210.0)
+    assert budget.promise_range(10.0, 0.0, 0.3) == (10.0, 10.0)
+    assert budget.promise_range(0.0, 1.0, 7.0) == budget.promise_range(0.0, 1.0, 1.0)
+    assert budget.duration_range(126, 114, 204) == "2.1 min (1.9–3.4)"
+    assert budget.duration_range(20.2, 15, 30) == "20 s (15–30)"
+    assert budget.duration_range(0.1, 0.1, 0.2) == "0 s" and budget.duration_range(60, None, None) == "60 s"
+
+
+def test_the_promise_and_its_range_are_stored_and_shown(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    costs = budget.Costs(2.0, 1.0, 1.0, 1.0, 1.0, 1.0, {"stack": 5}, 0.0, cpu_share=0.5)
+    monkeypatch.setattr(plan, "measure_costs", lambda *_: costs)
+    run = seqloom.fit("lstm-lm", SMALL, data=text, steps=20, out=tmp_path / "run", progress=False)
+    promised = run.results.promised
+    assert promised is not None and promised.steps == 20 and promised.seconds > 40
+    assert promised.low < 0.6 * promised.seconds and promised.high > 1.9 * promised.seconds
+    shown = budget.duration_range(promised.seconds, promised.low, promised.high)
+    assert f"20 steps in {shown} on cpu" in caplog.text
+    record = json.loads((run.folder / "results.json").read_text("utf-8"))
+    for name in ("low", "high"):  # as an older version wrote it
+        del record["promised"][name]
+    (run.folder / "results.json").write_text(json.dumps(record), "utf-8")
+    assert read_results(run.folder).promised.low is None  # type: ignore[union-attr]
+
+
+def test_a_training_that_takes_longer_than_promised_says_so_once(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock(monkeypatch, 0.5)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    step = TrainLoop.train_step
+
+    def slower(loop_: TrainLoop, *arguments):
+        clock.seconds = 0.5 if loop_.step < 40 else 5.0
+        return step(loop_, *arguments)
+
+    monkeypatch.setattr(TrainLoop, "train_step", slower)
+    seqloom.fit(
+        "lstm-lm", {**SMALL, "train.log_every": 5}, data=text, steps=100, out=tmp_path / "run", progress=False
+    )
+    late = [record.getMessage() for record in caplog.records if "at the pace of late" in record.getMessage()]
+    assert len(late) == 1 and "promised were" in late[0]

@@ -126,7 +126,7 @@ def parse_share(valid: list[str] | None) -> list[str] | float | None:
 
 def describe_results(run: Run) -> Iterator[str]:
     """The scores of a finished training on the held-out data, and what it took, in one line."""
-    from seqloom.train.budget import duration
+    from seqloom.train.budget import duration, duration_range
 
     results = run.results
     found = {number.name: number for number in results.valid}
@@ -139,9 +139,10 @@ def describe_results(run: Run) -> Iterator[str]:
     line = ", ".join(scores)
     if shown and shown[0].n:
         line += f" on {shown[0].n:,} held-out {counted_records(run, shown[0].name)}"
-    costs = [duration(cost.seconds) for cost in (results.promised, results.actual) if cost]
-    if len(costs) == 2:
-        line += f"; promised {costs[0]}, took {costs[1]}"
+    promised, actual = results.promised, results.actual
+    if promised and actual:
+        expected = duration_range(promised.seconds, promised.low, promised.high)
+        line += f"; promised {expected}, took {duration(actual.seconds)}"
     yield line
 
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from seqloom.train.options import TrainJob, TrainOptions
 
 MIN_TIMED_STEPS = 5
+QUIET_MARGIN = 0.25  # of a promise on a machine of its own
+BUSY_MARGIN = 1.5  # more for the share of the CPU that other programs take
 MIN_TIMED_BATCHES = 4  # of an evaluation
 logger = logging.getLogger("seqloom.train")
 NUM_REHEARSED = 32  # batches whose tokens are counted
@@ -160,17 +162,20 @@ class Estimate(NamedTuple):
     memory: float  # bytes at the peak of a step
     seconds: float
     steps: int
+    low: float | None = None  # seconds if other programs leave the CPU to the training
+    high: float | None = None  # seconds if they take more of it
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Estimate:
-        """The estimate that a checkpoint's state.json holds."""
-        return cls(*(record[name] for name in cls._fields))
+        """The estimate that a checkpoint's state.json holds; those of older versions have no range."""
+        return cls(**{name: record[name] for name in cls._fields if name in record})
 
     def text(self, certainty: str = "") -> str:
         """The estimate in one line; `certainty` stands before the number of steps."""
         return (
             f"promise: {sum(self.parameters.values()):,} parameters, {self.memory / 2**20:,.0f} MiB, "
-            f"{certainty}{self.steps:,} step{'' if self.steps == 1 else 's'} in {duration(self.seconds)} on cpu, {count_threads()}"
+            f"{certainty}{self.steps:,} step{'' if self.steps == 1 else 's'} in "
+            f"{duration_range(self.seconds, self.low, self.high)} on cpu, {count_threads()}"
         )
 
 
@@ -204,6 +209,26 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
 
 
+def duration_range(seconds: float, low: float | None, high: float | None) -> str:
+    """Seconds and their range as text: `2.1 min (1.9–3.4)`; without the range if it is not known or shows nothing."""
+    text = duration(seconds)
+    if low is None or high is None:
+        return text
+    digits, unit = (0, 1) if seconds < 120 else (1, 60)
+    bounds = [f"{bound / unit:.{digits}f}" for bound in (low, high)]
+    return text if bounds[0] == bounds[1] else f"{text} ({bounds[0]}–{bounds[1]})"
+
+
+def promise_range(done: float, ahead: float, cpu_share: float) -> tuple[float, float]:
+    """The range of a promise: the seconds that have passed, and what is ahead.
+
+    At least its CPU time, if other programs end; at most QUIET_MARGIN more, and BUSY_MARGIN more for the share of the CPU that others take.
+    """
+    share = min(max(cpu_share, 0.05), 1.0)
+    more = QUIET_MARGIN + BUSY_MARGIN * (1 - share)
+    return done + ahead * share * (1 - QUIET_MARGIN / 2), done + ahead * (1 + more)
+
+
 def peak_memory() -> int:
     """The largest resident size of this process so far, in bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
@@ -230,11 +255,15 @@ class Costs(NamedTuple):
     activations: float  # bytes of these that a forward pass saves for the backward pass
     parameters: dict[str, int]  # by part
     rehearsal_seconds: float  # what it took to measure them
+    cpu_share: float = (
+        1.0  # of the time in which the measuring thread had a CPU; less if other programs use it too
+    )
 
     def estimate(self, elapsed: float, steps: int, eval_every: int) -> Estimate:
         """What so many steps cost, after the seconds that have passed already."""
-        seconds = elapsed + self.seconds * steps + self.eval_seconds * -(-steps // eval_every)
-        return Estimate(self.parameters, self.flops_per_token, self.memory, seconds, steps)
+        ahead = self.seconds * steps + self.eval_seconds * -(-steps // eval_every)
+        bounds = promise_range(elapsed, ahead, self.cpu_share)
+        return Estimate(self.parameters, self.flops_per_token, self.memory, elapsed + ahead, steps, *bounds)
 
 
 def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
@@ -242,7 +271,7 @@ def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
 
     Costs are the mean over all processes, so that all of them plan the same steps.
     """
-    start_time = time.perf_counter()
+    start_time, start_cpu = time.perf_counter(), time.thread_time()
     random_state = torch.get_rng_state()
     rehearsal = Rehearsal(options, job)
     if rehearsal.scale > 1 and job.group.is_main:
@@ -256,9 +285,9 @@ def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
     tokens = options.accumulate * sum(batch.num_targets for batch in rehearsal.batches) / NUM_REHEARSED
     memory = current_memory() + rehearsal.state_bytes() + activations
     torch.set_rng_state(random_state)
-    means = process.all_mean(
-        job.group, seconds, eval_seconds, flops_per_token, time.perf_counter() - start_time
-    )
+    took = time.perf_counter() - start_time
+    cpu_share = (time.thread_time() - start_cpu) / max(took, 1e-9)
+    means = process.all_mean(job.group, seconds, eval_seconds, flops_per_token, took, cpu_share)
     (tokens,) = process.all_sum(job.group, tokens)
     return Costs(
         seconds=means[0],
@@ -269,6 +298,7 @@ def measure_costs(options: TrainOptions, job: TrainJob) -> Costs:
         activations=activations,
         parameters=parameters(rehearsal.model),
         rehearsal_seconds=means[3],
+        cpu_share=means[4],
     )
 
 

@@ -322,7 +322,9 @@ def results(folder: Path, prepared: PreparedRun, result: TrainResult, numbers: l
         valid=numbers,
         parameters=ParameterCounts(sum(counts.values()), counts),
         flops_per_token=estimate.flops_per_token if estimate else None,
-        promised=PromisedCost(estimate.seconds, estimate.memory, estimate.steps) if estimate else None,
+        promised=PromisedCost(estimate.seconds, estimate.memory, estimate.steps, estimate.low, estimate.high)
+        if estimate
+        else None,
         actual=ActualCost(result.seconds, costs.peak_memory(), "cpu", torch.get_num_threads()),
         base=prepared.init_report._asdict() if prepared.init_report else None,
         versions={"seqloom": __version__, "torch": torch.__version__},

@@ -109,6 +109,7 @@ class TrainLoop:
                     self.seconds = self.elapsed()
                     if self.is_time_to_log():
                         self.metrics.add_time(self.step, self.seconds)
+                        self.plan.note_pace(self.step, self.seconds, self.report.seconds_left())
                     if self.plan.is_timed(self.step, self.seconds):
                         self.fix_steps()
                     if (

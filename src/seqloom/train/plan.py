@@ -25,6 +25,8 @@ from seqloom.train.budget import (
     MIN_TIMED_STEPS,
     Costs,
     Estimate,
+    duration,
+    duration_range,
     measure_costs,
     time_checkpoint,
     time_evaluation,
@@ -39,6 +41,7 @@ BUDGETS = ("steps", "minutes", "epochs", "tokens", "flops")
 MIN_EVALUATIONS = 10  # of a run whose steps come from a budget, so that its loss curve has a shape
 TIMED_SHARE = 0.2  # of the steps that a budget in minutes allows; timed to fix their number
 MAX_TIMED_SHARE = 0.4  # of a budget in minutes; the steps are fixed by then, if a few could be timed
+LATE_SECONDS = 10.0  # above the promise, which are worth a warning
 BUSY_SHARE = 0.75  # of the time; a training that has a CPU for less of it shares it with other programs
 EVAL_TIMING_SHARE = 0.02  # of a budget in minutes; spent to time evaluations before the steps are fixed
 logger = logging.getLogger("seqloom.train")
@@ -106,6 +109,7 @@ class Pace(NamedTuple):
 
 def steps_in_time(budget_seconds: float, pace: Pace, eval_every: int) -> tuple[int, int]:
     """The steps that a budget of time allows, and the steps between evaluations, at most `eval_every`."""
+    pace = pace._replace(seconds=max(pace.seconds, 1e-9))  # a clock may be too coarse for one step
     steps = pace.step + max(1, round((budget_seconds - pace.elapsed) / pace.seconds))
     interval = eval_every
     # With fewer steps evaluations are more frequent, which leaves time for fewer steps.
@@ -201,6 +205,7 @@ class RunPlan:
         self.eval_every = options.eval_every
         self.estimate: Estimate | None = None
         self.timer: StepTimer | None = None
+        self.is_late = False  # whether it was said that the training takes longer than promised
         self.save_seconds = 0.0  # of a checkpoint
         self.costs: Costs
 
@@ -283,7 +288,9 @@ class RunPlan:
         cpu_share = self.timer.cpu_share()
         self.timer = None
         pace = Pace(step, *means)
-        self.costs = self.costs._replace(seconds=pace.seconds, eval_seconds=pace.eval_seconds)
+        self.costs = self.costs._replace(
+            seconds=pace.seconds, eval_seconds=pace.eval_seconds, cpu_share=cpu_share
+        )
         logger.debug(
             "a step takes %.4f s, an evaluation %.2f s and a checkpoint %.2f s",
             step_seconds,
@@ -294,7 +301,8 @@ class RunPlan:
         self.keep()
         self.estimate = self.costs.estimate(pace.elapsed - pace.seconds * step, self.steps, self.eval_every)
         if self.job.group.is_main:
-            logger.info("step %d: the budget allows %s steps", step, f"{self.steps:,}")
+            time_text = duration_range(self.estimate.seconds, self.estimate.low, self.estimate.high)
+            logger.info("step %d: the budget allows %s steps, %s", step, f"{self.steps:,}", time_text)
         if self.job.group.size == 1 and cpu_share < BUSY_SHARE:
             logger.warning(
                 "other programs use the CPU too, this training gets %.0f %% of its time: a budget in minutes allows fewer steps, "
@@ -302,6 +310,24 @@ class RunPlan:
                 100 * cpu_share,
             )
         return True
+
+    def note_pace(self, step: int, seconds: float, seconds_left: float | None) -> None:
+        """Says once that a training will take longer than the range of its promise, and how long at the pace of late."""
+        estimate = self.estimate
+        if self.is_late or not self.job.group.is_main or seconds_left is None:
+            return
+        if estimate is None or estimate.high is None:
+            return
+        total = seconds + seconds_left
+        if self.timer is None and step * 10 >= self.steps and total > estimate.high + LATE_SECONDS:
+            self.is_late = True
+            promised = duration_range(estimate.seconds, estimate.low, estimate.high)
+            logger.warning(
+                "step %d: at the pace of late it takes %s in all, promised were %s",
+                step,
+                duration(total),
+                promised,
+            )
 
     def keep(self) -> None:
         """Stores the number of steps, which the run keeps from now on."""

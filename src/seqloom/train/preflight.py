@@ -33,7 +33,7 @@ class Check(Result):
     memory
         Bytes at the peak of a step; without data, those of the weights, their gradients and the optimizer.
     seconds
-        Of all steps, measured on this machine.
+        Of all steps, measured on this machine; between `seconds_low`, if no other program uses it, and `seconds_high`.
     batch
         The option of the config that sets the size of a batch, with its value.
     largest_batch
@@ -51,6 +51,8 @@ class Check(Result):
     steps: int | None = None
     memory: float | None = None
     seconds: float | None = None
+    seconds_low: float | None = None
+    seconds_high: float | None = None
     batch: dict[str, int] = field(default_factory=dict)
     largest_batch: int | None = None
     warnings: tuple[str, ...] = ()
@@ -66,7 +68,10 @@ class Check(Result):
             ("MFLOP a token", self.flops_per_token and f"{self.flops_per_token / 1e6:.2f}"),
             ("steps", self.steps),
             ("memory", self.memory and f"{self.memory / 1e9:.2f} GB"),
-            ("time", self.seconds and budget.duration(self.seconds)),
+            (
+                "time",
+                self.seconds and budget.duration_range(self.seconds, self.seconds_low, self.seconds_high),
+            ),
             *self.batch.items(),
             ("largest batch", self.largest_batch),
         ]
@@ -164,6 +169,8 @@ def measure(config: Config, options: TrainOptions, prepared: PreparedRun, limit:
         "steps": steps,
         "memory": estimate.memory,
         "seconds": estimate.seconds,
+        "seconds_low": estimate.low,
+        "seconds_high": estimate.high,
         "batch": sizes,
         "largest_batch": largest,
     }
