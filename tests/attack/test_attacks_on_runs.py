@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from attack import bad_numbers, damaged_run, interrupted_runs, killed_writers, shared_folder, young_run
+from attack import bad_numbers, damaged_run, interrupted_runs, killed_writers, ranks, shared_folder, young_run
 
 ATTACKS = {
     "young": (young_run, 0.3),
@@ -16,6 +16,7 @@ ATTACKS = {
     "shared": (shared_folder, 0.5),
     "writers": (killed_writers, 0.3),
     "numbers": (bad_numbers, 0.25),
+    "ranks": (ranks, 0.1),
 }
 
 
@@ -30,7 +31,7 @@ def own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_no_case_of_an_attack_fails(name: str) -> None:
     module, amount = ATTACKS[name]
     for count in module.attack(0, amount):
-        count.assert_none_failed(at_least=3)
+        count.assert_none_failed(at_least=1 if count.code == "R6" else 3)
 
 
 @pytest.mark.attack
@@ -38,4 +39,4 @@ def test_no_case_of_an_attack_fails(name: str) -> None:
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_case_of_a_long_attack_fails(name: str) -> None:
     for count in ATTACKS[name][0].attack(1, 16):
-        count.assert_none_failed(at_least=10)
+        count.assert_none_failed(at_least=10 if count.code != "R5" else 3)

@@ -176,13 +176,19 @@ def train(
         config = config.continuing(folder)
     with use_threads(threads) if threads else nullcontext():
         options = build_options(pinned(config))
-        group = process.init()
-        try:
-            prepared = train_as_rank(
-                Training(config, folder, may_lengthen), options, group, progress, overwrite, describes_data
-            )
-        finally:
-            process.shutdown()
+        with process.name_lost_process():
+            group = process.init()
+            try:
+                prepared = train_as_rank(
+                    Training(config, folder, may_lengthen),
+                    options,
+                    group,
+                    progress,
+                    overwrite,
+                    describes_data,
+                )
+            finally:
+                process.shutdown()
     if prepared is None:
         return load(folder, parts=config.own_parts)
     return Run(folder, config, prepared.tokenizer, prepared.model.eval(), prepared.labels)

@@ -280,6 +280,7 @@ class TrainLoop:
     def save_checkpoint(self) -> None:
         """Saves a checkpoint. On a full disk it logs a warning, and training continues without one."""
         self.fix_steps()
+        process.check_weights(self.group, self.job.model.parameters())
         files = checkpoint_tensors(self)
         if not self.group.is_main:
             return

@@ -11,7 +11,8 @@ import os
 import platform
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 COMPUTING_PACKAGES = ("numpy", "numba")  # besides torch
+MAX_APART = 1e-3  # relative difference of the norms of the weights of two processes
+LOST = ("gloo", "Connection closed by peer", "Connection reset by peer", "Timed out waiting", "Broken pipe")
+TIMEOUT = timedelta(minutes=30)  # after which a silent process counts as lost: reading data may take long
 
 
 class ProcessGroup(NamedTuple):
@@ -47,7 +51,7 @@ def init() -> ProcessGroup:
 
     if not dist.is_initialized():
         backend = "nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(minutes=30))
+        dist.init_process_group(backend, timeout=TIMEOUT)
     return ProcessGroup(dist.get_rank(), dist.get_world_size())
 
 
@@ -112,6 +116,43 @@ def agree(group: ProcessGroup, error: Exception | None) -> None:
         raise error
     if failed:
         raise TrainingError("another process of this training has refused it; its message says why")
+
+
+def check_weights(group: ProcessGroup, weights: Iterable[Tensor]) -> None:
+    """Raises in every process if the weights of one of them are not finite, or are far from those of the others: they were equal when the
+    training began, and every process takes the same steps. Other processors may round otherwise, so a small difference is allowed."""
+    if group.size == 1:
+        return
+    import torch
+
+    total = sum(
+        (weight.detach().double().square().sum() for weight in weights), torch.zeros((), dtype=torch.float64)
+    )
+    norms = torch.stack(gather(group, total.cpu().reshape(1))).sqrt()
+    apart = (norms.max() - norms.min()) / norms.abs().max().clamp(min=1e-12)
+    if not torch.isfinite(norms).all() or apart > MAX_APART:
+        shown = ", ".join(f"{norm:.6g}" for norm in norms.flatten().tolist())
+        raise TrainingError(
+            f"the processes have different weights (norms {shown}): one of them computed something else; "
+            "give the same command again, it goes on from the last checkpoint"
+        )
+
+
+@contextmanager
+def name_lost_process() -> Iterator[None]:
+    """Inside, the error of a process that has lost another one says so."""
+    try:
+        yield
+    except RuntimeError as error:
+        import torch.distributed as dist
+
+        text = str(error)
+        if not (isinstance(error, dist.DistError) or any(sign in text for sign in LOST)):
+            raise
+        raise TrainingError(
+            "another process of this training has ended or does not answer; its messages say why. "
+            "Give the same command again, it goes on from the last checkpoint"
+        ) from error
 
 
 def barrier(group: ProcessGroup) -> None:
