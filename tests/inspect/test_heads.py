@@ -11,6 +11,8 @@ from scipy.spatial.distance import jensenshannon
 
 from seqloom.errors import UserError
 from seqloom.fused.dispatch import plain
+from seqloom.inference.mask_filling import encode_whole
+from seqloom.inspect.attention_maps import attention
 from seqloom.inspect.gradient_norms import gradients
 from seqloom.inspect.head_pages import gradients_page, heads_page, scaling
 from seqloom.inspect.head_values import heads
@@ -59,6 +61,32 @@ def test_ablation_is_zeroing_columns_of_the_output_projection(runs, name: str):
             without = loss_of(run, texts)
             weight.copy_(before)
         assert one.ablation == pytest.approx(without - found.loss, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "gpt2"])
+def test_maps_distances_and_entropies_are_those_of_transformers_attentions(runs, name: str):
+    from transformers import AutoModel
+
+    run = runs(name)
+    theirs = AutoModel.from_pretrained(run.folder, attn_implementation="eager").eval()
+    masked = run.model.task == "masked language modelling"
+    ids = encode_whole(run, SHORT) if masked else run.encode([SHORT], as_prompt=True)[0][0].tolist()
+    with torch.no_grad():
+        attentions = theirs(torch.tensor([ids]), output_attentions=True).attentions
+    expected = [head.double().numpy() for layer in attentions for head in layer[0]]
+    maps = attention(run, SHORT, edges=1).maps
+    assert len(maps) == len(expected)
+    for one, weights in zip(maps, expected, strict=True):
+        assert np.allclose(one.weights, weights, atol=1e-5)
+    if masked:  # its heads are measured while tokens are hidden
+        return
+    inner = [weights[:-1, :-1] for weights in expected]  # the last token is predicted, not read
+    for one, weights in zip(heads(run, [SHORT]).heads, inner, strict=True):
+        keys = np.arange(weights.shape[1])
+        distance = sum((row * np.abs(keys - query)).sum() for query, row in enumerate(weights)) / len(weights)
+        entropy = -sum((row[row > 0] * np.log2(row[row > 0])).sum() for row in weights) / len(weights)
+        assert one.distance == pytest.approx(distance, abs=1e-4)
+        assert one.entropy == pytest.approx(entropy, abs=1e-4)
 
 
 @pytest.mark.parametrize("order", ["ablation", "gradient"])

@@ -54,6 +54,14 @@ def test_biased_cka_is_its_definition():
     )
 
 
+def test_cka_is_that_of_the_authors_demo():
+    """The numbers that the demo of Kornblith et al. prints for these two matrices (representation_similarity/Demo.ipynb)."""
+    assert round(linear_cka(X, Y, "biased"), 5) == 0.55761
+    assert round(kernel_cka(rbf_gram(X), rbf_gram(Y), "biased"), 5) == 0.65483
+    assert round(linear_cka(X, Y, "debiased"), 5) == 0.51346
+    assert round(kernel_cka(X @ X.T, Y @ Y.T, "debiased"), 5) == 0.51346
+
+
 def test_debiased_cka_is_the_unbiased_estimate():
     x, y = X[:9], Y[:9]
     assert kernel_cka(x @ x.T, y @ y.T) == pytest.approx(debiased_by_definition(x @ x.T, y @ y.T), abs=1e-10)
