@@ -110,7 +110,7 @@ def test_why_of_translate_says_its_present_name(place: Path, capsys):
         ("similarity gpt nowhere --file FILE", "not a run folder"),
         ("similarity gpt gpt --file FILE --estimate other", "other"),
         ("geometry gpt --file nowhere.txt", "nowhere.txt"),
-        ("alignment gpt source.txt target.txt", "translat"),
+        ("alignment gpt source.txt target.txt", "inspect alignment does not fit"),
         ("tokens gpt texts.txt", "this is a file"),
     ],
 )

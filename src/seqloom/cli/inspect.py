@@ -275,9 +275,9 @@ def single_text(text: str) -> str:
 
 
 def open_text(run: Path, text: str, machine: Machine) -> tuple[Run, str]:
-    """The run and the text, after the text is checked."""
-    text = single_text(text)
-    return open_run(run, machine.threads), text
+    """The run, and the text after it is checked; a model of pictures or sounds reads a file of that name."""
+    loaded = open_run(run, machine.threads)
+    return loaded, single_text(text) if loaded.model.reads == "text" else text
 
 
 def some_texts(texts: tuple[str, ...], files: list[str] | None, example: str, most: int) -> list[str]:

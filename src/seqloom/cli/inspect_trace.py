@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from seqloom.cli.inputs import open_run
-from seqloom.cli.inspect import Open, finish, inspect, single_text
+from seqloom.cli.inspect import Open, finish, inspect, open_text, single_text
 from seqloom.cli.options import Common, CommonOptions, Count, Machine, MachineOptions, OutPath, RunPath
 from seqloom.errors import UserError
 
@@ -66,12 +65,12 @@ def trace(
     )
     from seqloom.inspect.trace_values import trace as find
 
-    text = single_text(text)
     folder = Path(run)
     if (folder / "vectors.npy").is_file():
         from seqloom.inspect.trace_search import trace_cbow
         from seqloom.vectors.formats import load
 
+        text = single_text(text)
         vectors = load(folder)
         if (method := vectors.meta.get("method", "cbow")) != "cbow":
             raise UserError(
@@ -80,7 +79,7 @@ def trace(
         width = vectors.meta.get("window")
         found = trace_cbow(vectors.words, vectors.matrix, text, window=width if isinstance(width, int) else 5)
     else:
-        loaded = open_run(run, machine.threads)
+        loaded, text = open_text(run, text, machine)
         folder = loaded.folder
         found = find(loaded, text, target, beam=beam, max_tokens=max_tokens, window=window)
     check_layer(found, layer)

@@ -60,8 +60,8 @@ class Reading:
 def read(
     run: Run, text: str, target: str | None = None, max_tokens: int | None = None, window: int = 1
 ) -> Reading:
-    """The reading of a text, or of a source and its translation. Of a text that is longer than `max_tokens` or the model's context one
-    window is read, the first by default.
+    """The reading of a text, or of a source and its translation; for a model of pictures or sounds `text` is their file. Of a text that
+    is longer than `max_tokens` or the model's context one window is read, the first by default.
 
     >>> seqloom.inspect.read(run, "the cat").tokens
     ('<eos>', 'the', 'cat')
@@ -72,6 +72,10 @@ def read(
     check_unicode(target or "", "the target")
     task = run.model.task
     with torch.no_grad():
+        if run.model.reads != "text":
+            from seqloom.inspect.source_reading import read_source
+
+            return read_source(run, text, target, max_tokens)
         if task in WITH_SOURCE:
             return read_pair(run, text, target, max_tokens, window)
         if target is not None:

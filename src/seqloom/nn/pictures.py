@@ -199,5 +199,10 @@ class PictureEncoder(SourceEncoder):
             regions, _ = self.stack(regions)
         return Memory(record(self, "", regions), None)
 
+    def position_names(self, count: int) -> list[str]:
+        """Regions row by row: row, column, from 1."""
+        rows, columns = self.stem.grid
+        return [f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
+
     def memory_mask(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         return torch.ones(len(source), math.prod(self.stem.grid), dtype=torch.bool, device=source.device)

@@ -23,6 +23,10 @@ class SourceEncoder(HasPoints):
     def forward(self, source: Tensor, mask: Tensor | None = None) -> Memory:
         raise NotImplementedError
 
+    def position_names(self, count: int) -> list[str]:
+        """What a reader calls the `count` positions of one memory, for pages of `inspect`: their numbers, from 1."""
+        return [str(number) for number in range(1, count + 1)]
+
     def memory_mask(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """The mask of the memory, (B, S), without computing its values."""
         if mask is not None:
