@@ -1,7 +1,7 @@
 """Quality on real data, as the tables of docs/figures.md: language models on tiny Shakespeare and, by words, on WikiText-2; translators on Multi30k;
 taggers on English EWT, classifiers on SST-2 and SICK, from scratch and from MiniLM; recognizers of speech on AN4, FSDD and the world's voice.
 
-    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned|feedback|an4|fsdd|spoken
+    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned|feedback|an4|fsdd|spoken|molecules|summaries
         [--out FOLDER] [--minutes 12] [--only RUN] [--threads N]
 
 Runs that are there already are not trained again; one that was cut goes on. SEQLOOM_MINILM is the folder of MiniLM's files.
@@ -320,7 +320,16 @@ def speech(what: str, place: Path, out: Path, minutes: float) -> None:
     getattr(recognition, what)(place, out, minutes, fitted, row)
 
 
+def strings(what: str, place: Path, out: Path, minutes: float) -> None:
+    """A table of bench/strings.py: molecules or summaries."""
+    import strings as tables
+
+    getattr(tables, what)(place, out, minutes, fitted, row)
+
+
 TIMED = {
+    "molecules": partial(strings, "molecules"),
+    "summaries": partial(strings, "summaries"),
     "an4": partial(speech, "an4"),
     "fsdd": partial(speech, "fsdd"),
     "spoken": partial(speech, "spoken"),

@@ -21,7 +21,6 @@ class PowerCut(Exception):
 
 SMALL = [
     "model.dim=8",
-    "model.stack.dim=8",
     "batches.batch_tokens=400",
     "train.steps=20",
     "train.eval_every=10",

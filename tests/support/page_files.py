@@ -218,6 +218,28 @@ def labelled_sounds(path: Path) -> None:
     recordings(path, label=True)
 
 
+def solubility(path: Path) -> None:
+    """Molecules of the built-in world with their property."""
+    from seqloom.world import molecule
+
+    rows = [molecule(len(path.name), index) for index in range(60)]
+    write(path, lines(["smiles\tvalue", *(f"{smiles}\t{value}" for smiles, value in rows)]))
+
+
+def articles(path: Path) -> None:
+    """Reports of the built-in world with their summaries."""
+    from seqloom.world import report
+
+    rows = [report(len(path.name), index) for index in range(60 if path.stem == "articles" else HELD_OUT)]
+    write(path, lines(["document\tsummary", *(f"{row.document}\t{row.summary}" for row in rows)]))
+
+
+def article(path: Path) -> None:
+    from seqloom.world import report
+
+    write(path, report(0, 0).document.replace(". ", ".\n") + "\n")
+
+
 # Patterns of file names, in order: the first that matches makes the file.
 MAKERS: list[tuple[str, Callable[[Path], None]]] = [
     (r"(?!nothing)[\w-]+\.wav", sound),
@@ -233,6 +255,9 @@ MAKERS: list[tuple[str, Callable[[Path], None]]] = [
     (r"pairs\.tsv", pairs),
     (r"new\.tsv", new_texts),
     (r"(?:reviews|sst2|train|dev|valid|test)\.tsv", reviews),
+    (r"solubility(?:-\w+)?\.tsv", solubility),
+    (r"articles(?:-\w+)?\.tsv", articles),
+    (r"article\.txt", article),
     (r"chats\.jsonl", chats),
     (r"preferences\.jsonl", preferences),
     (r"SmolLM2-[\w.-]+\.gguf", smollm2),

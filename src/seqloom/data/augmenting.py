@@ -35,9 +35,6 @@ def augment(
 
     Needs rdkit. Row i has the same copies for the same seed. Augment the training file only, and hold out other files: the copies of one
     molecule must not be on both sides of a split.
-
-    >>> seqloom.data.augment("solubility.tsv", "more.tsv", copies=2).rows
-    18
     """
     if copies < 1:
         raise UserError(f"--copies {copies}: give at least 1")

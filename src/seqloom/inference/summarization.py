@@ -63,9 +63,6 @@ def summarize(
 
     The options are those of `Decoding`; a summary has at most 120 tokens unless `max_tokens` says otherwise. Of a document that is longer
     than those of the training, `batches.max_source` tokens, the beginning is read, and a warning says so.
-
-    >>> seqloom.summarize("runs/pointer", "Velan has worked for years on a mill in Jasaham.", beam=2).num_cut
-    0
     """
     run = as_run(run)
     check_summarizes(run)

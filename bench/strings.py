@@ -1,0 +1,107 @@
+"""Tables of bench/quality.py: the error of a property of molecules on ESOL, and ROUGE of summaries of Debian packages."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import seqloom
+from seqloom.errors import UserError
+from seqloom.evaluation import evaluate
+from seqloom.run import Run
+
+Fitted = Callable[..., Run | None]
+Row = Callable[..., str]
+
+
+def unpacked(source: Path, target: Path) -> Path:
+    """A file without its compression."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(gzip.decompress(source.read_bytes()))
+    return target
+
+
+def molecules(place: Path, out: Path, minutes: float, fitted: Fitted, row: Row) -> None:
+    """The error of three seeds on ESOL, and of the mean of their predictions; with rdkit, training on ten more SMILES of each molecule."""
+    train, valid, test = (
+        unpacked(place / "esol" / f"{part}.tsv.gz", out / f"esol-{part}.tsv")
+        for part in ("train", "valid", "test")
+    )
+    try:
+        more = out / "esol-more.tsv"
+        more.unlink(missing_ok=True)
+        seqloom.data.augment(train, more, copies=10)
+        sets = {"esol": train, "esol-augmented": more}
+    except UserError as error:
+        print(f"{error}: without augmentation")
+        sets = {"esol": train}
+    rows = [line.split("\t") for line in test.read_text().splitlines()]
+    gold = torch.tensor([float(value) for _, value in rows])
+    print(
+        "| run | parameters | steps | RMSE, test | interval | of the mean | minutes | promised |\n|---|---|---|---|---|---|---|---|"
+    )
+    for name, data in sets.items():
+        predicted = []
+        for seed in range(3):
+            run = fitted(
+                out / f"{name}-{seed}",
+                "smiles",
+                f"train.minutes={minutes / 6}",
+                data=[data],
+                valid=[valid],
+                seed=seed,
+            )
+            if run is not None:
+                found = evaluate(run, str(test))
+                mean = f"{found['rmse_of_the_mean'].value:.3f}"
+                print(row(run, f"{found['rmse'].value:.3f}", found["rmse"].interval, mean))
+                values = seqloom.predict(run, [smiles for smiles, _ in rows])
+                predicted.append(torch.tensor([value.value for value in values]))
+        if predicted:
+            error = (torch.stack(predicted).mean(0) - gold).square().mean().sqrt()
+            print(f"{name}: RMSE of the mean of {len(predicted)} seeds {error:.3f}")
+
+
+SUMMARY_SIZES = [
+    *("tokenizer.size=5000", "model.dim=96", "model.encoder.dim=96", "model.decoder.dim=192"),
+    *("model.decoder.attention.dim=96", "batches.max_source=60", "batches.max_target=20"),
+    *(
+        "batches.batch_tokens=3072",
+        "train.eval_batches=10",
+        "train.optimizer.lr=3e-3",
+        "train.schedule.warmup=100",
+    ),
+]
+
+
+def summaries(place: Path, out: Path, minutes: float, fitted: Fitted, row: Row) -> None:
+    """The pointer-generator on descriptions of Debian packages, and the same network without the pointer."""
+    folder = place / "debian_headlines"
+    plain = [
+        *(
+            "model.type=Summarizer",
+            "model.decoder.type=AttentiveRNN",
+            "model.decoder.attention.type=GlobalAttention",
+        ),
+        "model.decoder.attention.score=Additive",
+    ]
+    print(
+        "| run | parameters | steps | ROUGE-1 | ROUGE-2 | ROUGE-L | interval | lead-n | unknown words | minutes | promised |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for name, changes in (("debian-pointer", []), ("debian-plain", plain)):
+        run = fitted(
+            out / name,
+            "pointer",
+            *changes,
+            *SUMMARY_SIZES,
+            f"train.minutes={minutes}",
+            data=[folder / "train.tsv.gz"],
+            valid=[folder / "valid.tsv.gz"],
+        )
+        if run is not None:
+            found = evaluate(run, str(folder / "test.tsv.gz"), beam=4)
+            cells = [f"{found[metric].value:.2f}" for metric in ("rouge_1", "rouge_2", "rouge_l")]
+            others = [f"{found[metric].value:.2f}" for metric in ("rouge_l_lead", "unknown_words")]
+            print(row(run, *cells, found["rouge_l"].interval, *others))
