@@ -18,6 +18,7 @@ from seqloom.inference.training_overlap import read_report
 from seqloom.measure.by_length import ScoredRecords, percentage, root_mean
 from seqloom.measure.number import Number
 from seqloom.measure.pronunciation import phoneme_error_rates
+from seqloom.measure.rouge import mean_percent
 from seqloom.measure.speech import error_rates
 from seqloom.measure.translation import bleu_scores
 from seqloom.results import to_json
@@ -31,6 +32,7 @@ SCORES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "accuracy": percentage,
     "exact_match": percentage,
     "rmse": root_mean,
+    "rouge_l": mean_percent,
     "per": phoneme_error_rates,
     "wer": error_rates,
 }
@@ -96,5 +98,7 @@ def from_json(saved: dict[str, Any]) -> Measured:
     if records is not None and records["name"] in SCORES:
         statistics = np.array(records["statistics"], np.float64)
         records = ScoredRecords(records["name"], records["lengths"], statistics, SCORES[records["name"]])
+    else:
+        records = None
     leaks = read_report(saved["leaks"]) if saved.get("leaks") else None
     return Measured({number.name: number for number in numbers}, records, saved["seconds"], leaks)
