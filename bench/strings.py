@@ -23,7 +23,7 @@ def unpacked(source: Path, target: Path) -> Path:
 
 
 def molecules(place: Path, out: Path, _: float, fitted: Fitted, row: Row) -> None:
-    """The error of three seeds on ESOL (the steps are those of the preset), and of the mean of their predictions; with rdkit, training on ten more SMILES of each molecule."""
+    """The error of three seeds on ESOL, and of the mean of their predictions; with rdkit, training on ten more SMILES of each molecule."""
     train, valid, test = (
         unpacked(place / "esol" / f"{part}.tsv.gz", out / f"esol-{part}.tsv")
         for part in ("train", "valid", "test")
