@@ -233,7 +233,7 @@ def test_a_system_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> No
 def test_a_stopped_training_stops_the_study_and_a_failed_one_does_not(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, stops: bool
 ) -> None:
-    monkeypatch.setattr(studies_training, "run_process", lambda command: (code, "seqloom: the reason"))
+    monkeypatch.setattr(studies_training, "run_process", lambda command, shown: (code, "seqloom: the reason"))
     options = {**sides(place), "steps": 4, "seeds": 1, "threads": 1, "out": tmp_path / "s", "progress": False}
     if stops:
         with pytest.raises(KeyboardInterrupt):
@@ -248,6 +248,19 @@ def test_a_process_gives_its_code_and_its_last_line() -> None:
 
     code = "import sys; print('first', file=sys.stderr); print('last', file=sys.stderr); sys.exit(3)"
     assert studies_training.run_process([sys.executable, "-c", code]) == (3, "last")
+
+
+def test_the_data_is_described_once(caplog: pytest.LogCaptureFixture) -> None:
+    """What comes before the promise of a training is logged the first time; what comes after it, always."""
+    import sys
+
+    caplog.set_level("INFO", "seqloom")
+    lines = ["t.txt: text; 10 records", "promise: 5 steps", "step 5: held-out loss 1"]
+    shown: set[str] = set()
+    for _ in range(2):
+        code = f"import sys; print({chr(10).join(lines)!r}, file=sys.stderr)"
+        studies_training.run_process([sys.executable, "-c", code], shown)
+    assert [message.strip() for message in caplog.messages] == [*lines, *lines[1:]]
 
 
 def test_changes_belong_to_the_system_before_them_or_to_all() -> None:

@@ -133,6 +133,17 @@ def test_lower_case_reads_raw_text(tmp_path: Path):
     assert list(LowercasedLines([tmp_path / "a"])) == [["the", "king's", "dog", ",", "the", "king", "."]]
 
 
+def test_punctuation_at_the_ends_of_words_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    path = tmp_path / "a.txt"
+    path.write_text("Where is the king? The king, he said, is here.\n" * 10, "utf-8")
+    for lowercase in (False, True):
+        train(str(path), dim=2, epochs=1, threads=1, lowercase=lowercase, progress=False)
+    (warning,) = caplog.messages
+    assert warning.startswith(
+        "a: 40 % of the words end in punctuation, such as 'king?', 'king,'; --lowercase"
+    )
+
+
 def test_questions_are_answered(saved: Path, tmp_path: Path, capsys: pytest.CaptureFixture):
     main(["vectors", "analogy", str(saved), "man", "king", "woman", "--top", "1"])
     assert capsys.readouterr().out.split()[1] == "queen"

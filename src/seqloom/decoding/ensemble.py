@@ -19,7 +19,7 @@ class Ensemble:
     """
 
     generates = predicts_tokens = True
-    predicts_labels = embeds_text = False
+    predicts_labels = embeds_text = copies = False
 
     def __init__(self, members: Sequence[GenerativeModel]):
         if not members:

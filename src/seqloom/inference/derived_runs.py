@@ -26,6 +26,11 @@ def ensemble(*runs: RunLike) -> Run:
     first, *others = (as_run(run) for run in runs)
     if not others:
         return first
+    for run in (first, *others):
+        if run.model.copies:
+            raise UserError(
+                f"{run.folder}: a model that copies words of its source cannot join an ensemble; leave it out"
+            )
     for run in others:
         if signature(run.tokenizer) != signature(first.tokenizer) or run.adds_eos != first.adds_eos:
             raise UserError(

@@ -33,21 +33,28 @@ class Failure(Result):
 def train_all(study: Study, threads: int | None = None, progress: ProgressOption = True) -> list[Failure]:
     """Trains the runs that are not finished; those that failed."""
     failures: list[Failure] = []
+    shown: set[str] = set()  # what was logged about the data
     runs = [run for run in study.runs() if not run.system.is_finished]
     with Reporter("runs", len(runs), progress) as report:
         for index, run in enumerate(runs, 1):
             if not (run.folder / "results.json").exists():
                 logger.info("[%d/%d] %s, seed %d", index, len(runs), run.system.title, run.seed)
                 # All runs learn from the same data: the first describes it.
-                if reason := train_one(study, run, threads, index == 1):
+                if reason := train_one(study, run, threads, index == 1, shown):
                     failures.append(Failure(run.system.title, run.seed, reason))
                     logger.warning("%s, seed %d failed: %s", run.system.title, run.seed, reason)
             report.advance()
     return failures
 
 
-def train_one(study: Study, run: PlannedRun, threads: int | None, describes_data: bool = True) -> str:
-    """Trains one run; the reason if it fails, else an empty text. A solver's run logs what the data is only if it shall."""
+def train_one(
+    study: Study,
+    run: PlannedRun,
+    threads: int | None,
+    describes_data: bool = True,
+    shown: set[str] | None = None,
+) -> str:
+    """Trains one run; the reason if it fails, else an empty text. What the data is, is logged only if it shall, and if it was not `shown`."""
     config = study.config(run.system, run.seed)
     if is_solved(config):
         try:
@@ -55,7 +62,7 @@ def train_one(study: Study, run: PlannedRun, threads: int | None, describes_data
         except Error as error:
             return str(error)
         return ""
-    code, last_line = run_process(train_command(study, run, threads))
+    code, last_line = run_process(train_command(study, run, threads), shown)
     if code in STOPPED:
         raise KeyboardInterrupt
     return "" if code == 0 else last_line.removeprefix("seqloom: ") or f"exit code {code}"
@@ -70,9 +77,9 @@ def train_command(study: Study, run: PlannedRun, threads: int | None) -> list[st
     return [*command, "--threads", str(threads)] if threads else command
 
 
-def run_process(command: list[str]) -> tuple[int, str]:
+def run_process(command: list[str], shown: set[str] | None = None) -> tuple[int, str]:
     """Runs a command whose stderr goes to the log; its exit code and its last line on stderr. If this process is interrupted, the other
-    one gets time to save its checkpoint."""
+    one gets time to save its checkpoint. Of the lines before the training, those that were `shown` are left out, and the others join them."""
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=python_environment()
     )
@@ -83,7 +90,12 @@ def run_process(command: list[str]) -> tuple[int, str]:
         for line in process.stderr:
             if line.strip():
                 last_line = line.strip()
-                logger.info("  %s", last_line)
+                if last_line.startswith("promise:"):
+                    shown = None
+                if shown is None or last_line not in shown:
+                    logger.info("  %s", last_line)
+                if shown is not None:
+                    shown.add(last_line)
         return process.wait(), last_line
     except BaseException:
         process.send_signal(signal.SIGINT)

@@ -30,6 +30,7 @@ TextPath = str | PathLike[str]
 VectorData = TextPath | Sequence[TextPath] | Iterable[Sequence[str]]
 WORLD_SENTENCES = 20_000
 logger = logging.getLogger("seqloom.vectors")
+GLUED_SHARE = 0.03  # of the words; above, punctuation was surely not separated
 
 
 class VectorSettings(TypedDict, total=False):
@@ -154,6 +155,8 @@ def train(
             f"the vocabulary has only one word, {vocabulary.words[0]!r}: lower --min-count or give more text"
         )
     logger.info("%s: %s words, vocabulary %s", name, f"{vocabulary.corpus_words:,}", f"{len(vocabulary):,}")
+    if glued := glued_punctuation(vocabulary):
+        logger.warning("%s: %s; --lowercase separates it, and lower-cases the text", name, glued)
     corpus = encode(source, vocabulary)
     if method == "ppmi-svd":
         trained = _ppmi_svd(corpus, vocabulary, options, resources)
@@ -189,6 +192,18 @@ def _as_paths(data: VectorData) -> list[TextPath]:
     if isinstance(data, list | tuple) and all(isinstance(one, str | PathLike) for one in data):
         return list(data)
     return []
+
+
+def glued_punctuation(vocabulary: Vocabulary) -> str:
+    """That punctuation was left at the ends of words, which makes words of their own of them; empty if it is rare."""
+    glued = [
+        index for index, word in enumerate(vocabulary.words) if word[-1] in ".,;:!?" and word[0].isalpha()
+    ]
+    share = vocabulary.counts[glued].sum() / max(vocabulary.counts.sum(), 1)
+    if share < GLUED_SHARE:
+        return ""
+    examples = ", ".join(repr(vocabulary.words[index]) for index in glued[:2])
+    return f"{100 * share:.0f} % of the words end in punctuation, such as {examples}"
 
 
 def _read_source(data: VectorData, lowercase: bool, seed: int) -> tuple[Source, str]:
