@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from attack import Count, attack_names
+from attack.before import BEFORE
 
 
 def run_attack(name: str, seed: int, amount: float) -> tuple[list[Count], float]:
@@ -55,14 +56,14 @@ def main() -> int:
         return 0
     failures: list[str] = []
     start, total = time.monotonic(), 0.0
-    print(f"{'':4} {'class':58} {'cases':>8} {'failed':>7} {'CPU s':>8}", flush=True)
+    print(f"{'':4} {'class':58} {'before':>10} {'cases':>8} {'failed':>7} {'CPU s':>8}", flush=True)
     with ThreadPoolExecutor(2) as pool:
         for counts, seconds in pool.map(lambda name: run_attack(name, options.seed, options.amount), names):
             total += seconds
             for index, count in enumerate(counts):
                 took = f"{seconds:8.0f}" if index == 0 else ""
                 print(
-                    f"{count.code:4} {count.name:58} {count.cases:8,} {len(count.failures):7,} {took}",
+                    f"{count.code:4} {count.name:58} {BEFORE.get(count.name, ''):>10} {count.cases:8,} {len(count.failures):7,} {took}",
                     flush=True,
                 )
                 failures += [f"{count.name}: {failure}" for failure in count.failures]

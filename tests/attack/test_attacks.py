@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from attack import Count
 from attack.__main__ import run_attack
+from attack.before import BEFORE
 from attack.no_pickle import scan
 from attack.playground import Playground
 
@@ -72,3 +74,11 @@ def test_the_playground_becomes_as_it_was(tmp_path) -> None:
     for path in playground.original.rglob("*"):
         if path.is_file():
             assert (folder / path.relative_to(playground.original)).read_bytes() == path.read_bytes()
+
+
+def test_the_counts_of_before_are_those_of_classes() -> None:
+    source = "".join(
+        path.read_text("utf-8") for path in Path(__file__).parent.glob("*.py") if path.stem != "before"
+    )
+    named = [name.removesuffix(" of an interrupted run").removeprefix("damaged ") for name in BEFORE]
+    assert all(f'"{name}"' in source for name in named)

@@ -27,6 +27,7 @@ def own_settings(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+@pytest.mark.timeout(1800)  # only against a hang
 @pytest.mark.parametrize("name", ATTACKS)
 def test_no_case_of_an_attack_fails(name: str) -> None:
     module, amount = ATTACKS[name]

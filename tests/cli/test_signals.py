@@ -53,7 +53,7 @@ def test_the_second_signal_ends_a_long_call(number: signal.Signals) -> None:
         time.sleep(0.5)
         assert process.poll() is None  # the first is heard when the call ends
         process.send_signal(number)
-        _, err = process.communicate(timeout=200)  # only against a hang
+        _, err = process.communicate(timeout=800)  # only against a hang
     finally:
         process.kill()
     assert process.returncode in (128 + number, -number) and "Traceback" not in err

@@ -157,7 +157,7 @@ class Terminal:
 
     def wait_for(self, text: str) -> None:
         """Reads until the text appears after what was found before."""
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while text not in self.shown[self.begun :]:
             assert time.monotonic() < deadline, f"{text!r} did not appear in {self.shown!r}"
             if select.select([self.master], [], [], 1)[0]:

@@ -42,7 +42,7 @@ def saved(page: str, folder: Path) -> dict[str, str]:
     path = folder / "page.html"
     path.write_text(page.replace("<body>", f"<body>{INSTEAD}").replace("</body>", f"{PRESS}</body>"), "utf-8")
     command = [CHROMIUM or "", "--headless", "--no-sandbox", "--virtual-time-budget=10000", "--dump-dom"]
-    dom = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120).stdout
+    dom = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=800).stdout
     notes = re.findall(r'<pre class="saved">(.*?)</pre>', dom, re.S)
     return dict(unescape(note).split("\n", 1) for note in notes)
 

@@ -177,7 +177,7 @@ CHROMIUM = shutil.which("chromium")
 
 def verdict(page: Path) -> str:
     command = [CHROMIUM or "", "--headless", "--no-sandbox", "--virtual-time-budget=10000", "--dump-dom"]
-    dom = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120).stdout
+    dom = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=800).stdout
     found = re.search(r'id="verdict"[^>]*>([^<]*)<', dom)
     assert found
     return found[1]

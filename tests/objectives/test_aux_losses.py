@@ -173,7 +173,7 @@ def test_two_processes_have_the_gradient_of_their_sum(tmp_path):
         for rank in range(2)
     ]
     for process in ranks:
-        _, errors = process.communicate(timeout=280)
+        _, errors = process.communicate(timeout=800)
         assert process.returncode == 0, errors
     names = [name for name, _ in language().named_parameters()]
     for rank in range(2):

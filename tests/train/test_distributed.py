@@ -34,7 +34,7 @@ def curves(arguments: list[str], place: Path) -> list[list[dict]]:
         str(place / "two"),
     ]
     for line in ([sys.executable, *shared, str(place / "one")], two):
-        finished = subprocess.run(line, capture_output=True, text=True, timeout=250)
+        finished = subprocess.run(line, capture_output=True, text=True, timeout=800)
         assert finished.returncode == 0, finished.stderr
     return [read_metrics(place / "one"), read_metrics(place / "two")]
 
@@ -79,6 +79,6 @@ def test_a_refusal_of_the_main_process_ends_the_others_at_once(tmp_path: Path, t
         "seqloom",
     ]
     command += ["train", "gpt", *FAMILIES["gpt"], "--data", str(text), "--out", str(tmp_path / "precious")]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=800)
     assert finished.returncode != 0
     assert "exists and is not a run folder" in finished.stderr
