@@ -89,12 +89,13 @@ def train_pair(works: tuple[Work, Work], log: Path, stopped: int | None = None) 
 
 
 def at_moment(work: Work, moment: int, number: int) -> Work:
-    """The work of a process that gets a signal at a moment."""
+    """The work of a process that gets a signal at a moment. A group in which a process is to stop waits for it less long than usual."""
 
     def run() -> None:
         from seqloom.train import process
 
-        process.TIMEOUT = HANG_TIMEOUT
+        if number == signal.SIGSTOP:
+            process.TIMEOUT = HANG_TIMEOUT
         watch(Moments(moment, lambda: os.kill(os.getpid(), number)), None)
         work()
 
