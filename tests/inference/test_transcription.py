@@ -12,7 +12,7 @@ import torch
 
 import seqloom
 from seqloom.cli import main
-from seqloom.errors import RunError, UserError
+from seqloom.errors import DataError, RunError, UserError
 from seqloom.inference.live_transcription import LiveTranscriber
 from seqloom.inference.subtitles import format_transcript
 from seqloom.inference.transcription import SpokenText, SpokenWord, Transcript, cut_points
@@ -271,7 +271,7 @@ def test_decoders_write_texts(preset: str, table: Path, tmp_path: Path) -> None:
     assert explained.parameters > 1_000_000
 
 
-def test_labels_of_recordings(table: Path, tmp_path: Path) -> None:
+def test_labels_of_recordings(table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [f"{path}\t{'long' if index % 2 == 0 else 'short'}" for index, path in enumerate(paths(table) * 3)]
     (tmp_path / "labels.tsv").write_text("file\tlabel\n" + "\n".join(rows) + "\n")
     trained = seqloom.fit(
@@ -285,6 +285,13 @@ def test_labels_of_recordings(table: Path, tmp_path: Path) -> None:
     )
     assert seqloom.predict(trained, paths(table)[0]).label in ("long", "short")
     assert seqloom.evaluate(trained, str(tmp_path / "labels.tsv"))["accuracy"].n == 12
+    capsys.readouterr()
+    assert status(["predict", str(trained.folder), *paths(table)[:2], "--json", "-q"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["file"] for row in found] == paths(table)[:2]
+    assert {row["label"] for row in found} <= {"long", "short"}
+    with pytest.raises(DataError, match="no such file"):
+        seqloom.predict(trained, "none.wav")
 
 
 def test_long_recordings_are_cut_where_it_is_quiet() -> None:

@@ -50,7 +50,7 @@ def predict(
     run
         The run folder.
     texts
-        Texts; a tab between the two of a pair.
+        Texts; a tab between the two of a pair. Files, if the run labels pictures or sounds.
     file
         Files to fill in: CoNLL-U, columns, TSV, CSV, JSON Lines, SQuAD's form or lines of text; - or nothing is stdin. Right answers may be
         there; they are not read.
@@ -67,7 +67,8 @@ def predict(
     require_task(loaded)
     if top > 1 and loaded.model.task != "classification":
         raise UserError(f"--top {top}: only labels of texts have alternatives to print; drop --top")
-    files = input_files(texts, file, 'seqloom predict RUN "a fine film"')
+    names_files = loaded.model.reads != "text" and bool(texts)  # pictures or sounds
+    files = [] if names_files else input_files(texts, file, 'seqloom predict RUN "a fine film"')
     if files:
         from seqloom.inference.file_formats import fill_file
 
@@ -94,7 +95,8 @@ def predict_texts(run: Run, texts: Sequence[str], top: int, json: bool) -> Itera
         texts, records, predict_stream(run, records, False), strict=True
     ):
         if json:
-            line = json_text({**input_names(fields, record), **prediction.fields()})
+            inputs = {"file": text} if run.model.reads != "text" else input_names(fields, record)
+            line = json_text({**inputs, **prediction.fields()})
         else:
             line = "\t".join([text, *prediction.cells(top)])
         yield line + "\n"
