@@ -121,5 +121,5 @@ def flops(model: Model, parts: dict[str, nn.Module], vocabulary: int, length: in
     ids = torch.arange(length, device=next(model.parameters()).device).remainder(vocabulary)[None]
     model.eval()
     with torch.no_grad(), plain(), FlopsByPart(parts) as counter:
-        model(ids, model.example_state(ids))
+        model.run_example(ids)
     return counter.flops

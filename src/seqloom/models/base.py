@@ -72,6 +72,10 @@ class Model(nn.Module):
         """The state before `ids` when the costs of a pass are counted: after a source, if the model reads one."""
         return None
 
+    def run_example(self, ids: Tensor) -> None:
+        """One pass over as many positions as `ids` (1, T) has, when the costs of a pass are counted."""
+        self(ids, self.example_state(ids))
+
     def next_segment_logits(self, h: Tensor) -> Tensor:
         """Features of a pair of segments (B, T, D) → logits of "does not follow" and "follows", (B, 2)."""
         raise ConfigError(

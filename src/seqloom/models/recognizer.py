@@ -53,6 +53,9 @@ class Recognizer(Model):
         log_probs = self.output(self.dropout(memory.values)).float().log_softmax(-1)
         return log_probs, self.encoder.memory_mask(source, mask)
 
+    def run_example(self, ids: Tensor) -> None:
+        self(torch.zeros(*ids.shape, *self.source_shape, device=ids.device))
+
     def forward(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, F) → logits (B, T', V)"""
         return self.output(self.dropout(self.encoder(source, mask).values))
@@ -127,6 +130,9 @@ class SoundClassifier(TextClassifier):
         source, mask = first
         memory = self.encoder(source, mask)
         return self.score(self.dropout(self.pool(memory.values, memory.mask)))
+
+    def run_example(self, ids: Tensor) -> None:
+        self(torch.zeros(*ids.shape, *self.source_shape, device=ids.device))
 
     def forward(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, T, F) → (B, K)"""
