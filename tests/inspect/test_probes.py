@@ -128,7 +128,7 @@ def test_a_search_tree_has_the_search_that_was_made(runs, name: str):
     outcomes = [one for step in found.steps for one in step if one.status == "outcome"]
     assert any(one.logprob == pytest.approx(found.logprob, abs=1e-4) for one in outcomes)
     page = beam_page(found)
-    assert page.count("<text") == sum(map(len, found.steps))
+    assert page.count("<text class=") == sum(map(len, found.steps))
 
 
 def test_a_target_falls_off_where_the_report_says(runs):
