@@ -254,3 +254,38 @@ def test_the_perplexity_is_that_of_the_answers(
         assert numbers["perplexity"] == pytest.approx(float((-picked.mean()).exp()), rel=1e-4)
     monkeypatch.chdir(tmp_path)
     assert seqloom.evaluate(run, "world", limit=3).numbers
+
+
+def test_preferences_are_measured_by_the_likelihood_of_both_answers(run: Run, tmp_path: Path) -> None:
+    """The model prefers what it has learnt; ln P of each answer is that of the model's own logits."""
+    import math
+
+    from seqloom.inference.answers import Answer, answer_log_probs, prompt_ids
+
+    path = tmp_path / "pairs.jsonl"
+    pairs = [{"prompt": word, "chosen": PAIRS[word], "rejected": "uno"} for word in ("two", "three", "four")]
+    pairs.append({"prompt": "one", "chosen": "cuatro", "rejected": "uno"})  # against what it has learnt
+    path.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    numbers = {number.name: number.value for number in seqloom.evaluate(run, str(path))}
+    assert numbers["preference_accuracy"] == 75 and numbers["accuracy_by_mean"] == 75
+    end = run.tokenizer.encode("<eos>").ids[-1]
+    answers = []
+    for pair in pairs:
+        [prompt] = prompt_ids(run, [pair["prompt"]])
+        text = [run.tokenizer.token_to_id(letter) for letter in pair["chosen"]]
+        answers.append(Answer(pair["chosen"], tuple(prompt), (*text, end), True))
+    nats = -sum(answer_log_probs(run, answers)) / sum(len(answer.ids) for answer in answers)
+    assert numbers["perplexity_of_chosen"] == pytest.approx(math.exp(nats), rel=1e-3)
+
+
+def test_an_imported_model_reads_chats_as_chats(run: Run, tmp_path: Path) -> None:
+    """A run whose config reads plain text but that has a chat template measures the answers, not the JSON around them."""
+    chats = tmp_path / "test.jsonl"
+    record = {"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "uno"}]}
+    chats.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    exported = tmp_path / "hf"
+    seqloom.export_checkpoint(run, exported, "huggingface")
+    imported = seqloom.import_checkpoint(exported, tmp_path / "imported")
+    assert imported.config.template is None and imported.chat_template is not None
+    numbers = [seqloom.evaluate(one, str(chats))["perplexity"] for one in (run, imported)]
+    assert numbers[0].value == pytest.approx(numbers[1].value, rel=1e-3) and numbers[0].n == numbers[1].n

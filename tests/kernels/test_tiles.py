@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqloom.fused.linear import SMALL_GEMM_ROWS, linear
+from seqloom.fused.linear import ROW_BLOCK, linear
 
 ROWS, COLUMNS, SIZE = 32, 12, 37
 
@@ -51,7 +51,7 @@ def test_the_width_of_vectors_does_not_change_the_bits(tiles):
     np.testing.assert_array_equal(*results)
 
 
-@pytest.mark.parametrize("rows", [7, 8, 15, 17, 31, 32, 33, 64, SMALL_GEMM_ROWS])
+@pytest.mark.parametrize("rows", [7, 8, 15, 17, 31, 32, 33, 64, 320, ROW_BLOCK + 3])
 @pytest.mark.parametrize("columns", [1, 3, 4, 7, 11, 12, 13, 25, 100])
 def test_every_rest_of_rows_and_columns_is_the_product(rows, columns):
     torch.manual_seed(columns)

@@ -14,7 +14,8 @@ from torch import Tensor
 from seqloom.fused.dispatch import fused_enabled, is_f32_inference, kernels_available, load_kernels, zero_bias
 
 # Up to this many rows the compiled product is faster than torch's, which has no vectors of 512 bits on every processor.
-SMALL_GEMM_ROWS = 2048 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 320
+SMALL_GEMM_ROWS = 8192 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 320
+ROW_BLOCK = 2048  # rows at a time, which stay in the cache
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -35,17 +36,18 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     x = x.contiguous()
     y = x.new_empty(*x.shape[:-1], columns)
     addend = zero_bias(columns) if bias is None else bias
-    kernels.gemm_f32(
-        host.c_address(kernels.f32_worker),
-        rows,
-        columns,
-        size,
-        x.data_ptr(),
-        weight.data_ptr(),
-        addend.data_ptr(),
-        y.data_ptr(),
-        host.num_threads(),
-    )
+    for row in range(0, rows, ROW_BLOCK):
+        kernels.gemm_f32(
+            host.c_address(kernels.f32_worker),
+            min(ROW_BLOCK, rows - row),
+            columns,
+            size,
+            x.data_ptr() + 4 * row * size,
+            weight.data_ptr(),
+            addend.data_ptr(),
+            y.data_ptr() + 4 * row * columns,
+            host.num_threads(),
+        )
     return y
 
 

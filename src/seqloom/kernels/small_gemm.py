@@ -31,7 +31,7 @@ from seqloom.kernels.simd import f32_view
 
 MIN_CHUNK_BYTES = 1 << 15  # bytes of W that a thread takes at a time, at least
 CACHE_BLOCK_BYTES = 1 << 17  # bytes of x and of W in one cache block (L2)
-PACK_MIN_ROWS = 8 if PACKED_LANES == 16 else 16  # from this many rows on packing x pays off
+PACK_MIN_ROWS = 16  # from this many rows on packing x pays off
 
 # The task of a float32 product: m, n, k, the strides of x, W, b and y in bytes, their addresses, the address
 # of packed x or 0

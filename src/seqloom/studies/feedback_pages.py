@@ -74,6 +74,10 @@ def chain_page(chain: FeedbackChain) -> str:
         text=(0, 1, 2, 3),
     )
     last, peak = path[-1], chain.peak
+    best_rows = [
+        [f"best of {b.n}", fixed(b.kl), fixed(b.proxy), fixed(b.gold, 3), *[""] * (len(HEAD) - 4)]
+        for b in best
+    ]
     body = (
         "<h1>From a language model to a policy</h1>"
         "<p class=soft>Supervised tuning, a reward model, PPO; on sentences about things of the built-in world, whose judge is exact.</p>"
@@ -86,7 +90,7 @@ def chain_page(chain: FeedbackChain) -> str:
         f"<h2>The judge, which nobody shows to PPO</h2>{gold}"
         "<p class=soft>Gao, Schulman and Hilton (2023): both curves against √KL; the distance between them is over-optimisation. "
         "Best of n has KL ln n - (n - 1)/n.</p>"
-        f"<h2>Every measured policy</h2>{table(HEAD, policy_rows(path))}"
+        f"<h2>Every measured policy</h2>{table(HEAD, policy_rows(path) + best_rows)}"
     )
     return page("From a language model to a policy", body, style=PLOT_STYLE)
 
