@@ -284,6 +284,29 @@ def json_lines(source: Path, target: Path, tenth: int | None = None) -> Path:
     return target
 
 
+def judged_baseline(train: Path, test: Path) -> str:
+    """P(a good answer scores above a bad one) by a logistic regression of words and pairs of words: of the last question and the answer."""
+    import json
+
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.metrics import roc_auc_score
+
+    sides = []
+    for path in (train, test):
+        records = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        asked = [[m["content"] for m in record["messages"] if m["role"] == "user"] for record in records]
+        texts = [
+            f"{(q or [''])[-1]} | {record['completion']}" for q, record in zip(asked, records, strict=True)
+        ]
+        sides.append((texts, [record["label"] for record in records]))
+    (texts, labels), (unseen, wanted) = sides
+    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2))
+    model = LogisticRegression(max_iter=2000, class_weight="balanced").fit(words.fit_transform(texts), labels)
+    area = roc_auc_score(wanted, model.decision_function(words.transform(unseen)))
+    return f"| logistic regression of words | | | ranking_accuracy {100 * area:.2f} | | | |"
+
+
 def feedback(place: Path, out: Path, minutes: float) -> None:
     """Perplexity of the assistant's turns after supervised tuning, and accuracy of reward models: on coffee orders (Taskmaster) and on polite against
     impolite answers. Small models from scratch: every tenth pair, or the test file, is held out."""

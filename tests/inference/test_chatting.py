@@ -260,7 +260,9 @@ def test_preferences_are_measured_by_the_likelihood_of_both_answers(run: Run, tm
     """The model prefers what it has learnt; ln P of each answer is that of the model's own logits."""
     import math
 
-    from seqloom.inference.answers import Answer, answer_log_probs, prompt_ids
+    import torch
+
+    from seqloom.text.chat_field import ChatEncoder
 
     path = tmp_path / "pairs.jsonl"
     pairs = [{"prompt": word, "chosen": PAIRS[word], "rejected": "uno"} for word in ("two", "three", "four")]
@@ -268,14 +270,17 @@ def test_preferences_are_measured_by_the_likelihood_of_both_answers(run: Run, tm
     path.write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
     numbers = {number.name: number.value for number in seqloom.evaluate(run, str(path))}
     assert numbers["preference_accuracy"] == 75 and numbers["accuracy_by_mean"] == 75
-    end = run.tokenizer.encode("<eos>").ids[-1]
-    answers = []
+    encoder = ChatEncoder(run.tokenizer, run.chat_template or "")
+    log_probs = []
     for pair in pairs:
-        [prompt] = prompt_ids(run, [pair["prompt"]])
-        text = [run.tokenizer.token_to_id(letter) for letter in pair["chosen"]]
-        answers.append(Answer(pair["chosen"], tuple(prompt), (*text, end), True))
-    nats = -sum(answer_log_probs(run, answers)) / sum(len(answer.ids) for answer in answers)
-    assert numbers["perplexity_of_chosen"] == pytest.approx(math.exp(nats), rel=1e-3)
+        chat = [Message("user", pair["prompt"]), Message("assistant", pair["chosen"])]
+        [(ids, counted)] = encoder.encode([chat])
+        with torch.no_grad():
+            rows = run.model(torch.tensor(ids[None, :-1]))[0].log_softmax(-1)[0]
+        picked = rows[torch.arange(len(ids) - 1), torch.tensor(ids[1:])]
+        log_probs += picked[torch.tensor(counted[1:] > 0)].tolist()
+    expected = math.exp(-sum(log_probs) / len(log_probs))
+    assert numbers["perplexity_of_chosen"] == pytest.approx(expected, rel=1e-3)
 
 
 def test_an_imported_model_reads_chats_as_chats(run: Run, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import seqloom
 from seqloom.files import sha256
 from seqloom.run import load
 from seqloom.run_files import read_metrics
@@ -91,21 +92,20 @@ def test_two_processes_train_a_policy(tmp_path: Path) -> None:
     words = ("tired", "wide", "muddy")
     chats = [{"prompt": f"how is it {n}?", "completion": words[n % 3]} for n in range(60)]
     (tmp_path / "chats.jsonl").write_text("".join(json.dumps(chat) + "\n" for chat in chats))
-    program = [sys.executable, "-m", "seqloom", "train"]
-    data = ["--data", str(tmp_path / "chats.jsonl"), "--threads", "1", "-q"]
     small = ["model.dim=24", "model.stack.layers=1", "model.stack.heads=2", "model.stack.position.length=64"]
     rate = ["train.optimizer.lr=1e-2", "train.steps=60"]
-    sft = [*program, "sft", *data, *small, *rate, "--out", str(tmp_path / "sft")]
-    subprocess.run(sft, check=True, capture_output=True, timeout=250)
+    file = tmp_path / "chats.jsonl"
+    seqloom.fit("sft", *small, *rate, data=file, out=tmp_path / "sft", threads=1, progress=False)
+    shared = ["-m", "seqloom", "train", "ppo", "--data", str(file), "--threads", "1", "-q"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     options = ["rollouts.reward={type: Regex, pattern: tired}", "rollouts.max_tokens=8", "rollouts.samples=8"]
     options += ["batches.batch=4", "rollouts.beta=0.01", "rollouts.kl_target=4.0", "train.optimizer.lr=3e-3"]
-    options += ["train.schedule.type=Constant", "train.eval_every=12", "train.log_every=1"]
+    options += ["train.schedule={type: Constant, warmup: 2}", "train.eval_every=12", "train.log_every=1"]
     for name, rounds in (("whole", ("24",)), ("cut", ("12", "24"))):
         for steps in rounds:
-            command = [*launch, *program[1:], "ppo", *data, "--from", str(tmp_path / "sft"), *options]
+            command = [*launch, *shared, "--from", str(tmp_path / "sft"), *options]
             command += [f"train.steps={steps}", "--out", str(tmp_path / name)]
-            finished = subprocess.run(command, capture_output=True, text=True, timeout=250)
+            finished = subprocess.run(command, capture_output=True, text=True)
             assert finished.returncode == 0, finished.stderr
     lines = read_metrics(tmp_path / "whole")
     rewards = [line["reward"] for line in lines if "reward" in line]

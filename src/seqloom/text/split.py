@@ -50,8 +50,10 @@ def input_text(value: Any) -> str:
     if hasattr(value, "key"):  # a picture or a sound
         return value.key()
     if value and not isinstance(value[0], str):
-        from seqloom.text.chat_records import prompt_of
+        from seqloom.text.chat_records import parse_messages, prompt_of
 
+        if isinstance(value[0], dict):  # a chat of Python's caller
+            value = parse_messages("the chat", value)
         return "\n".join(f"{message.role}: {message.content}" for message in prompt_of(value))
     return " ".join(value)
 
