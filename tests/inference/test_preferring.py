@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from seqloom.errors import DataError, UserError
 from seqloom.inference.answers import answer_log_probs, sample_answers
 from seqloom.inference.preferring import PreferenceFile, answer_pairs
 from seqloom.run import Run
+from seqloom.studies.from_preferences import train_from_preferences
 from seqloom.text.chats import Preferences
 
 
@@ -111,6 +113,31 @@ def test_the_page_holds_the_pairs(
     pairs = json.loads(data[1])
     assert [pair["text"] for pair in pairs] == ["say 1", "say <two>", "say 3"]
     assert "http" not in re.sub(r"http://www.w3.org\S*", "", text) and "src=" not in text
+
+
+def test_one_call_trains_a_reward_model_and_a_policy(run: Run, prompts: Path, tmp_path: Path) -> None:
+    kept = PreferenceFile(tmp_path / "mine.jsonl")
+    for pair in answer_pairs(run, prompts, max_tokens=8):
+        kept.add(pair, "1")
+    folder = tmp_path / "run"
+    shutil.copytree(run.folder, folder)
+    trained = train_from_preferences(
+        folder, kept.path, [str(prompts)], steps=2, max_tokens=8, threads=1, progress=False
+    )
+    assert trained.reward.model.task == "reward" and trained.reward.folder.name == "run-reward"
+    assert trained.policy.model.has_critic and trained.policy.results.steps == 2
+    assert trained.policy.config.tree["rollouts"]["reward"]["run"] == str(trained.reward.folder)
+
+
+def test_training_needs_preferences(
+    run: Run, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    typed("q\n", monkeypatch)
+    with pytest.raises(SystemExit) as stop:
+        main(
+            ["prefer", str(run.folder), "--file", str(prompts), "--out", str(tmp_path / "m.jsonl"), "--train"]
+        )
+    assert stop.value.code == 2 and "choose between some answers first" in capsys.readouterr().err
 
 
 def test_mistakes_are_one_line(

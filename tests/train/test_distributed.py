@@ -96,17 +96,20 @@ def test_two_processes_train_a_policy(tmp_path: Path) -> None:
     rate = ["train.optimizer.lr=1e-2", "train.steps=60"]
     file = tmp_path / "chats.jsonl"
     seqloom.fit("sft", *small, *rate, data=file, out=tmp_path / "sft", threads=1, progress=False)
-    shared = ["-m", "seqloom", "train", "ppo", "--data", str(file), "--threads", "1", "-q"]
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launch += ["-m", "seqloom", "train"]
     options = ["rollouts.reward={type: Regex, pattern: tired}", "rollouts.max_tokens=8", "rollouts.samples=8"]
     options += ["batches.batch=4", "rollouts.beta=0.01", "rollouts.kl_target=4.0", "train.optimizer.lr=3e-3"]
     options += ["train.schedule={type: Constant, warmup: 2}", "train.eval_every=12", "train.log_every=1"]
-    for name, rounds in (("whole", ("24",)), ("cut", ("12", "24"))):
-        for steps in rounds:
-            command = [*launch, *shared, "--from", str(tmp_path / "sft"), *options]
-            command += [f"train.steps={steps}", "--out", str(tmp_path / name)]
-            finished = subprocess.run(command, capture_output=True, text=True)
-            assert finished.returncode == 0, finished.stderr
+    begin = ["ppo", "--data", str(file), "--from", str(tmp_path / "sft"), *options, "--out"]
+    whole, cut = str(tmp_path / "whole"), str(tmp_path / "cut")
+    for arguments in (
+        [*begin, whole, "--steps", "24"],
+        [*begin, cut, "--steps", "12"],
+        [cut, "--steps", "+12"],
+    ):
+        finished = subprocess.run([*launch, *arguments, "--threads", "1"], capture_output=True, text=True)
+        assert finished.returncode == 0, finished.stderr
     lines = read_metrics(tmp_path / "whole")
     rewards = [line["reward"] for line in lines if "reward" in line]
     assert sum(rewards[-6:]) / 6 > sum(rewards[:4]) / 4 + 0.15

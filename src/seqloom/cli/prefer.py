@@ -38,6 +38,7 @@ def prefer(
     file: Files = None,
     out: Annotated[Path, Parameter(group=OUTPUT)] = Path("preferences.jsonl"),
     page: Annotated[bool, Parameter(group=OUTPUT)] = False,
+    train: bool = False,
     limit: Count | None = None,
     max_tokens: Annotated[Count, Parameter(group=DECODING)] = 100,
     machine: MachineOptions = Machine(),
@@ -50,7 +51,7 @@ def prefer(
     Examples:
       seqloom prefer runs/sft --file prompts.jsonl
       seqloom prefer runs/sft --file prompts.txt --out mine.jsonl --limit 50
-      seqloom prefer runs/sft --file prompts.txt --page
+      seqloom prefer runs/sft --file prompts.txt --train
 
     Parameters
     ----------
@@ -62,6 +63,8 @@ def prefer(
         The preferences, as JSON Lines; ties go to NAME.ties.jsonl.
     page
         Write an offline page to choose on, instead of asking here.
+    train
+        Then train a reward model on the preferences, RUN-reward, and a policy with PPO on the prompts, RUN-ppo.
     limit
         At most so many prompts.
     max_tokens
@@ -84,6 +87,18 @@ def prefer(
         return
     ask(pairs, kept)
     counts = kept.counts()
+    if train:
+        if not counts.preferences:
+            raise UserError(f"{out}: no preferences to train on; choose between some answers first")
+        from seqloom.studies.from_preferences import train_from_preferences
+
+        trained = train_from_preferences(
+            run, out, file, max_tokens=max_tokens, threads=machine.threads, progress=common.progress
+        )
+        folders = {"reward": str(trained.reward.folder), "policy": str(trained.policy.folder)}
+        ends = [f"reward: {folders['reward']}", f"policy: {folders['policy']}"]
+        print_result({**counts.to_dict(), **folders}, ends, common.json)
+        return
     lines = [
         f"{counts.preferences} preferences, {counts.ties} ties",
         f"preferences: {counts.file}",
