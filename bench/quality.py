@@ -350,9 +350,19 @@ def strings(what: str, place: Path, out: Path, minutes: float) -> None:
     getattr(tables, what)(place, out, minutes, fitted, row)
 
 
+def pictures(what: str, place: Path, out: Path, minutes: float) -> None:
+    """A table of bench/captions.py: drawings, emoji or flickr8k."""
+    import captions
+
+    getattr(captions, what)(place, out, minutes, fitted, row)
+
+
 TIMED = {
     "molecules": partial(strings, "molecules"),
     "summaries": partial(strings, "summaries"),
+    "drawings": partial(pictures, "drawings"),
+    "emoji": partial(pictures, "emoji"),
+    "flickr8k": partial(pictures, "flickr8k"),
     "an4": partial(speech, "an4"),
     "fsdd": partial(speech, "fsdd"),
     "spoken": partial(speech, "spoken"),

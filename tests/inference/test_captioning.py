@@ -284,3 +284,52 @@ def test_a_translator_is_refused(tmp_path: Path):
     with pytest.raises(RunError, match="translate"):
         caption(translator, "a.png")
     assert load(tmp_path / "t").model.reads == "text"
+
+
+# Labels, and the Transformer
+
+
+def test_vit_labels_pictures(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    rows = [f"{number}.png\t{list(COLOURS)[number % 3]}\n" for number in range(36)]
+    (folder / "labels.tsv").write_text("".join(rows), "utf-8")
+    changes = [
+        "corpus.size=16",
+        "model.encoder.stem.dim=16",
+        "model.encoder.stack.layers=1",
+        "model.encoder.stack.heads=2",
+        "train.optimizer.lr=5e-3",
+        "train.schedule.warmup=10",
+        "batches.augment.shift=1",
+    ]
+    with at_once():
+        run = fit("vit", *changes, data=[str(folder / "labels.tsv")], out=tmp_path / "vit", steps=60, seed=0)
+    paths = [str(folder / "images" / f"{number}.png") for number in range(3)]
+    assert [found.label for found in seqloom.predict(run, paths)] == list(COLOURS)
+    assert evaluate(run, str(folder / "labels.tsv"))["accuracy"].value > 95
+    assert command(["predict", str(run.folder), paths[0]]) == 0
+    assert capsys.readouterr().out.startswith(f"{paths[0]}\tred\t")
+
+
+def test_the_transformer_describes_and_attends(folder: Path, tmp_path: Path):
+    changes = [
+        "corpus.size=16",
+        "tokenizer.size=400",
+        "model.dim=16",
+        "model.encoder.stem.dims=[8, 16]",
+        "model.encoder.stack.heads=2",
+        "model.decoder.layers=1",
+        "model.decoder.heads=2",
+    ]
+    with at_once():
+        run = fit(
+            "captioner-transformer",
+            *changes,
+            data=[str(folder / "captions.tsv")],
+            out=tmp_path / "t",
+            steps=3,
+        )
+    path = str(folder / "images" / "0.png")
+    best = caption(run, path, max_tokens=5).outputs[0]
+    assert len(best.ids) <= 5
+    found = caption_attention(run, path, "a red square on the left")
+    np.testing.assert_allclose(found.weights.sum((1, 2)), 1, atol=1e-5)

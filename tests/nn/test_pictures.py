@@ -97,13 +97,6 @@ def test_a_residual_network_is_its_equation():
     np.testing.assert_allclose(found, x.transpose(1, 2, 0), rtol=1e-9, atol=1e-9)
 
 
-def test_a_new_residual_block_is_its_shortcut():
-    stem = ResNet((8, 8, 3), dims=[8, 8])
-    x = torch.randn(1, 8, 4, 4).relu()
-    block = stem.blocks[0]
-    torch.testing.assert_close(block(x), block.shortcut(x).relu())
-
-
 def test_patches_are_a_convolution_without_overlap():
     """As torch's Conv2d computes it with stride = kernel."""
     stem = shaken(Patches(SHAPE, dim=5, patch=4))

@@ -240,11 +240,52 @@ def article(path: Path) -> None:
     write(path, report(0, 0).document.replace(". ", ".\n") + "\n")
 
 
+def drawn(number: int) -> tuple[bytes, str, str]:
+    """A picture of the world as a PNG file, its caption, and the name of its first thing."""
+    from seqloom.media.images import encode_png
+    from seqloom.world import drawing
+
+    picture = drawing(0, number)
+    return encode_png(picture.pixels), picture.caption, picture.things[0].noun
+
+
+def photo(path: Path) -> None:
+    path.write_bytes(drawn(len(path.name))[0])
+
+
+def captions(path: Path, label: bool = False) -> None:
+    """A list of pictures, which are beside it, with captions or labels."""
+    rows = []
+    for number in range(24):
+        picture, caption, noun = drawn(number)
+        name = f"{path.stem}-{number}.png"
+        path.with_name(name).write_bytes(picture)
+        rows.append(f"{name}\t{noun if label else caption}")
+    write(path, lines(rows))
+
+
+def labelled_pictures(path: Path) -> None:
+    captions(path, label=True)
+
+
+def no_picture(path: Path) -> None:
+    path.write_bytes(b"%PDF-1.7")
+
+
+def given_captions(path: Path) -> None:
+    write(path, lines([drawn(number)[1] for number in range(3)]))
+
+
 # Patterns of file names, in order: the first that matches makes the file.
 MAKERS: list[tuple[str, Callable[[Path], None]]] = [
     (r"(?!nothing)[\w-]+\.wav", sound),
     (r"recordings(?:-test)?\.tsv", recordings),
     (r"sounds\.tsv", labelled_sounds),
+    (r"photo\.jpg", photo),
+    (r"text\.jpg", no_picture),
+    (r"captions\.tsv", captions),
+    (r"labels\.tsv", labelled_pictures),
+    (r"(?:captions|texts)\.txt", given_captions),
     (r"prompts\.txt", prompts),
     (r"questions-words\.txt", analogies),
     (r"EN-[A-Z0-9-]+\.txt", ratings),

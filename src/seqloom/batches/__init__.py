@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
     from seqloom.batches.masked import Masked, MaskedBatch
     from seqloom.batches.pairs import Pairs
-    from seqloom.batches.pictures import Augment, Captions, LabelledPictures, PictureBatch
+    from seqloom.batches.pictures import Augment, Captions, LabelledPictures
     from seqloom.batches.preference import Comparisons, JudgedBatch, Judgements, PreferenceBatch
     from seqloom.batches.prompts import PromptBatch, PromptGroups
     from seqloom.batches.recordings import Recordings
@@ -39,7 +39,6 @@ __all__ = [
     "MaskedBatch",
     "PairBatch",
     "Pairs",
-    "PictureBatch",
     "PreferenceBatch",
     "PromptBatch",
     "PromptGroups",

@@ -7,7 +7,6 @@ pictures of an evaluation are never changed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,29 +14,10 @@ from torch import Tensor
 
 from seqloom.batches.batch import SourceBatch, hash_key
 from seqloom.batches.buckets import Buckets, pad, rows
-from seqloom.batches.labelled import require_columns
+from seqloom.batches.labelled import LabelledBatch, require_columns
 from seqloom.batches.sources import stack_sources
 from seqloom.errors import ConfigError
 from seqloom.text.store import Store
-
-
-class PictureBatch(NamedTuple):
-    """Pictures with a label each."""
-
-    ids: Tensor  # (B, H, W, 3) uint8 pixels
-    targets: Tensor  # (B,): labels
-    mask: Tensor  # (B,): the pictures that count
-    carry_state: bool = False
-
-    @property
-    def num_targets(self) -> int:
-        """The number of pictures that count in the loss."""
-        return int(self.mask.sum())
-
-    @property
-    def inputs(self) -> tuple[Tensor]:
-        """What a classifier of pictures reads."""
-        return (self.ids,)
 
 
 class Augment:
@@ -208,20 +188,22 @@ class LabelledPictures(PictureBuckets):
     ):
         require_columns(store, ("pixels",), "Pictures with kinds image and label")
         super().__init__(store, batch, 1, shuffle_pool, augment, seed)
-        self.labels = store.columns("label")
+        self.target_columns = store.columns("label")
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
         return np.ones(len(index), np.int64)
 
-    def collate(self, index: np.ndarray, counted: bool = True) -> PictureBatch:
+    def collate(self, index: np.ndarray, counted: bool = True, full: bool = False) -> LabelledBatch:
+        """Builds the batch of the given records; a picture is always read in full."""
         return self.build(index, counted, None)
 
-    def training_batch(self, index: np.ndarray, counted: bool, epoch: int) -> PictureBatch:
+    def training_batch(self, index: np.ndarray, counted: bool, epoch: int) -> LabelledBatch:
         return self.build(index, counted, self.keys(index, epoch))
 
-    def build(self, index: np.ndarray, counted: bool, keys: list[int] | None) -> PictureBatch:
+    def build(self, index: np.ndarray, counted: bool, keys: list[int] | None) -> LabelledBatch:
         targets = torch.zeros(len(index), dtype=torch.long)
-        if self.labels:
-            targets = torch.tensor([int(row[0]) for row in rows(self.labels[0], index)])
+        if self.target_columns:
+            targets = torch.tensor([int(row[0]) for row in rows(self.target_columns[0], index)])
         mask = torch.full((len(index),), counted)
-        return PictureBatch(self.pictures(index, keys), targets, mask)
+        input_mask = torch.ones(len(index), 1, dtype=torch.bool)
+        return LabelledBatch(self.pictures(index, keys), input_mask, None, None, targets, mask)

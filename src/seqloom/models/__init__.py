@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from seqloom.models.language_model import LanguageModel
     from seqloom.models.linear import LogisticRegression, NaiveBayes, SoftmaxRegression
     from seqloom.models.masked_lm import MaskedLM
+    from seqloom.models.picture_classifier import PictureClassifier
     from seqloom.models.question_answering import ExtractiveQA
     from seqloom.models.recognizer import JointRecognizer, Recognizer, SoundClassifier, Speller
     from seqloom.models.seq2seq import Seq2Seq
@@ -42,6 +43,7 @@ __all__ = [
     "MeanVectors",
     "Model",
     "NaiveBayes",
+    "PictureClassifier",
     "PointerGenerator",
     "Pooler",
     "Recognizer",
