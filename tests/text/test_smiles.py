@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -134,3 +136,14 @@ def test_random_smiles_are_the_same_molecule(tmp_path: Path):
     assert result.molecules == 2 and result.rows == len(rows) - 1 == 6
     assert {row[2] for row in rows if row[0] == "phenol"} == {"-0.04"}
     assert json.loads(json.dumps(result.to_dict()))["rows"] == 6
+
+
+@pytest.mark.data
+def test_every_molecule_of_esol_comes_back_and_is_closed():
+    folder = Path(os.environ.get("SEQLOOM_DATA") or pytest.skip("SEQLOOM_DATA is not set"))
+    lines = gzip.decompress((folder / "esol" / "train.tsv.gz").read_bytes()).decode().splitlines()
+    molecules = [line.split("\t")[0].strip() for line in lines]
+    tokenizer = SMILES(molecules[::2])
+    for smiles in molecules:
+        assert decode(tokenizer, tokenizer.encode(smiles, add_special_tokens=False).ids) == smiles
+        assert problem(smiles) is None

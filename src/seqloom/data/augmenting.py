@@ -35,6 +35,10 @@ def augment(
 
     Needs rdkit. Row i has the same copies for the same seed. Augment the training file only, and hold out other files: the copies of one
     molecule must not be on both sides of a split.
+
+    >>> seqloom.data.augment("solubility.tsv", "more.tsv", copies=0)
+    Traceback (most recent call last):
+    seqloom.errors.UserError: --copies 0: give at least 1
     """
     if copies < 1:
         raise UserError(f"--copies {copies}: give at least 1")

@@ -63,6 +63,10 @@ def summarize(
 
     The options are those of `Decoding`; a summary has at most 120 tokens unless `max_tokens` says otherwise. Of a document that is longer
     than those of the training, `batches.max_source` tokens, the beginning is read, and a warning says so.
+
+    >>> seqloom.summarize(translator, "the cat")
+    Traceback (most recent call last):
+    seqloom.errors.RunError: ...: summarize does not fit this run, which translates; use: seqloom translate ...
     """
     run = as_run(run)
     check_summarizes(run)

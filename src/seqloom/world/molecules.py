@@ -34,7 +34,11 @@ CONSTANT = 1.0
 
 
 class Molecule(NamedTuple):
-    """A molecule and its property."""
+    """A molecule and its property.
+
+    >>> seqloom.world.molecule(0, 3).smiles
+    'CC(N)CC#N'
+    """
 
     smiles: str
     value: float

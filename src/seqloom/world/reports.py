@@ -56,7 +56,11 @@ MAX_SCENES = 3
 
 
 class Report(NamedTuple):
-    """A document and its summary."""
+    """A document and its summary.
+
+    >>> seqloom.world.report(0, 4).document
+    'Coruska was tired of the old shop in Tamaville. On Friday it went to another family.'
+    """
 
     document: str
     summary: str
