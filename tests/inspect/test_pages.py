@@ -92,3 +92,5 @@ def test_values_below_zero_have_a_sign_and_their_own_colour():
     assert "--mark) 30%" in cells[0][0] and "--below) 30%" in cells[1][0] and "--mark" in cells[2][0]
     assert "below 0" in html and "␣" in html
     assert "below 0" not in heat_table(["a"], ["x"], np.array([[0.5]]), "shares", 1)
+    small = heat_table(["a"], ["x", "y"], np.array([[0.004, -0.002]]), "changes", 0.004)
+    assert ">0.0040<" in small and ">−0.0020<" in small

@@ -321,6 +321,7 @@ def coreference_page(found: Coreference) -> str:
             f"<h2>{escape(one.english)}</h2><p>“it” is the {escape(one.meant)}: d = ln P({escape(one.right)}) − "
             f"ln P({escape(one.wrong)}) = {d:+.3f} after “{escape(one.french)}”.</p>"
         )
+        reach = max((abs(layer.effect) for layer in layers), default=0.0) or 1.0  # one scale for both tables
         for reads, who in (
             ("source", "from “it” in the encoder"),
             ("cross", "from the place of the pronoun"),
@@ -331,7 +332,6 @@ def coreference_page(found: Coreference) -> str:
                 continue
             keys = [layer.key for layer in some if layer.layer == names[0]]
             values = np.array([[layer.effect for layer in some if layer.layer == name] for name in names])
-            reach = float(np.abs(values).max()) or 1.0
             caption = f"change of d if all heads of a layer lose their edges {who} to this word"
             parts.append(heat_table(names, keys, values, caption, reach))
         parts.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -167,19 +168,20 @@ def heat_table(
     largest: float,
 ) -> str:
     """A matrix as a table whose cells are coloured by the size of their values, in full at `largest`, and in another colour below 0. The
-    numbers, with their signs, stay readable without colour; a cell that is not a number is empty."""
+    numbers, with their signs, stay readable without colour; a cell that is not a number is empty. Small values have more digits."""
+    digits = max(2, 1 - math.floor(math.log10(largest))) if largest < 0.1 else 2
 
     def cell(value: float) -> str:
         if not np.isfinite(value):
             return "<td class=heat></td>"
-        number = f"{value:.2f}"
+        number = f"{value:.{digits}f}"
         below = number.startswith("-") and float(number) != 0
         number = f"−{number[1:]}" if below else number.removeprefix("-")
         share = MOST_COLOUR * min(1.0, abs(value) / largest)
         colour = "below" if below else "mark"
         return f'<td class=heat style="background: color-mix(in srgb, var(--{colour}) {share:.0f}%, var(--paper))">{number}</td>'
 
-    if np.nanmin(values, initial=0) <= -0.005:
+    if np.nanmin(values, initial=0) <= -0.5 * 10.0**-digits:
         caption += "; values below 0 have a minus sign and the other colour"
     head = "".join(f"<th>{escape(shown_token(name))}</th>" for name in ("", *columns))
     lines = "".join(
