@@ -45,7 +45,8 @@ OUTPUT_KEYS = {  # verb: {older key of its JSON: present key}
     "align": ALIGNMENT_KEYS,
 }
 FINISH_REASONS = {True: "stop", False: "length"}  # of a text that ended by itself, or not
-NEW_KEYS = {  # which older versions did not write
+NEW_KEYS = {
+    "leaks",  # which older versions did not write
     *("low", "high", "n", "data_sha256", "weights_sha256"),
     *("ids", "token_logprobs", "stop_reason", "alignments"),
 }

@@ -1,4 +1,4 @@
-"""-ln P of the targets and its gradient: the fast form of `nn/output.py`, called by
+"""-ln P of the targets and its gradient: the fast form of `nn/embedding.py`, called by
 `fused/cross_entropy.py`.
 
 Arrays, C-contiguous, float32 or float64: logits (N, V), targets (N,) int64, p (N, V) or a single row if

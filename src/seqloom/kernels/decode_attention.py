@@ -1,4 +1,4 @@
-"""Attention with one query in each row: the fast form of the caches of `nn/kv_cache.py`, called by
+"""Attention with one query in each row: the fast form of the caches of `nn/attention.py`, called by
 `fused/decode_attention.py` and by the decoding programs of `program.py`.
 
 Keys and values are read in place, from any row of a larger buffer: a beam search that reorders its rows moves
