@@ -203,7 +203,7 @@ try seqloom tr
     assert {"train", "check", "runs", "explain"} <= set(verbs.split())
     assert set(preset_names()) | {"runs/mine"} <= set(presets.split())
     assert (show, memory, runs) == ("show", "--memory", ["runs/mine", "runs/mine"])
-    assert sorted(trainers.split()) == ["train", "translate"]
+    assert sorted(trainers.split()) == ["train", "transcribe", "translate"]
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
