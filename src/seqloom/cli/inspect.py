@@ -140,10 +140,6 @@ def gates(
     target
         Translation to look at; default: the run's own.
     max_tokens
-        Tokens of a longer text that are read.
-    window
-        Which so many tokens of a longer text: 1 is the beginning.
-    max_tokens
         Tokens of a longer text that are read at once.
     window
         Which part of a longer text is read, from 1.
