@@ -20,13 +20,12 @@ TEXT = "the old king sees a dog"
 # The full name of each verb, and arguments with which it succeeds in the playground.
 COMMANDS: dict[str, list[str]] = {
     "check": ["gpt", *TINY, "batches.width=8", "batches.batch=2", "--data", "text.txt"],
-    "chat": ["gpt", "--once", TEXT, "--max-tokens", "4"],
+    "chat": ["lstm", "--once", TEXT, "--max-tokens", "4"],
     "classify": ["label.tsv", "label.test.tsv", "--quick"],
     "classify predict": ["classify-label", TEXT],
     "compare": ["naive-bayes", "logistic", "--data", "label.tsv", "--test", "label.test.tsv", "--out", "OUT"],
     "data show": ["label.tsv"],
     "data split": ["label.tsv", "--out", "OUT"],
-    "data augment": ["molecules.tsv", "--copies", "2", "--out", "OUT.tsv"],
     "data leaks": ["text.txt", "text.test.txt"],
     "data tokenizer": ["text.txt", "--type", "BPE", "--size", "300", "--out", "OUT"],
     "data cache": [],
@@ -57,21 +56,22 @@ COMMANDS: dict[str, list[str]] = {
     "export": ["gpt2", "--out", "OUT"],
     "predict": ["classifier", TEXT],
     "prefer": [
-        "gpt",
-        "--file",
-        "text.test.txt",
-        "--limit",
-        "2",
-        "--max-tokens",
-        "4",
-        "--page",
-        "--out",
-        "OUT.jsonl",
+        *(
+            "lstm",
+            "--file",
+            "text.test.txt",
+            "--limit",
+            "2",
+            "--max-tokens",
+            "4",
+            "--page",
+            "--out",
+            "OUT.jsonl",
+        ),
     ],
     "presets": [],
     "runs list": ["."],
     "runs show": ["gpt"],
-    "runs replay": ["lstm"],
     "runs clean": ["gpt", "--dry-run"],
     "train": ["gpt", *TINY, *QUICK, "--data", "text.txt", "--out", "OUT"],
     "translate": ["transformer", TEXT, "--max-tokens", "6"],
@@ -103,7 +103,6 @@ def build(folder: Path) -> None:
     for run in sorted((GOLDEN / "v1").iterdir()):
         if run.is_dir():
             shutil.copytree(run, folder / run.name)
-    (folder / "molecules.tsv").write_text("smiles\tsolubility\nCCO\t1.1\nc1ccccc1O\t-0.3\n", "utf-8")
     (folder / "analogies.txt").write_text(": family\nking queen dog cat\n", "utf-8")
 
 
