@@ -51,7 +51,7 @@ def test_the_parts_of_every_preset_add_up(name: str):
     ids = torch.arange(T)[None]
     vector = {torch.ops.aten.mv: lambda matrix, vector, out_shape=None: 2 * matrix[0] * matrix[1]}
     with torch.no_grad(), plain(), FlopCounterMode(display=False, custom_mapping=vector) as counter:
-        model(ids, model.example_state(ids))
+        model.run_example(ids)
     assert found.flops == pytest.approx(counter.get_total_flops() / T, rel=1e-12)
     assert found.flops == pytest.approx(sum(p.flops for p in found.parts), rel=1e-12)
 

@@ -32,6 +32,8 @@ class Scripted:
     context = None
     generates = True
     continues = False
+    reads = "text"
+    copies = False
 
     def __init__(self, size: int, word: Callable[[int], int], order: Callable[[int], list[int]]):
         self.size, self.word, self.order = size, word, order
@@ -42,6 +44,9 @@ class Scripted:
             (ids, mask.sum(1), torch.zeros(len(ids), dtype=torch.long)),
             None,
         )
+
+    def memory_mask(self, source, mask):
+        return mask
 
     def features_with_attention(self, ids, state, mask=None):
         source, lengths, seen = state

@@ -217,7 +217,7 @@ def test_a_text_longer_than_the_context_is_scored() -> None:
 
 
 def test_wrong_scores_are_refused() -> None:
-    with pytest.raises(ValueError, match="give a target for each text, its translation"):
+    with pytest.raises(ValueError, match="give a target for each text or picture, its translation"):
         seqloom.score(load("rnnsearch"), "the cat")
     with pytest.raises(ValueError, match="there is no target 2"):
         seqloom.score(load("gru"), ["a", "the"], ["cat"])

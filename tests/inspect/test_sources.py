@@ -54,7 +54,8 @@ def run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_a_picture_is_read_with_its_caption(run: Run, folder: Path):
     file = str(folder / "images" / "0.png")
     reading = read(run, file, "a red square")
-    assert reading.targets == ("a", "red", "square", "<eos>") and reading.tokens[1:] == ("a", "red", "square")
+    assert [token.strip() for token in reading.targets] == ["a", "red", "square", "<eos>"]
+    assert [token.strip() for token in reading.tokens[1:]] == ["a", "red", "square"]
     rows, columns = run.model.encoder.stem.grid
     assert len(reading.source) == rows * columns and reading.source[0] == "1,1"
     assert reading.source[columns] == "2,1" and reading.source[-1] == f"{rows},{columns}"

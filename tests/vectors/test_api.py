@@ -200,3 +200,11 @@ def test_the_module_is_there_without_numpy_until_it_is_used():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"[] {sorted(vectors.__all__)}"
+
+
+@pytest.mark.parametrize("place", [".", "..", "/"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_place_without_a_name_is_refused(place: str, overwrite: bool, tmp_path: Path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="give --out a name"):
+        some().save(place, overwrite=overwrite)

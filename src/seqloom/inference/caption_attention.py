@@ -62,7 +62,16 @@ class WordRegions(NamedTuple):
 def caption_attention(
     run: RunLike, picture: Picture, caption: str | None = None, *, plan: DecodingPlan | None = None
 ) -> CaptionAttention:
-    """Where the model looks for each word of a caption: of the best one that it writes, or of a given one."""
+    """Where the model looks for each word of a caption: of the best one that it writes, or of a given one.
+
+    >>> import pathlib
+    >>> from PIL import Image
+    >>> Image.fromarray(seqloom.world.drawing(seed=0, index=0).pixels).save("tree.png")
+    >>> size = pathlib.Path("captions.tsv").write_text("tree.png\\tA big blue tree.\\n")
+    >>> captioner = seqloom.fit("show-attend-tell", data="captions.tsv", valid="captions.tsv", steps=1, progress=False)
+    >>> seqloom.inspect.picture(captioner, "tree.png", "A big blue tree.").words
+    ('A', 'big', 'blue', 'tree.')
+    """
     opened = as_run(run)
     check_captions(opened)
     require_grid(opened)

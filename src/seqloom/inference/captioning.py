@@ -64,6 +64,14 @@ def caption(run: RunLike, pictures: Any, **decoding: Unpack[DecodingOptions]) ->
     """The captions of each picture, `n` of each, best first. A picture is a file, or an array of its pixels.
 
     The options are those of `Decoding`; what they leave open is the run's own, `run.decoding`: usually a beam of 5.
+
+    >>> import pathlib
+    >>> from PIL import Image
+    >>> Image.fromarray(seqloom.world.drawing(seed=0, index=0).pixels).save("tree.png")
+    >>> size = pathlib.Path("captions.tsv").write_text("tree.png\\tA big blue tree.\\n")
+    >>> captioner = seqloom.fit("show-attend-tell", data="captions.tsv", valid="captions.tsv", steps=1, progress=False)
+    >>> seqloom.caption(captioner, "tree.png").file
+    'tree.png'
     """
     opened = as_run(run)
     check_captions(opened)

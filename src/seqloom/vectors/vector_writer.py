@@ -103,6 +103,8 @@ def new_folder(path: str | Path, overwrite: bool = False) -> Iterator[Path]:
 @contextmanager
 def _new(path: Path, overwrite: bool) -> Iterator[Path]:
     """A path in a hidden folder beside `path`, which is moved there after success and removed after an error."""
+    if not path.name:
+        require_absent(path)
     replaced = path.with_name(f".{path.name}-replaced")
     if replaced.exists() and not os.path.lexists(path):
         os.rename(replaced, path)  # a process was killed before it had put the new folder in place of this
@@ -124,6 +126,10 @@ def _new(path: Path, overwrite: bool) -> Iterator[Path]:
 def require_absent(path: str | Path, overwrite: bool = False) -> None:
     """Raises an error if a path to be written exists; `overwrite` permits files, and folders that hold vectors."""
     path = Path(path)
+    if path.name in ("", ".."):
+        raise UserError(
+            f"{path}: this names no new file or folder; give --out a name, such as {path / 'words'}"
+        )
     if not os.path.lexists(path):
         return
     if not overwrite:

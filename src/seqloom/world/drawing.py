@@ -46,7 +46,7 @@ class Drawing(NamedTuple):
     describes, None for words that describe none.
 
     >>> seqloom.world.drawing(seed=0, index=1).caption
-    'A small green box is to the left of a small white boat.'
+    'A small grey tree is to the left of a small red box.'
     """
 
     pixels: np.ndarray  # (48, 48, 3) uint8
@@ -208,7 +208,11 @@ class Draws:
 
 
 def drawing(seed: int, index: int) -> Drawing:
-    """Returns the picture with the given index in the infinite sequence of a seed."""
+    """Returns the picture with the given index in the infinite sequence of a seed.
+
+    >>> seqloom.world.drawing(seed=0, index=0).caption
+    'A big blue tree.'
+    """
     draws = Draws(seed, index)
     form = draws.number()
     if form < 0.2:
