@@ -155,8 +155,9 @@ class Terminal:
         self.begun = 0  # where the text after the last match begins
         self.decode = codecs.getincrementaldecoder("utf-8")().decode
 
-    def wait_for(self, text: str) -> None:
-        """Reads until the text appears after what was found before."""
+    def wait_for(self, text: str, again: str = "") -> None:
+        """Reads until the text appears after what was found before. `again` is typed after each second of silence: a Ctrl-C that comes
+        just before Python waits for a line has an effect only with the next key."""
         deadline = time.monotonic() + 600
         while text not in self.shown[self.begun :]:
             assert time.monotonic() < deadline, f"{text!r} did not appear in {self.shown!r}"
@@ -165,6 +166,8 @@ class Terminal:
                     self.shown += self.decode(os.read(self.master, 4096)).replace("\r\n", "\n")
                 except OSError:
                     break
+            else:
+                self.type(again)
         assert text in self.shown[self.begun :], self.shown
         self.begun = self.shown.index(text, self.begun) + len(text)
 
@@ -208,9 +211,9 @@ def test_the_terminal(run: Run, tmp_path: Path) -> None:
         terminal.type(f"/save {saved}\n")
         terminal.wait_for(f"saved: {saved}\n> ")
         terminal.type("\x03")
-        terminal.wait_for("Ctrl-D leaves\n> ")
+        terminal.wait_for("Ctrl-D leaves\n> ", again="\x03")
         terminal.type("\x03")
-        terminal.wait_for("Ctrl-D leaves\n> ")
+        terminal.wait_for("Ctrl-D leaves\n> ", again="\x03")
         terminal.type("\x04")
         assert terminal.process.wait(60) == 0
     finally:
