@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+from seqloom.data.options import write_records
 from seqloom.run_config import Config
 
 ROWS = [(f"film number {i}", "pos" if i % 2 else "neg") for i in range(40)]
@@ -183,3 +184,19 @@ def test_one_label_only(tmp_path):
     )
     train, held = config.stores(config.tokenizer(), labels=config.labels())
     assert (config.labels(), len(train), len(held)) == (["pos"], 18, 2)
+
+
+def test_files_of_records_are_in_the_current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for kinds, key in (
+        (("image", "captions"), "file"),
+        (("image", "captions"), "image"),
+        (("audio", "text"), "audio"),
+    ):
+        path = write_records([{key: "a/one.png", kinds[1]: "a dog"}], kinds)
+        assert json.loads(path.read_text("utf-8")) == {
+            key: str(tmp_path / "a" / "one.png"),
+            kinds[1]: "a dog",
+        }
+    path = write_records([("one.png", ["a dog"])], ("image", "captions"))
+    assert json.loads(path.read_text("utf-8"))["file"] == str(tmp_path / "one.png")

@@ -96,8 +96,8 @@ def write_records(records: Sequence[Record], kinds: Sequence[str]) -> Path:
                     f"record {number}: {len(record)} fields, but {len(names)} are needed ({', '.join(kinds)})"
                 )
             record = dict(zip(names, record, strict=True))
-        if kinds and kinds[0] == "audio" and isinstance(record.get("audio"), str | os.PathLike):
-            record = {**record, "audio": os.path.abspath(record["audio"])}
+        if kinds and kinds[0] in ("audio", "image"):
+            record = {key: absolute_file(key, value) for key, value in record.items()}
         try:
             lines.append(json.dumps(dict(record), ensure_ascii=False))
         except (TypeError, ValueError) as error:
@@ -108,6 +108,13 @@ def write_records(records: Sequence[Record], kinds: Sequence[str]) -> Path:
     if not path.exists():
         write_atomic(path, content, 0o600)
     return path
+
+
+def absolute_file(key: str, value: object) -> object:
+    """The value of a record's field; a file of a picture or a sound with its absolute path."""
+    from seqloom.text.media_reader import FILE_KEYS
+
+    return os.path.abspath(value) if key in FILE_KEYS and isinstance(value, str | os.PathLike) else value
 
 
 def record_fields(kinds: Sequence[str]) -> list[str]:
