@@ -104,6 +104,6 @@ def __getattr__(name: str) -> Any:
         module, original, present = OLD_NAMES[name]
         warnings.warn(f"seqloom.{name} is now {present}", DeprecationWarning, stacklevel=2)
         return getattr(import_module(module), original)
-    if _NAMES.homes.get(name, ("", ""))[0] == __name__:
+    if _NAMES.get(name, "").startswith(f"{__name__}:"):
         return import_module(f"{__name__}.{name}")
     return _get_name(name)

@@ -17,6 +17,7 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import yaml
@@ -47,7 +48,9 @@ AT_LEAST_ONE = (
 )
 
 Tree = dict[str, Any]
-Names = Mapping[str, Callable[..., Any]]
+Names = Mapping[
+    str, Callable[..., Any] | str
+]  # a class, or its place "module:name", which is imported when it is used
 
 
 class UnknownType(ConfigError):
@@ -236,19 +239,26 @@ def build(
         raise ConfigError(f"{locations.locate(path)}: has no `type`; choose one of {choices}")
     name = tree["type"]
     known = isinstance(name, str) and name in names
-    if not known or not produces(names[name], produced):
+    make = find(names, name) if known else None
+    if make is None or not produces(make, produced):
         reason = f"{name} cannot be used here" if known else f"no part is called {name!r}"
         message = (
             f"{locations.locate(path + '.type')}: {reason}; {suggest(str(name), candidates(names, produced))}"
         )
         raise ConfigError(message) if known else UnknownType(message, str(name))
     values = {key: value for key, value in tree.items() if key != "type"}
-    return options(names[name], values, names, path, locations)
+    return options(make, values, names, path, locations)
+
+
+def find(names: Names, name: str) -> Any:
+    """The class or function of a name."""
+    found = names[name]
+    return resolve_name(found) if isinstance(found, str) else found
 
 
 def candidates(names: Names, produced: Any) -> list[str]:
     """The names of the parts that produce the given class, for error messages."""
-    return [name for name in names if produces(names[name], produced)]
+    return [name for name in names if produces(find(names, name), produced)]
 
 
 def options(

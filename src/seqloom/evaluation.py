@@ -30,7 +30,7 @@ from seqloom.nn.layer import State
 from seqloom.progress import ProgressOption, Reporter
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
-from seqloom.text.fields import KINDS
+from seqloom.text.fields import field_class
 from seqloom.text.store import Store
 from seqloom.text.tokenizer import signature
 from seqloom.text.unknown_words import UNKNOWN
@@ -342,7 +342,7 @@ def label_records(run: Run, test: EvaluationData, metrics: LabelMetrics) -> Scor
     """What is right of each record, and the words that the model reads of it."""
     from seqloom.measure.by_length import ScoredRecords, percentage, root_mean
 
-    inputs = [index for index, kind in enumerate(run.config.kinds()) if KINDS[kind].is_input]
+    inputs = [index for index, kind in enumerate(run.config.kinds()) if field_class(kind).is_input]
 
     def num_words(value: Any) -> int:
         items = value.split() if isinstance(value, str) else value

@@ -34,7 +34,6 @@ from seqloom.config_source import (
 from seqloom.data import options as data_options
 from seqloom.data.options import Data, Files
 from seqloom.errors import ConfigError
-from seqloom.lazy import LazyNames
 from seqloom.models.base import Model
 from seqloom.text import fields, store, tokenizer_file
 from seqloom.text.corpus import Reader
@@ -43,15 +42,11 @@ FINETUNE_SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
 OTHER_SECTIONS = ("train", "files", "seed", "rollouts", *FINETUNE_SECTIONS)
 
 
-def text_names(modules: dict[str, str]) -> LazyNames:
-    """Names by the module of `seqloom.text` that defines them."""
-    return LazyNames(
-        {
-            name: (f"seqloom.text.{module}", name)
-            for module, names in modules.items()
-            for name in names.split()
-        }
-    )
+def text_names(modules: dict[str, str]) -> dict[str, str]:
+    """Names with their places, by the module of `seqloom.text` that defines them."""
+    return {
+        name: f"seqloom.text.{module}:{name}" for module, names in modules.items() for name in names.split()
+    }
 
 
 CACHED_TOKENIZERS = ("Pattern", "Words", "BPE")
@@ -60,7 +55,7 @@ BATCHES = (
     "Captions LabelledPictures Augment Summaries Recordings"
 )
 # What `type` may be in each section. A part is imported when a config names it.
-SECTIONS: dict[str, LazyNames] = {
+SECTIONS: dict[str, dict[str, str]] = {
     "corpus": text_names(
         {
             "corpus": "Text Lines Parallel Table JSONLines",
@@ -79,7 +74,7 @@ SECTIONS: dict[str, LazyNames] = {
             "vocab_files": "VocabFile",
         }
     ),
-    "batches": batches.NAMES.only(BATCHES.split()),
+    "batches": {name: batches.NAMES[name] for name in BATCHES.split()},
     "model": models.NAMES | nn.PARTS,
     "objective": objectives.NAMES,
 }
@@ -122,7 +117,9 @@ class Config:
         made = self.parts["model"].func
         if not (inspect.isclass(made) and issubclass(made, Model)):
             choices = [
-                name for name in models.NAMES if issubclass(models.NAMES[name], Model) and name != "Model"
+                name
+                for name in models.NAMES
+                if issubclass(config_tree.find(models.NAMES, name), Model) and name != "Model"
             ]
             raise ConfigError(
                 f"{lines.locate('model.type')}: {made.__name__} is not a model; choose one of {', '.join(choices)}"
@@ -139,7 +136,7 @@ class Config:
 
             own = parts_by_name(self.own_parts, SECTIONS["model"])
         while True:
-            names = {**SECTIONS, "model": SECTIONS["model"].plus(own)}
+            names: dict[str, config_tree.Names] = {**SECTIONS, "model": {**SECTIONS["model"], **own}}
             try:
                 return {
                     section: config_tree.build(self.tree[section], names[section], section, self.lines)
@@ -339,7 +336,8 @@ def changed(
 
 def is_own(part: Callable[..., Any]) -> bool:
     """Whether a class or function is not one of seqloom; only a part may be the user's own."""
-    if any(part.__name__ in names and names[part.__name__] is part for names in SECTIONS.values()):
+    name = part.__name__
+    if any(name in names and config_tree.find(names, name) is part for names in SECTIONS.values()):
         return False
     if inspect.isclass(part) and issubclass(part, Module):
         return True

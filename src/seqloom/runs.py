@@ -208,7 +208,7 @@ def task_of(tree: config_tree.Tree) -> str:
     """The task of the model that a config names; empty if it is not a model of seqloom."""
     model = tree.get("model")
     name = str(model.get("type") if isinstance(model, dict) else model)
-    return models.NAMES[name].task if name in models.NAMES else ""
+    return config_tree.find(models.NAMES, name).task if name in models.NAMES else ""
 
 
 def newest_state(folder: Path) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from seqloom import lazy
 from seqloom.fused import crf, dispatch
 from seqloom.fused.cross_entropy import cross_entropy
 from seqloom.fused.linear import linear_int8
 from seqloom.fused.rotary import rotary, rotary_table
+from seqloom.kernels import available, parallel
 
 
 def test_supports_one_precision_on_the_cpu_outside_plain_and_autocast():
@@ -39,7 +39,7 @@ def without_fast_forms(request, monkeypatch):
         with dispatch.plain():
             yield
     else:
-        monkeypatch.setattr(lazy, "load_kernels", lambda name: None)
+        monkeypatch.setattr(available, "AVAILABLE", False)
         yield
 
 
@@ -69,3 +69,9 @@ def test_rotary_reads_its_table_only_where_it_applies():
     assert rotary(x.half(), unread) is None
     with dispatch.plain():
         assert rotary(x, unread) is None
+
+
+def test_without_libgomp_one_thread_runs(monkeypatch):
+    assert dispatch.num_threads() == torch.get_num_threads()
+    monkeypatch.setattr(parallel, "HAS_GOMP", False)
+    assert dispatch.num_threads() == 1

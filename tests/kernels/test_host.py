@@ -41,11 +41,6 @@ def test_every_cached_kernel_is_in_the_folder_of_the_digest():
         assert folder in Path(kernel._cache.cache_path).parents
 
 
-def test_without_libgomp_one_thread_runs(monkeypatch):
-    monkeypatch.setattr(host, "find_gomp", lambda: (0, False))
-    assert host.num_threads() == 1
-
-
 def test_blas_falls_back_to_scipy(monkeypatch):
     def missing(path):
         raise OSError(path)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from seqloom.fused import recurrence as fused_recurrence
 from seqloom.fused.dispatch import plain, supports
-from seqloom.kernels import host
 from seqloom.nn import (
     GRU,
     LSTM,
@@ -613,7 +613,7 @@ def test_threads_change_no_bit(single, monkeypatch, cell, batch):
     mask[-1] = True
     wanted = outcome(layer, x, mask)
     for count in (2, 3):
-        monkeypatch.setattr(host, "num_threads", lambda count=count: count)
+        monkeypatch.setattr(fused_recurrence, "num_threads", lambda count=count: count)
         for a, b in zip(wanted, outcome(layer, x, mask), strict=True):
             torch.testing.assert_close(a, b, rtol=0, atol=0)
 
@@ -633,7 +633,7 @@ def test_a_decoder_that_asks_the_memory_in_single_precision(single, monkeypatch,
     with plain():
         wanted = found()
     for count in (1, 2, 3):
-        monkeypatch.setattr(host, "num_threads", lambda count=count: count)
+        monkeypatch.setattr(fused_recurrence, "num_threads", lambda count=count: count)
         for a, b in zip(found(), wanted, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4 * max(1.0, b.abs().max().item()))
 

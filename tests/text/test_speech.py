@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqloom.errors import DataError
-from seqloom.text.fields import KINDS, RecordSchema
+from seqloom.text.fields import RecordSchema, field_class
 from seqloom.text.speech import Speech
 from seqloom.text.store import build, in_memory_store
 from seqloom.text.tokenizer import Characters
@@ -107,4 +107,4 @@ def test_the_store_holds_the_frames(sounds: Path) -> None:
     schema = RecordSchema(reader.kinds, [tokenizer], True, [])
     in_memory = in_memory_store(list(reader), schema)
     assert np.array_equal(in_memory[1][0], store[1][0])
-    assert KINDS["audio"].is_input
+    assert field_class("audio").is_input

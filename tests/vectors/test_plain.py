@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqloom import lazy
+from seqloom.kernels import available
 from seqloom.kernels.word2vec_args import WIDTH, TrainingData, Word2VecMode
 from seqloom.vectors import counts, glove, vector_parser, word2vec
 from seqloom.vectors.backend import load_kernels, useful_threads
@@ -23,7 +23,7 @@ NAMES = ("analogies", "cooccurrence", "glove", "parse_floats", "word2vec")
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch):
     """Inside a test, `load_kernels` finds no compiled module."""
-    return lambda: monkeypatch.setattr(lazy, "load_kernels", lambda name: None)
+    return lambda: monkeypatch.setattr(available, "AVAILABLE", False)
 
 
 def random_corpus(seed: int, vocab: int, sentences: int = 12) -> Corpus:
@@ -38,10 +38,10 @@ def random_corpus(seed: int, vocab: int, sentences: int = 12) -> Corpus:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_plain_form_stands_in_for_the_compiled_one(name: str, without_kernels):
     compiled = load_kernels(name)
-    assert compiled.__name__ == f"seqloom.kernels.{name}" and useful_threads(name, 3) == 3
+    assert compiled.__name__ == f"seqloom.kernels.{name}" and useful_threads(3) == 3
     without_kernels()
     plain = load_kernels(name)
-    assert plain.__name__ == f"seqloom.vectors.plain.{name}" and useful_threads(name, 3) == 1
+    assert plain.__name__ == f"seqloom.vectors.plain.{name}" and useful_threads(3) == 1
     functions = [key for key in vars(plain) if not key.startswith("_") and callable(vars(plain)[key])]
     local = [key for key in functions if vars(plain)[key].__module__ == plain.__name__]
     assert local and all(hasattr(compiled, key) for key in local)
@@ -127,7 +127,7 @@ def test_cooccurrences_have_the_same_bits(seed, side, window, pieces):
         for _ in range(2):
             cells = counts.cooccurrences(corpus, 9, window, side=side, memory=memory)
             results.append(cells)
-            patch.setattr(lazy, "load_kernels", lambda name: None)
+            patch.setattr(available, "AVAILABLE", False)
     for compiled, plain in zip(*results, strict=True):
         np.testing.assert_array_equal(plain, compiled)
 
@@ -160,7 +160,7 @@ def test_glove(seed, dim, vocab):
     with pytest.MonkeyPatch.context() as patch:
         for _ in range(2):
             results.append(glove.train(cells, dim, 3, threads=1, seed=seed))
-            patch.setattr(lazy, "load_kernels", lambda name: None)
+            patch.setattr(available, "AVAILABLE", False)
     for compiled, plain in zip(*results, strict=True):
         np.testing.assert_allclose(plain, compiled, rtol=1e-3, atol=1e-5)
 
@@ -191,7 +191,7 @@ def test_parsed_numbers(fields):
                 results.append(vector_parser._parse_numbers("file", data, len(fields), 1, 1))
             except ValueError as error:
                 results.append(np.array(str(error)))
-            patch.setattr(lazy, "load_kernels", lambda name: None)
+            patch.setattr(available, "AVAILABLE", False)
     np.testing.assert_array_equal(*results)
 
 

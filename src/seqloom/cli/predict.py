@@ -84,9 +84,9 @@ def predict_texts(run: Run, texts: Sequence[str], top: int, json: bool) -> Itera
     """Each text with its prediction, as a line. The two texts of a pair are separated by a tab."""
     from seqloom.inference.file_format import input_names
     from seqloom.inference.prediction import model_input, predict_stream
-    from seqloom.text.fields import KINDS
+    from seqloom.text.fields import field_class
 
-    fields = [name for name in run.config.kinds() if KINDS[name].is_input]
+    fields = [name for name in run.config.kinds() if field_class(name).is_input]
     records = []
     for number, text in enumerate(texts, 1):
         record = tuple(text.split("\t")) if len(fields) > 1 and "\t" in text else text

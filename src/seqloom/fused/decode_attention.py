@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from seqloom.fused.dispatch import is_f32_inference, load_kernels
+from seqloom.fused.dispatch import is_f32_inference, load_kernels, num_threads
 from seqloom.fused.sdpa import SingleQueryMask
 
 
@@ -64,11 +64,8 @@ def decode_attention(
         y.data_ptr(),
         *attention_layout(keys, values, row_table, mask, first, mask_by_key_row),
     )
-    host = load_kernels("host")
     kernels = load_kernels("decode_attention")
-    kernels.decode_attention(
-        host.c_address(kernels.decode_worker), batch * kv_heads, scale, arguments, host.num_threads()
-    )
+    kernels.decode_attention(kernels.decode_worker, batch * kv_heads, scale, arguments, num_threads())
     return y
 
 

@@ -17,8 +17,6 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from seqloom import lazy
-
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
@@ -39,13 +37,19 @@ def plain() -> Iterator[None]:
 
 def kernels_available() -> bool:
     """Whether compiled kernels can be loaded. The first call warns if they cannot."""
-    return lazy.load_kernels("host") is not None
+    available: bool = load_kernels("available").AVAILABLE
+    return available
 
 
 @cache
 def load_kernels(name: str) -> ModuleType:
     """A module of `seqloom.kernels`, imported when first used: numba takes half a second to import."""
     return import_module(f"seqloom.kernels.{name}")
+
+
+def num_threads() -> int:
+    """How many threads a kernel may use: torch's number, or 1 without libgomp."""
+    return torch.get_num_threads() if load_kernels("parallel").HAS_GOMP else 1
 
 
 def supports(*tensors: Tensor) -> bool:

@@ -11,7 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from seqloom.fused.dispatch import fused_enabled, is_f32_inference, kernels_available, load_kernels, zero_bias
+from seqloom.fused.dispatch import (
+    fused_enabled,
+    is_f32_inference,
+    kernels_available,
+    load_kernels,
+    num_threads,
+    zero_bias,
+)
 
 # Up to this many rows the compiled product is faster than torch's, which has no vectors of 512 bits on every processor.
 SMALL_GEMM_ROWS = 8192 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 320
@@ -31,14 +38,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         and weight.is_contiguous()
     ):
         return F.linear(x, weight, bias)
-    host = load_kernels("host")
     kernels = load_kernels("small_gemm")
     x = x.contiguous()
     y = x.new_empty(*x.shape[:-1], columns)
     addend = zero_bias(columns) if bias is None else bias
     for row in range(0, rows, ROW_BLOCK):
         kernels.gemm_f32(
-            host.c_address(kernels.f32_worker),
+            kernels.f32_worker,
             min(ROW_BLOCK, rows - row),
             columns,
             size,
@@ -46,7 +52,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             weight.data_ptr(),
             addend.data_ptr(),
             y.data_ptr() + 4 * row * columns,
-            host.num_threads(),
+            num_threads(),
         )
     return y
 
@@ -70,12 +76,11 @@ def linear_int8(x: Tensor, columns: int, panels: Tensor, scales: Tensor, bias: T
         or not kernels_available()
     ):
         return None
-    host = load_kernels("host")
     kernels = load_kernels("int8_gemm")
     x = x.contiguous()
     y = x.new_empty(*x.shape[:-1], columns)
     kernels.gemm_int8(
-        host.c_address(kernels.int8_worker),
+        kernels.int8_worker,
         rows,
         columns,
         size,
@@ -84,6 +89,6 @@ def linear_int8(x: Tensor, columns: int, panels: Tensor, scales: Tensor, bias: T
         bias.data_ptr(),
         y.data_ptr(),
         scales.data_ptr(),
-        host.num_threads(),
+        num_threads(),
     )
     return y

@@ -15,7 +15,7 @@ from types import ModuleType
 import numpy as np
 from torch import Tensor
 
-from seqloom.fused.dispatch import load_kernels, zero_bias
+from seqloom.fused.dispatch import load_kernels, num_threads, zero_bias
 
 # The opcodes of kernels/program.py, repeated here because that module takes a second to import; a test
 # compares the two.
@@ -25,13 +25,12 @@ NORM, LINEAR, LINEAR_INT8, ADD, WRITE_CACHE, ATTEND, ACTIVATE, GATE, ROTATE = ra
 @cache
 def load_interpreter() -> tuple[ModuleType, tuple]:
     """The interpreter and the addresses of its workers."""
-    address = load_kernels("host").c_address
     program = load_kernels("program")
     workers = (
-        address(load_kernels("small_gemm").f32_worker),
-        address(load_kernels("int8_gemm").int8_worker),
-        address(load_kernels("decode_attention").decode_worker),
-        address(program.activation_worker),
+        load_kernels("small_gemm").f32_worker,
+        load_kernels("int8_gemm").int8_worker,
+        load_kernels("decode_attention").decode_worker,
+        program.activation_worker,
         np.array(program.OP_SIZES),
     )
     return program, workers
@@ -138,7 +137,7 @@ class Program:
     def run(self, code: np.ndarray) -> None:
         """Runs a patched copy of `code`."""
         interpreter, workers = load_interpreter()
-        interpreter.run_program(code, self.floats, *workers, load_kernels("host").num_threads())
+        interpreter.run_program(code, self.floats, *workers, num_threads())
 
 
 def patch_rotary(code: np.ndarray, offset: int, angles: Tensor) -> None:

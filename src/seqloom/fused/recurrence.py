@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from seqloom.errors import ConfigError
-from seqloom.fused.dispatch import load_kernels, supports
+from seqloom.fused.dispatch import load_kernels, num_threads, supports
 
 if TYPE_CHECKING:
     from seqloom.kernels.parallel import Workers
@@ -146,19 +146,17 @@ def partition_rows(batch_sizes: list[int], batch: int, weights: Tensor) -> tuple
     """The rows of each thread, with about equally many tokens. A matrix too large for a thread's cache is
     read once for all rows instead.
     """
-    host = load_kernels("host")
-    num_threads = host.num_threads()
+    threads = num_threads()
     row_bounds = np.array([0, batch], np.int64)
-    many_rows = batch >= MIN_ROWS_PER_THREAD * num_threads
-    if num_threads > 1 and many_rows and weights.nbytes <= CACHED_WEIGHT_BYTES:
+    many_rows = batch >= MIN_ROWS_PER_THREAD * threads
+    if threads > 1 and many_rows and weights.nbytes <= CACHED_WEIGHT_BYTES:
         rows_at_step = np.bincount(np.minimum(batch_sizes, batch), minlength=batch + 1)
         lengths = rows_at_step[::-1].cumsum()[::-1][1:]
         tokens = lengths.cumsum()  # of the rows up to each
-        inner = np.searchsorted(tokens, tokens[-1] * np.arange(1, num_threads) / num_threads) + 1
+        inner = np.searchsorted(tokens, tokens[-1] * np.arange(1, threads) / threads) + 1
         row_bounds = np.array([0, *inner, batch], np.int64)
     schedule = load_kernels("recurrence").RowSchedule(row_bounds, np.array(batch_sizes, np.int64))
-    gemm_address = host.c_address(load_kernels("small_gemm").f32_worker)
-    return schedule, load_kernels("parallel").Workers(gemm_address, num_threads)
+    return schedule, load_kernels("parallel").Workers(load_kernels("small_gemm").f32_worker, threads)
 
 
 def final_state(states: Tensor, batch_sizes: list[int]) -> list[Tensor]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from seqloom.fused.dispatch import is_f32_inference, load_kernels
+from seqloom.fused.dispatch import is_f32_inference, load_kernels, num_threads
 
 MAX_K = 64  # up to this k the compiled search is faster than sorting
 
@@ -40,7 +40,6 @@ def topk_log_probs(logits: Tensor, count: int, banned: Sequence[int] = ()) -> To
     tokens = torch.empty(rows, count, dtype=torch.int64)
     logsumexp = logits.new_empty(rows)
     banned_ids = torch.tensor([*banned, -1])
-    host = load_kernels("host")
     kernels = load_kernels("topk")
     arguments = (
         logits.data_ptr(),
@@ -52,7 +51,7 @@ def topk_log_probs(logits: Tensor, count: int, banned: Sequence[int] = ()) -> To
         tokens.data_ptr(),
         logsumexp.data_ptr(),
     )
-    kernels.topk(host.c_address(kernels.topk_worker), rows, arguments, host.num_threads())
+    kernels.topk(kernels.topk_worker, rows, arguments, num_threads())
     return TopK(log_probs, tokens, logsumexp)
 
 

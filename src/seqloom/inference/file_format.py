@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from seqloom.errors import UserError
 from seqloom.inference.predictions import Prediction
 from seqloom.run import Run
-from seqloom.text.fields import KINDS
+from seqloom.text.fields import field_class
 from seqloom.text.lines import byte_order_mark
 
 
@@ -33,7 +33,7 @@ class FileFormat:
         self.path = path
         self.top = top  # labels to write for each record
         self.part = run.config.parts["corpus"]
-        self.input_fields = [name for name in run.config.kinds() if KINDS[name].is_input]
+        self.input_fields = [name for name in run.config.kinds() if field_class(name).is_input]
         self.options = self.part.keywords if self.is_training_format else {}
 
     @property

@@ -22,7 +22,7 @@ from seqloom.inference.prediction import predict_stream, require_task
 from seqloom.inference.predictions import Prediction, Tags
 from seqloom.run import Run
 from seqloom.text import annotated, corpus
-from seqloom.text.fields import KINDS
+from seqloom.text.fields import field_class
 from seqloom.text.formats import FORMATS, check_format
 from seqloom.text.lines import lines_with_ends, split_line_end, strip_compression
 from seqloom.text.tables import file_columns, is_header_row
@@ -126,7 +126,9 @@ class TableFile(FileFormat):
         self.separator = self.options.get("separator") or corpus.table_separator(path)
         kinds = run.config.kinds()
         columns = self.options.get("columns") or tuple(range(len(kinds)))
-        self.columns = [column for column, name in zip(columns, kinds, strict=False) if KINDS[name].is_input]
+        self.columns = [
+            column for column, name in zip(columns, kinds, strict=False) if field_class(name).is_input
+        ]
         self.header_names: Sequence[str] = self.options.get("header_names", ())
 
     def is_header(self, cells: Sequence[str]) -> bool:
@@ -237,7 +239,7 @@ class JSONLinesFile(FileFormat):
         super().__init__(run, path, top)
         defaults = {("text",): ["text"], ("words",): ["words"], ("text", "passage"): ["question", "context"]}
         trained = zip(self.options.get("fields", ()), run.config.kinds(), strict=False)
-        self.fields = [name for name, kind in trained if KINDS[kind].is_input]
+        self.fields = [name for name, kind in trained if field_class(kind).is_input]
         if not self.fields:
             self.fields = defaults.get(tuple(self.input_fields), ["first", "second"])
 

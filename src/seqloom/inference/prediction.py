@@ -21,7 +21,7 @@ from seqloom.measure.classification import Confusion
 from seqloom.measure.number import Number
 from seqloom.models.base import Model
 from seqloom.run import Run, RunLike, as_run
-from seqloom.text.fields import KINDS, RecordSchema
+from seqloom.text.fields import RecordSchema, field_class
 from seqloom.text.store import Store, in_memory_store
 
 # the module of each task, imported when a model of the task is used
@@ -123,7 +123,7 @@ def predict_records(run: Run, records: Iterator[Any]) -> Iterator[SomePrediction
 
 def model_input(run: Run, record: Any, location: str) -> tuple[Any, ...]:
     """The fields that the model reads of a record, which is a text, a pair of texts or a sentence of words."""
-    fields = [name for name in run.config.kinds() if KINDS[name].is_input]
+    fields = [name for name in run.config.kinds() if field_class(name).is_input]
     if fields[:1] in (["audio"], ["image"]) and len(fields) == 1:
         return (source_of(run, record, location),)
     if fields == ["words"]:

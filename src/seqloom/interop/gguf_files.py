@@ -22,7 +22,7 @@ from seqloom.interop import gguf_child, gguf_tokenizer
 from seqloom.interop import tokenizer as hf_tokenizer
 from seqloom.interop.gguf_header import GGUFHeader, read_header
 from seqloom.interop.import_run import ForeignCheckpoint, with_vocab_size
-from seqloom.layouts import FAMILIES, import_weights
+from seqloom.layouts import find_family, import_weights
 from seqloom.layouts.hf_folder import HFConfig, SafetensorsFiles
 from seqloom.text.chat_template import template_source
 
@@ -84,7 +84,7 @@ def read(path: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         raise DataError(f"{path}: models of type {str(kind)[:40]!r} cannot be read; only {', '.join(NAMES)}")
     names = {name: hf_name(header, kind, name) for name in header.tensors if name != ROPE_FREQUENCIES}
     config = HFConfig(hf_values(header, kind), str(path))
-    family = FAMILIES[kind]
+    family = find_family(kind)
     loaded = hf_tokenizer.read(tokenizer) if tokenizer else gguf_tokenizer.read(header)
     tree = family.model_tree(config, {name for name, _ in names.values()})
     layers = tree["stack"]["layers"]

@@ -10,7 +10,14 @@ from seqloom.decoding.generation_config import keep_generation_config
 from seqloom.errors import DataError
 from seqloom.interop import tokenizer as hf_tokenizer
 from seqloom.interop.import_run import ForeignCheckpoint, with_vocab_size
-from seqloom.layouts import FAMILIES, export_files, hf_folder, import_weights, names_without_prefix
+from seqloom.layouts import (
+    FAMILIES,
+    export_files,
+    find_family,
+    hf_folder,
+    import_weights,
+    names_without_prefix,
+)
 from seqloom.layouts.hf_folder import HFConfig, read_json
 from seqloom.run import Run, named_weights
 from seqloom.text.chat_template import TEMPLATE_FILE, read_template, template_source
@@ -29,7 +36,7 @@ def read(folder: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
             f"{config.source}: models of type {str(model_type)[:40]!r} cannot be read; "
             f"only {', '.join(sorted(FAMILIES))}"
         )
-    family = FAMILIES[model_type]
+    family = find_family(model_type)
     tensors = hf_folder.tensors(folder)
     config = config.with_aliases(family.aliases)
     names = names_without_prefix(tensors, family)

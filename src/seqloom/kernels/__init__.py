@@ -2,6 +2,6 @@
 
 Importing this package does not load numba; importing its modules does (`word2vec_args` excepted). `fused/`
 calls them for tensors, `vectors/` calls those of word vectors. `host.py` holds what depends on the internals
-of numba or libtorch. Callers load a module with `lazy.load_kernels`, which returns None if numba is missing
-or broken; then they use their plain form.
+of numba or libtorch. Callers ask `available.py` first: if numba is missing or broken, they use their
+plain form.
 """

@@ -18,7 +18,7 @@ import numpy as np
 
 from seqloom.kernels.elementwise import exp
 from seqloom.kernels.gemm_tiles import DOT_ROWS, dot_rows, weighted_sum
-from seqloom.kernels.host import fetch_add, load_arg, njit_entry, njit_helper, njit_reassoc
+from seqloom.kernels.host import c_worker, fetch_add, load_arg, njit_entry, njit_helper, njit_reassoc
 from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_ITEMS, run_parallel
 from seqloom.kernels.simd import f32_view, i32_view, u8_view
 from seqloom.kernels.topk import max_of
@@ -149,6 +149,7 @@ def attend_group(task, b, g, scratch, rows, addresses):
             weighted_sum(y + 4 * d, weights_address, value_addresses, values_offset + 4 * d, count, 1)
 
 
+@c_worker
 def decode_worker(task):
     items = load_arg(task, NUM_ITEMS)
     chunk = load_arg(task, CHUNK)

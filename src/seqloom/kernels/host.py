@@ -93,9 +93,8 @@ njit_reassoc = uncached_njit({**OPTIONS, "fastmath": {"contract", "nsz", "reasso
 WORD = ir.IntType(64)
 
 
-@cache
-def c_address(function):
-    """The address of a worker, compiled when first asked for: a C function that takes the address of a task."""
+def c_worker(function):
+    """A decorator that replaces a worker by its address: that of a C function that takes the address of a task."""
     with use_cache_dir():
         signature = typing.signature(types.void, types.intp)
         worker = cfunc(signature, cache=True, nopython=True, error_model="numpy")(function)
@@ -137,13 +136,6 @@ def find_gomp():
 gomp_parallel = types.ExternalFunction(
     "seqloom_threads", typing.signature(types.void, types.intp, types.intp, types.uint32, types.uint32)
 )
-
-
-def num_threads():
-    """How many threads the caller may use: torch's number, or 1 without libgomp."""
-    import torch
-
-    return torch.get_num_threads() if find_gomp()[1] else 1
 
 
 # BLAS

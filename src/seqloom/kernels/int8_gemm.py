@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqloom.kernels.gemm_tiles import INT8_COLS, INT8_ROWS, tile_int8
-from seqloom.kernels.host import fetch_add, load_arg, njit_entry, njit_helper
+from seqloom.kernels.host import c_worker, fetch_add, load_arg, njit_entry, njit_helper
 from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_ITEMS, parallel_rows, run_parallel
 from seqloom.kernels.simd import f32_view
 from seqloom.kernels.small_gemm import chunk_size
@@ -89,6 +89,7 @@ def int8_panels(task, begin, end):
                         f32_view(y_row + j * y_stride, columns)[:] = scratch[j, :columns]
 
 
+@c_worker
 def int8_worker(task):
     items = load_arg(task, NUM_ITEMS)
     chunk = load_arg(task, CHUNK)

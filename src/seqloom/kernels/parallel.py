@@ -3,7 +3,7 @@ torch's.
 
 A task is an int64 array: the index of the next item that no thread has taken (NEXT), the number of items
 (NUM_ITEMS), how many items a thread takes at a time (CHUNK), then the worker's arguments from ARGS on. A
-worker is a C function of the task's address (`host.c_address`); each thread takes chunks until none are left,
+worker is a C function of the task's address (`host.c_worker`); each thread takes chunks until none are left,
 so a thread that is held up takes fewer. Every item is computed by the same instructions whatever the number
 of threads, so the results have the same bits. Fallback: without torch's libgomp one thread does all.
 """
@@ -18,7 +18,7 @@ from numba import types
 
 from seqloom.kernels.host import call_address, fetch_add, find_gomp, gomp_parallel, njit_helper, parallel_call
 
-find_gomp()
+HAS_GOMP: bool = find_gomp()[1]
 
 NEXT, NUM_ITEMS, CHUNK, ARGS = 0, 1, 2, 3  # indices in a task
 ROWS_PER_CHUNK = 16  # rows that a thread takes at a time

@@ -17,7 +17,7 @@ import numpy as np
 
 from seqloom.kernels.decode_attention import decode_attention
 from seqloom.kernels.elementwise import exp, tanh
-from seqloom.kernels.host import fetch_add, load_arg, njit_entry, njit_helper, njit_reassoc
+from seqloom.kernels.host import c_worker, fetch_add, load_arg, njit_entry, njit_helper, njit_reassoc
 from seqloom.kernels.int8_gemm import gemm_int8
 from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_ITEMS, parallel_rows, run_parallel
 from seqloom.kernels.simd import f32_view
@@ -78,6 +78,7 @@ def activate(x, function):
             x[i] = tanh(x[i])
 
 
+@c_worker
 def activation_worker(task):
     items = load_arg(task, NUM_ITEMS)
     count = load_arg(task, ACTIVATE_COUNT)

@@ -25,7 +25,7 @@ from seqloom.kernels.gemm_tiles import (
     tile_packed_f32,
     transpose_8x8,
 )
-from seqloom.kernels.host import fetch_add, load_arg, njit_entry, njit_helper
+from seqloom.kernels.host import c_worker, fetch_add, load_arg, njit_entry, njit_helper
 from seqloom.kernels.parallel import ARGS, CHUNK, NEXT, NUM_ITEMS, parallel_rows, run_parallel
 from seqloom.kernels.simd import f32_view
 
@@ -218,6 +218,7 @@ def packed_columns(task, begin, end):
                     f32_view(y_row + j * y_stride, columns)[:] = scratch[j, :columns]
 
 
+@c_worker
 def f32_worker(task):
     items = load_arg(task, NUM_ITEMS)
     chunk = load_arg(task, CHUNK)

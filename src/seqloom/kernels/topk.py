@@ -14,6 +14,7 @@ import numpy as np
 from seqloom.kernels.elementwise import exp
 from seqloom.kernels.host import (
     OPTIONS,
+    c_worker,
     fetch_add,
     load_arg,
     njit_entry,
@@ -88,6 +89,7 @@ def topk_row(x, banned, values, tokens, maxima):
     return logsumexp
 
 
+@c_worker
 def topk_worker(task):
     items = load_arg(task, NUM_ITEMS)
     chunk = load_arg(task, CHUNK)

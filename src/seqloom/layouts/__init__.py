@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,6 @@ from seqloom.errors import DataError
 from seqloom.layouts import family as mapping
 from seqloom.layouts.family import Family, Unsupported
 from seqloom.layouts.hf_folder import SafetensorsFiles
-from seqloom.lazy import LazyNames
 from seqloom.models.base import Model
 from seqloom.nn.basic import LayerNorm, RMSNorm
 from seqloom.nn.embedding import OutputLayer
@@ -37,6 +37,7 @@ __all__ = [
     "check_equal",
     "export_files",
     "family_of",
+    "find_family",
     "has_family_names",
     "import_weights",
     "names_without_prefix",
@@ -44,15 +45,13 @@ __all__ = [
 ]
 
 # By model_type; a family's module is imported when the family is looked up.
-FAMILIES = LazyNames(
-    {
-        "gpt2": ("seqloom.layouts.gpt2", "GPT2"),
-        "llama": ("seqloom.layouts.llama", "LLAMA"),
-        "bert": ("seqloom.layouts.bert", "BERT"),
-        "distilbert": ("seqloom.layouts.bert", "DISTILBERT"),
-        "marian": ("seqloom.layouts.marian", "MARIAN"),
-    }
-)
+FAMILIES = {
+    "gpt2": "seqloom.layouts.gpt2:GPT2",
+    "llama": "seqloom.layouts.llama:LLAMA",
+    "bert": "seqloom.layouts.bert:BERT",
+    "distilbert": "seqloom.layouts.bert:DISTILBERT",
+    "marian": "seqloom.layouts.marian:MARIAN",
+}
 FAMILIES_OF_TASK = {
     "language modelling": ("gpt2", "llama"),
     "encoding": ("bert", "distilbert"),
@@ -73,10 +72,16 @@ class ExportedFiles(NamedTuple):
     texts: dict[str, str]
 
 
+def find_family(name: str) -> Family:
+    """The family of a model_type."""
+    family: Family = resolve_name(FAMILIES[name])
+    return family
+
+
 def families_for(model: nn.Module) -> Iterator[Family]:
     """The families that hold models of the same task; each is imported when it is reached."""
     task = model.task if isinstance(model, Model) else ""
-    return (FAMILIES[name] for name in FAMILIES_OF_TASK.get(task, ()))
+    return (find_family(name) for name in FAMILIES_OF_TASK.get(task, ()))
 
 
 def family_of(model: nn.Module) -> tuple[Family, dict[str, Any]]:

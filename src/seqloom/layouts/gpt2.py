@@ -6,7 +6,6 @@ from typing import Any
 
 from torch import nn
 
-from seqloom import models
 from seqloom.config_tree import Tree
 from seqloom.layouts.family import (
     ACTIVATION_FROM_HF,
@@ -23,6 +22,7 @@ from seqloom.layouts.family import (
     weight_and_bias,
 )
 from seqloom.layouts.hf_folder import HFConfig
+from seqloom.models.language_model import LanguageModel
 from seqloom.nn.basic import FeedForward, LayerNorm
 from seqloom.nn.embedding import Embedding
 from seqloom.nn.position import Learned
@@ -85,7 +85,7 @@ def config_tree(
 
 def mappings(model: nn.Module, prefix: str, transposed: bool = True) -> list[WeightMapping]:
     """The table of weights; nanoGPT stores linear weights as we do, not `transposed`."""
-    model = require_type(model, models.LanguageModel, "class")
+    model = require_type(model, LanguageModel, "class")
     table = [
         same("embedding.table", f"{prefix}wte.weight"),
         same("stack.position.table", f"{prefix}wpe.weight"),
@@ -111,8 +111,8 @@ def mappings(model: nn.Module, prefix: str, transposed: bool = True) -> list[Wei
 
 def hf_config(model: nn.Module) -> dict[str, Any]:
     """The config.json of a model; raises Unsupported if it is not a GPT-2."""
-    require(type(model) is models.LanguageModel, f"it is a {type(model).__name__}")
-    model = require_type(model, models.LanguageModel, "class")
+    require(type(model) is LanguageModel, f"it is a {type(model).__name__}")
+    model = require_type(model, LanguageModel, "class")
     embedding = require_plain_embedding(model.embedding, model.out_proj, Embedding)
     stack = require_type(model.stack, Transformer, "stack")
     sizes = transformer_sizes(stack, "pre", True, LayerNorm, FeedForward)

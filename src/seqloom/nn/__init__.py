@@ -202,9 +202,10 @@ OLD_NAMES = {
 }
 
 NAMES, _present, __dir__ = lazy_names(__name__, __file__)
-PARTS = NAMES.only(
-    [name for name in NAMES if name[0].isupper() and name not in ("Factory", "State")]
-)  # config types
+# The types of a config.
+PARTS = {
+    name: place for name, place in NAMES.items() if name[0].isupper() and name not in ("Factory", "State")
+}
 
 
 def __getattr__(name: str) -> Any:

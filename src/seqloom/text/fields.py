@@ -21,15 +21,15 @@ it. Letters are bytes, so that every word has a spelling and no alphabet must be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
-from seqloom.lazy import LazyNames
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import (
     TEXTS,
@@ -254,15 +254,15 @@ class SpanField(Field):
 
 
 LATER = {  # imported when a config names them
-    "chat": ("seqloom.text.chat_field", "ChatField"),
-    "answer": ("seqloom.text.chat_field", "AnswerField"),
-    "prompt": ("seqloom.text.chat_field", "PromptField"),
-    "smiles": ("seqloom.text.molecule_field", "SmilesField"),
-    "document": ("seqloom.text.unknown_words", "DocumentField"),
-    "summary": ("seqloom.text.unknown_words", "DocumentField"),
-    "image": ("seqloom.text.image_field", "ImageField"),
-    "captions": ("seqloom.text.image_field", "CaptionsField"),
-    "audio": ("seqloom.text.audio_field", "AudioField"),
+    "chat": "seqloom.text.chat_field:ChatField",
+    "answer": "seqloom.text.chat_field:AnswerField",
+    "prompt": "seqloom.text.chat_field:PromptField",
+    "smiles": "seqloom.text.molecule_field:SmilesField",
+    "document": "seqloom.text.unknown_words:DocumentField",
+    "summary": "seqloom.text.unknown_words:DocumentField",
+    "image": "seqloom.text.image_field:ImageField",
+    "captions": "seqloom.text.image_field:CaptionsField",
+    "audio": "seqloom.text.audio_field:AudioField",
 }
 FIELDS: dict[str, type[Field]] = {
     "text": TextField,
@@ -273,7 +273,12 @@ FIELDS: dict[str, type[Field]] = {
     "passage": PassageField,
     "span": SpanField,
 }
-KINDS: Mapping[str, type[Field]] = LazyNames(LATER, FIELDS)  # by the names that configs use
+
+
+def field_class(kind: str) -> type[Field]:
+    """The field of a kind, by the names that configs use."""
+    field: type[Field] = FIELDS[kind] if kind in FIELDS else resolve_name(LATER[kind])
+    return field
 
 
 class RecordSchema:
@@ -288,7 +293,7 @@ class RecordSchema:
         with_targets: bool = True,
         template: str | None = None,
     ):
-        expected = [kind for kind in kinds if with_targets or KINDS[kind].is_input]
+        expected = [kind for kind in kinds if with_targets or field_class(kind).is_input]
         if len(tokenizers) not in (1, len(expected)):
             raise DataError(
                 f"{len(tokenizers)} tokenizers for records of {len(expected)} fields; give one for all, or one for each"
@@ -296,14 +301,14 @@ class RecordSchema:
         label_ids = {label: index for index, label in enumerate(labels)}
         by_field = tokenizers if len(tokenizers) > 1 else list(tokenizers) * len(expected)
         self.fields = [
-            KINDS[kind](tokenizer, adds_eos, label_ids)
+            field_class(kind)(tokenizer, adds_eos, label_ids)
             for kind, tokenizer in zip(expected, by_field, strict=True)
         ]
         for field in self.fields:
             if field.template is not None and template is not None:
                 field.template = template
         self.names = tuple(name for field in self.fields for name in field.names)
-        self.has_targets = not all(KINDS[kind].is_input for kind in kinds)
+        self.has_targets = not all(field_class(kind).is_input for kind in kinds)
         self.specials = special_tokens(by_field[-1])
 
     def check(self, record: Sequence, location: str) -> list:
@@ -334,7 +339,7 @@ class RecordSchema:
 
 def collect_labels(reader: Reader) -> list[str]:
     """Returns the labels of a corpus in alphabetical order; none if its records have no labels."""
-    fields = [(i, KINDS[kind]) for i, kind in enumerate(reader.kinds) if KINDS[kind].names_labels]
+    fields = [(i, field_class(kind)) for i, kind in enumerate(reader.kinds) if field_class(kind).names_labels]
     labels: set[str] = set()
     for record in reader if fields else ():
         for i, field in fields:
@@ -370,7 +375,7 @@ def checked_texts(reader: Reader) -> Iterator[str]:
 
 def has_labels(kinds: Iterable[str]) -> bool:
     """Returns whether records of these kinds name labels."""
-    return any(KINDS[kind].names_labels for kind in kinds)
+    return any(field_class(kind).names_labels for kind in kinds)
 
 
 def strip_edges(text: str, edges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -11,19 +11,25 @@ from importlib import import_module
 from types import ModuleType
 from typing import Literal
 
-from seqloom import lazy
-
 Name = Literal["analogies", "cooccurrence", "glove", "parse_floats", "word2vec"]
+
+
+def kernels_available() -> bool:
+    """Whether compiled loops can be used. The first call warns if they cannot."""
+    available: bool = import_module("seqloom.kernels.available").AVAILABLE
+    return available
 
 
 def load_kernels(name: Name) -> ModuleType:
     """The compiled module `name`, or its plain form if numba is missing or broken (with one warning)."""
-    return lazy.load_kernels(name) or import_module(f"seqloom.vectors.plain.{name}")
+    return import_module(
+        f"seqloom.kernels.{name}" if kernels_available() else f"seqloom.vectors.plain.{name}"
+    )
 
 
-def useful_threads(name: Name, threads: int) -> int:
+def useful_threads(threads: int) -> int:
     """`threads` for the compiled form, which releases the GIL; 1 for the plain form, which does not."""
-    return threads if lazy.load_kernels(name) else 1
+    return threads if kernels_available() else 1
 
 
 def default_threads() -> int:

@@ -118,7 +118,7 @@ def train(
     losses: list[float] = []
     start_time = time.perf_counter()
     with (
-        ThreadPoolExecutor(useful_threads("glove", threads)) as pool,
+        ThreadPoolExecutor(useful_threads(threads)) as pool,
         Reporter("glove", iterations * len(cells.values), progress) as report,
     ):
         for iteration in range(1, iterations + 1):

@@ -122,7 +122,7 @@ def train(
     )
     weights = init_matrices(len(vocabulary), subwords.buckets if subwords else 0, options.dim, seed)
     mode = Word2VecMode(options.method == "cbow", options.mean_context, options.window, options.negative)
-    threads = useful_threads("word2vec", threads)
+    threads = useful_threads(threads)
     trainer: EpochTrainer = (DeterministicTrainer if reproducible else Hogwild)(data, weights, mode, threads)
     sample = draw_loss_sample(corpus, data, mode, vocabulary.counts)
     epochs = _run_epochs(trainer, weights, sample, options, len(vocabulary), seed, progress)
