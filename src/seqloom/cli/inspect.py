@@ -204,6 +204,8 @@ def activations(
         f"{value.name:{width}}  {' × '.join(map(str, value.shape)):18} {value.axes:5} {value.part}: {value.symbol}"
         for value in found.values
     ]
+    if found.window:
+        lines.insert(0, found.window)
     print_result(found.to_dict(), lines, common.json)
 
 

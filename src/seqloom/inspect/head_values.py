@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Sequence
@@ -33,6 +34,7 @@ from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 
 Importance = Literal["ablation", "gradient"]
+logger = logging.getLogger("seqloom.inspect")
 HeadIndex = tuple[int, int]  # number of the layer, number of the head
 
 
@@ -96,6 +98,8 @@ def heads(
     if not texts:
         raise DataError("no texts: give at least one")
     readings = [read_given(run, text, max_tokens, seed) for text in texts]
+    if cut := [reading.window.stop for reading in readings if reading.window]:
+        logger.warning("%d of %d texts are cut at %d tokens", len(cut), len(texts), cut[0])
     layers = attention_layers(run.model, bool(readings[0].source))
     if not layers:
         raise RunError(

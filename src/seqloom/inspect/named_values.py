@@ -36,6 +36,7 @@ class Activations(Result):
     tokens: tuple[str, ...]
     source: tuple[str, ...]
     values: tuple[Activation, ...] = field(repr=False)
+    window: str | None = None  # which tokens of a long text were read
 
 
 def activations(run: RunLike, text: str = EXAMPLE, target: str | None = None) -> Activations:
@@ -64,4 +65,5 @@ def activations(run: RunLike, text: str = EXAMPLE, target: str | None = None) ->
         found.append(
             Activation(name, type(part).__name__, point.symbol, point.axes, tuple(value.shape), mean, spread)
         )
-    return Activations(reading.tokens, reading.source, tuple(found))
+    window = reading.window and str(reading.window)
+    return Activations(reading.tokens, reading.source, tuple(found), window)
