@@ -1,4 +1,4 @@
-"""The verbs `inspect beam` and `inspect alignment`: how a translation was found, and which words it comes from."""
+"""The verbs `inspect beam`, `inspect alignment` and `inspect sound`: how a text was found, and which words or sounds it comes from."""
 
 from __future__ import annotations
 
@@ -158,3 +158,47 @@ def alignment(
             yield f"{json_text(report) if common.json else format_pairs(aligned.words())}\n"
 
     write_pieces(pieces(), out, "aligning", common.progress)
+
+
+@inspect.command
+def sound(
+    run: RunPath,
+    file: str,
+    /,
+    *,
+    target: str | None = None,
+    out: OutPath = None,
+    show: Open = False,
+    machine: MachineOptions = Machine(),
+    common: CommonOptions = Common(),
+) -> None:
+    """Show when a recognizer hears each word.
+
+    The page is the spectrogram of a recording, with the words and letters of the most probable alignment beneath.
+
+    Examples:
+      seqloom inspect sound runs/ctc-blstm a.wav
+      seqloom inspect sound runs/ctc-blstm a.wav --target "the dog sleeps"
+      seqloom inspect sound runs/ctc-blstm a.wav --json
+
+    Parameters
+    ----------
+    run
+        Run folder of a recognizer with CTC.
+    file
+        Sound file, or a file of ready features.
+    target
+        Text to align; default: the run's own.
+    out
+        Page to write; default: RUN/reports/sound.html.
+    show
+        Open the page in the browser.
+    """
+    from seqloom.inspect.sound_alignment import sound as find
+    from seqloom.inspect.sound_alignment import sound_page, summary
+
+    if target is not None:
+        check_texts([target], "--target", has_file=False)
+    loaded = open_run(run, machine.threads)
+    found = find(loaded, file, target)
+    finish(loaded, "sound", found, sound_page(found), summary(found), out, show, common.json)

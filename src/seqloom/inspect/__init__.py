@@ -22,6 +22,7 @@ __all__ = [
     "picture",
     "read",
     "similarity",
+    "sound",
     "tokens",
     "trace",
     "watched_gradients",
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from seqloom.inspect.patching import patch
     from seqloom.inspect.reading import read
     from seqloom.inspect.search_tree import beam
+    from seqloom.inspect.sound_alignment import sound
     from seqloom.inspect.token_list import tokens
     from seqloom.inspect.trace_values import trace
     from seqloom.inspect.word_contexts import contexts
