@@ -39,6 +39,7 @@ VERBS = {
     "beam": "RUN TEXT --max-tokens 5",
     "alignment": "RUN SOURCE TARGET",
     "patch": "RUN aa ab",
+    "sound": "RUN a.wav",
 }
 NO_ATTENTION = dict.fromkeys(("lstm", "classifier", "tagger"), "no attention")
 NOT_TRANSLATORS = [name for name in RUNS if name not in TRANSLATORS]
@@ -60,6 +61,7 @@ WHY_NOT: dict[str, dict[str, str]] = {
     },
     "beam": dict.fromkeys(("bert", "encoder", "classifier", "tagger", "imported"), "does not generate text"),
     "alignment": dict.fromkeys(NOT_TRANSLATORS, "inspect alignment does not fit this run"),
+    "sound": dict.fromkeys(RUNS, "inspect sound does not fit this run"),
     "patch": {
         **dict.fromkeys(NO_LANGUAGE_MODEL, "needs a language model"),
         "lstm": "the same answer",  # a model of a few steps goes on alike after both texts

@@ -197,8 +197,6 @@ def sound(
     from seqloom.inspect.sound_alignment import sound as find
     from seqloom.inspect.sound_alignment import sound_page, summary
 
-    if target is not None:
-        check_texts([target], "--target", has_file=False)
     loaded = open_run(run, machine.threads)
     found = find(loaded, file, target)
     finish(loaded, "sound", found, sound_page(found), summary(found), out, show, common.json)

@@ -63,6 +63,8 @@ def sound(run: RunLike, file: str | os.PathLike[str], target: str | None = None)
         raise wrong_verb(opened, "inspect sound")
     if not isinstance(model, Recognizer | JointRecognizer):
         raise RunError(f"{opened.folder}: its decoder gives no times; use a recognizer with CTC")
+    if target is not None and not target.strip():
+        raise UserError("the target is empty; give the text of the recording, or none")
     features = features_of(opened)
     name = os.fspath(file)
     frames = recording_of(name, features).frames()
@@ -77,12 +79,14 @@ def sound(run: RunLike, file: str | os.PathLike[str], target: str | None = None)
         ids = list(CTCSearch()(scores)[0].ids)
     else:
         ids = opened.tokenizer.encode(target, add_special_tokens=False).ids
+        if not np.isfinite(scores[:, ids]).any(0).all():
+            raise UserError(
+                f"{name}: the target {target!r} has characters that the recognizer never writes; give its text as in training"
+            )
     try:
         spans, logprob = align_text(scores, ids)
     except UserError as error:
         raise UserError(f"{name}: {error}") from None
-    if not np.isfinite(logprob):
-        raise UserError(f"{name}: the text has characters that the recognizer never writes; correct --target")
     step = features.step * len(frames) / max(1, len(scores))
     tokens = [
         SpokenWord(
@@ -113,7 +117,7 @@ def sound_page(found: SoundAlignment) -> str:
     rows = [[word.text, *map(number, (word.start, word.end, word.probability))] for word in found.words]
     body = (
         f"<h1>{escape(title)}</h1><p class=soft>{escape(found.file)}, {found.seconds:.2f} s; {source}, "
-        f"ln P of its alignment {found.logprob:.2f}</p>"
+        f"ln P of its alignment {number(found.logprob).replace('-', '−')}</p>"
         f"<p>The picture shows the {NAMES[found.features]} as the model reads them: time from left to right, "
         f"{'low frequencies below' if found.features == 'logmel' else 'the first number below'}, large values bright. Beneath are the words "
         "and the tokens of the most probable alignment; ␣ is a space. A fuller colour is a more probable one.</p>"
