@@ -13,7 +13,17 @@ import pytest
 
 from seqloom import data
 from seqloom.data import near, overlap
-from seqloom.data.near import CONTAINED, EDITS, EQUAL_WORDS, EXACT, NEAR, NOT_FOUND, WINDOW, NearIndex
+from seqloom.data.near import (
+    CONTAINED,
+    EDITS,
+    EQUAL_WORDS,
+    EXACT,
+    NEAR,
+    NOT_FOUND,
+    WINDOW,
+    NearIndex,
+    near_groups,
+)
 
 
 def edits(first: list[str], second: list[str], inside: bool) -> int:
@@ -89,6 +99,39 @@ def test_scripts_without_spaces_are_compared_by_characters() -> None:
     index = NearIndex(["今天天气很好我们去公园散步吧", "今天天气很好"])
     index.search(["今天天气很好我们去海边散步吧"])
     assert index.level.tolist() == [NEAR, NOT_FOUND]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_groups_are_the_connected_parts_of_what_is_near(seed: int) -> None:
+    chance = random.Random(seed)
+    vocabulary = ["a", "The", "dog", "cat", "sees", "old", "king", "red"]
+    texts = [" ".join(chance.choices(vocabulary, k=chance.randint(0, 9))) for _ in range(60)]
+    texts += [text.upper() + " !" for text in texts[:10]]
+    groups = list(range(len(texts)))  # by its definition: one merge for every pair that is near
+    for i, text in enumerate(texts):
+        for j, other in enumerate(texts):
+            if i != j and expected_level(text.replace(" !", ""), [other.replace(" !", "")]) != NOT_FOUND:
+                first, second = sorted((groups[i], groups[j]))
+                groups = [first if group == second else group for group in groups]
+    found = near_groups(texts)
+    empty = [number for number, text in enumerate(texts) if not text.replace("!", "").strip()]
+    same = [number for number in range(len(texts)) if number not in empty]
+    assert [int(found[number]) for number in same] == [groups[number] for number in same]
+    assert 1 < len({groups[number] for number in same}) < len(same)
+
+
+def test_a_split_by_near_texts_leaks_nothing(tmp_path: Path) -> None:
+    chance = random.Random(0)
+    originals = sentences(60, 3)
+    copies = [change(text, how, chance) for text in originals for how in ("exact", "normalized", "near")]
+    path = write(tmp_path / "all.txt", [f"{text}\tyes" for text in [*originals, *copies]])
+    table = Path(path).rename(tmp_path / "all.tsv")
+    parts = data.split(str(table), tmp_path / "parts", valid=0.2, test=0.2, by="near")
+    assert sum(parts.records.values()) == 240 and min(parts.records.values()) >= 4
+    for part in ("valid", "test"):
+        assert data.leaks(parts.files["train"][0], parts.files[part][0]).near == 0
+    loose = data.split(str(table), tmp_path / "loose", valid=0.2, test=0.2)
+    assert data.leaks(loose.files["train"][0], loose.files["test"][0]).near > 0
 
 
 def sentences(count: int, seed: int) -> list[str]:

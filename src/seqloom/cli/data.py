@@ -75,7 +75,7 @@ def split(
     out: Path,
     valid: float = 0.05,
     test: float = 0.05,
-    by: Literal["record", "word"] = "record",
+    by: Literal["record", "word", "near"] = "record",
     format: str = "auto",
     columns: str | None = None,
     common: CommonOptions = Common(),
@@ -88,6 +88,7 @@ def split(
       seqloom data split reviews.tsv --out parts
       seqloom data split train.en train.fr --out parts --test 0.1
       seqloom data split cmudict.gz --out data/g2p --by word
+      seqloom data split preferences.jsonl --out parts --by near
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ def split(
     test
         The share of test; 0 for none.
     by
-        record: equal inputs are in one part; word: all records with the same first field.
+        record: equal inputs are in one part; word: all records with the same first field; near: inputs that differ in a fifth of their words too.
     format
         The form of the file, as in data show.
     columns

@@ -268,6 +268,31 @@ class NearIndex:
         return result
 
 
+def near_groups(texts: Sequence[str]) -> np.ndarray:
+    """The group of each text, (texts,): texts of two groups are not near each other, nor is a long one inside another. A text is in the
+    group of every text that is near it, and a group has the number of its first text.
+
+    >>> near_groups(["Add 2 and 3, please.", "Who wrote Hamlet?", "Add 7 and 3, please."]).tolist()
+    [0, 1, 0]
+    """
+    index = NearIndex(texts)
+    whole = hash_words(texts)
+    windows, owner = cut(whole, WINDOW, PIECE)
+    pieces, found = index.candidates(windows)
+    near = index.distances(windows, pieces, found) <= index.edits[pieces]
+    _, first, inverse = np.unique(text_keys(whole), return_index=True, return_inverse=True)
+    ends = np.concatenate([np.arange(len(texts)), index.owner[pieces[near]]])
+    others = np.concatenate([first[inverse], owner[found[near]]])
+    groups = np.arange(len(texts))
+    while True:  # each round gives the smallest number of its neighbours to a text, then that of the text with this number
+        before = groups.copy()
+        np.minimum.at(groups, ends, before[others])
+        np.minimum.at(groups, others, before[ends])
+        groups = groups[groups]
+        if (groups == before).all():
+            return groups
+
+
 def padded(words: Words, texts: np.ndarray, fill: int) -> np.ndarray:
     """The words of the given texts as rows, (B, longest)."""
     lengths = words.lengths[texts]

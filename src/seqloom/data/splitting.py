@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from seqloom.data.near import near_groups
 from seqloom.data.options import Data
 from seqloom.data.viewing import open_reader
 from seqloom.errors import DataError
@@ -26,9 +27,9 @@ from seqloom.text.corpus import Parallel, Reader, Table, Text, table_rows, table
 from seqloom.text.dictionary import Dictionary, parse_entry
 from seqloom.text.formats import format_of
 from seqloom.text.lines import lines, strip_compression
-from seqloom.text.split import assign_sides, key_fields, record_key
+from seqloom.text.split import assign_sides, input_text, key_fields, record_key
 
-By = Literal["record", "word"]
+By = Literal["record", "word", "near"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ def split(
     format: str = "auto",
     columns: str | None = None,
 ) -> SplitFiles:
-    """Writes `out`/train, valid and test files. Equal inputs are in one part; `by` word: all records whose first field is the same.
+    """Writes `out`/train, valid and test files. Equal inputs are in one part; `by` word: all records whose first field is the same; near: also
+    inputs that differ in a fifth of their words, or are linked by such inputs.
 
     A share of 0 leaves a part out.
 
@@ -124,6 +126,9 @@ def sides_of(reader: Reader, units: Sequence[Unit], shares: list[float], by: By)
             end = start
         return sides
     values = [unit.key[:1] if by == "word" else unit.key for unit in units]
+    if by == "near":
+        groups = near_groups(["\n".join(map(input_text, value)) for value in values])
+        values = [values[group] for group in groups]
     keys = np.frombuffer(b"".join(map(record_key, values)), ">u8").astype(np.uint64)
     strata = None
     if units[0].label is not None:
