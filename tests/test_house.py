@@ -22,7 +22,6 @@ BELOW_RUN = {
     "data",
     "decoding",
     "files",
-    "progress",
     "python_process",
     "run_files",
     "fused",
@@ -43,7 +42,6 @@ MAY_IMPORT: dict[str, set[str]] = {
     "config_source": {"compat", "config_tree", "run_files"},
     "own_parts": set(),
     "preset_list": {"config_source", "config_tree"},
-    "progress": set(),
     "python_process": set(),
     "results": set(),
     "files": set(),
@@ -174,7 +172,7 @@ def wrong_imports(text: str, path: Path) -> list[str]:
     return [
         f"{name}:{line} imports {what.replace('.', '/')}, but {here} may import {may}"
         for line, what in imports(text, path)
-        if what.split(".")[0] not in (here, "lazy", "errors", "progress", "results")
+        if what.split(".")[0] not in (here, "lazy", "errors", "results")
         and not what.startswith("__")
         and not any(f"{what}.".startswith(f"{one}.") for one in allowed)
     ]
@@ -297,7 +295,6 @@ def test_only_the_command_line_prints():
         "text",
         "config_tree.py",
         "errors.py",
-        "progress.py",
         "results.py",
         "files.py",
         "cli",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from seqloom import progress
-from seqloom.progress import PACE_SAMPLES, Progress, Reporter
+from seqloom import results as progress
+from seqloom.results import PACE_SAMPLES, Progress, Reporter
 
 
 class Clock:

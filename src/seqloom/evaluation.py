@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqloom.batches.batch import Batch, Batches
-from seqloom.batches.windows import Blocks, Windows
+from seqloom.batches.batch import Batch, Batches, Blocks, Windows
 from seqloom.decoding.options import Decoding, DecodingOptions, DecodingPlan
 from seqloom.errors import UserError
 from seqloom.measure.number import (
@@ -27,8 +26,7 @@ from seqloom.measure.number import (
     wilson,
 )
 from seqloom.nn.layer import State
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
 from seqloom.text.fields import field_class
 from seqloom.text.store import Store

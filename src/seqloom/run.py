@@ -34,7 +34,7 @@ from seqloom.models.base import Model
 from seqloom.run_config import Config
 from seqloom.run_files import METRICS_FILE, RESULTS_FILE, Results, read_metrics, read_results
 from seqloom.text import fields, labels, tokenizer, tokenizer_file
-from seqloom.text.special_tokens import SpecialTokens, special_tokens
+from seqloom.text.tokenizer import SpecialTokens, special_tokens
 from seqloom.text.unknown_words import word_ids
 
 DEFAULT_CONTEXT = 2048  # tokens that a model without a limit reads at once

@@ -69,7 +69,8 @@ SECTIONS: dict[str, dict[str, str]] = {
     ),
     "tokenizer": text_names(
         {
-            "tokenizer": "Characters Words BPE WordPiece Unigram File Pattern",
+            "tokenizer": "Characters Words BPE WordPiece Unigram Pattern",
+            "tokenizer_file": "File",
             "smiles": "SMILES",
             "vocab_files": "VocabFile",
         }

@@ -26,7 +26,7 @@ from seqloom.train import checkpoint
 if TYPE_CHECKING:
     from torch.nn import Module
 
-    from seqloom.progress import ProgressOption
+    from seqloom.results import ProgressOption
     from seqloom.train.replay import Replay
 
 __all__ = ["Cleaned", "RunFacts", "RunSummary", "clean", "list", "replay", "show"]

@@ -18,9 +18,8 @@ from seqloom.nn import Transformer
 from seqloom.objectives import next_token
 from seqloom.text.chats import ChatReader, Chats, Preferences
 from seqloom.text.fields import iter_texts
-from seqloom.text.special_tokens import EOS
 from seqloom.text.store import Store, build
-from seqloom.text.tokenizer import BPE, Characters
+from seqloom.text.tokenizer import BPE, EOS, Characters
 
 
 def write(path: Path, count: int = 40) -> str:

@@ -9,9 +9,8 @@ import torch
 
 from seqloom.batches import Labelled, Pairs, Questions, Tagged
 from seqloom.text.fields import RecordSchema
-from seqloom.text.special_tokens import BOS
 from seqloom.text.store import Store, in_memory_store
-from seqloom.text.tokenizer import BPE, Words
+from seqloom.text.tokenizer import BOS, BPE, Words
 
 WORDS = ["the", "dog", "naïve", "漢字", "sees", "a", "cat", "x" * 50]
 

@@ -9,8 +9,8 @@ import torch
 from seqloom.batches import Masked
 from seqloom.batches.masking import hashed_uniform
 from seqloom.run_config import Config
-from seqloom.text.special_tokens import BOS, EOS, MASK
 from seqloom.text.store import Column, Store
+from seqloom.text.tokenizer import BOS, EOS, MASK
 
 WORDS = 200
 

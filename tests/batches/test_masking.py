@@ -13,8 +13,8 @@ from seqloom.batches.masking import mask_tokens
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN
 from seqloom.objectives.likelihood import token_loss
-from seqloom.text.special_tokens import MASK
 from seqloom.text.store import Column, Store
+from seqloom.text.tokenizer import MASK
 
 
 def drawn(ids: torch.Tensor, seed: int) -> torch.Tensor:

@@ -7,8 +7,8 @@ import pytest
 
 from seqloom.batches import Pairs
 from seqloom.run_config import Config
-from seqloom.text.special_tokens import BOS, EOS
 from seqloom.text.store import Column, Store
+from seqloom.text.tokenizer import BOS, EOS
 
 
 def store(count: int, seed: int = 0) -> Store:

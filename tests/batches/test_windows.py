@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.batches import Blocks, Windows
-from seqloom.text.special_tokens import EOS
 from seqloom.text.store import Column, Store
+from seqloom.text.tokenizer import EOS
 
 
 def store(length: int) -> Store:

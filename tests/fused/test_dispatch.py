@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from seqloom.fused import crf, dispatch
-from seqloom.fused.cross_entropy import cross_entropy
-from seqloom.fused.linear import linear_int8
+from seqloom.fused.linear import cross_entropy, linear_int8
 from seqloom.fused.rotary import rotary, rotary_table
 from seqloom.kernels import available, parallel
 

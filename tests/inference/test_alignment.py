@@ -17,8 +17,7 @@ from seqloom.inference.derived_runs import ensemble
 from seqloom.inference.lexicon import learn_lexicon, read_lexicon
 from seqloom.inference.translation import translate
 from seqloom.run import Run
-from seqloom.text.special_tokens import EOS, UNK
-from seqloom.text.tokenizer import BPE, Characters, WordPiece, Words, save
+from seqloom.text.tokenizer import BPE, EOS, UNK, Characters, WordPiece, Words, save
 from seqloom.text.tokenizer_file import load
 
 ENGLISH = "the old dog sees a small cat and hears the river"

@@ -16,9 +16,8 @@ import torch
 import seqloom
 from seqloom.evaluation import evaluate
 from seqloom.inference.mask_filling import fill_mask, insert_tokens, pseudo_nll, pseudo_perplexity
-from seqloom.text.special_tokens import BOS, EOS, MASK
 from seqloom.text.store import build
-from seqloom.text.tokenizer import BPE, decode
+from seqloom.text.tokenizer import BOS, BPE, EOS, MASK, decode
 
 SMALL = [
     "tokenizer.size=90",

@@ -16,7 +16,8 @@ from seqloom.files import sha256
 from seqloom.interop import export_checkpoint, import_checkpoint
 from seqloom.run import load
 from seqloom.run_config import Config
-from seqloom.text.special_tokens import SpecialTokens, special_tokens, with_template
+from seqloom.text.tokenizer import SpecialTokens, special_tokens
+from seqloom.text.tokenizer_file import with_template
 from seqloom.train.finetune import from_run
 from seqloom.train.preparation import prepare
 from support.hf_folders import WORDS, make

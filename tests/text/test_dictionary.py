@@ -7,8 +7,7 @@ import pytest
 
 from seqloom.cli import main
 from seqloom.text.dictionary import Dictionary
-from seqloom.text.special_tokens import UNK
-from seqloom.text.tokenizer import Pattern, save
+from seqloom.text.tokenizer import UNK, Pattern, save
 from seqloom.text.tokenizer_file import load
 
 NLTK = "HELLO 1 HH AH0 L OW1\nHELLO 2 HH EH0 L OW1\n\nA. 1 EY1\n"

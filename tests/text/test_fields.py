@@ -10,9 +10,8 @@ from tokenizers import normalizers
 from seqloom.text.annotated import Columns, CoNLLU, SQuAD
 from seqloom.text.corpus import JSONLines, Lines, Table
 from seqloom.text.fields import RecordSchema, collect_labels, iter_texts
-from seqloom.text.special_tokens import UNK
 from seqloom.text.store import build, in_memory_store
-from seqloom.text.tokenizer import BPE, Characters, WordPiece, Words
+from seqloom.text.tokenizer import BPE, UNK, Characters, WordPiece, Words
 
 SENTENCES = [["The", "dog", "'s", "tail"], ["naïve", "漢字", "!"], ["1", "000", "dogs"], ["unseen", "the"]]
 TAGS = [["DET", "NOUN", "PART", "NOUN"], ["ADJ", "X", "PUNCT"], ["NUM", "NUM", "NOUN"], ["X", "DET"]]

@@ -21,9 +21,9 @@ from seqloom.text import encoder as encode
 from seqloom.text import store, store_writer
 from seqloom.text.corpus import JSONLines, Lines, Parallel, Text
 from seqloom.text.encoder import RecordEncoder
-from seqloom.text.special_tokens import BOS, EOS, with_template
 from seqloom.text.store import build
-from seqloom.text.tokenizer import BPE, BYTES, Characters, Unigram, WordPiece, Words
+from seqloom.text.tokenizer import BOS, BPE, BYTES, EOS, Characters, Unigram, WordPiece, Words
+from seqloom.text.tokenizer_file import with_template
 from seqloom.text.workers import EncoderPool
 
 TEXTS = [
@@ -357,7 +357,7 @@ KILLED = """
 import sys
 from seqloom.text import store, store_writer
 from seqloom.text.corpus import Lines
-from seqloom.text.tokenizer import load
+from seqloom.text.tokenizer_file import load
 store_writer.BLOCK = 10
 def progress(size):
     print("begun", flush=True)

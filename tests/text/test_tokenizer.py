@@ -10,11 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
 
-from seqloom.text import special_tokens
 from seqloom.text import tokenizer as tk_tokenizer
-from seqloom.text.special_tokens import EOS, SPECIALS, UNK
-from seqloom.text.tokenizer import BPE, Characters, File, Unigram, WordPiece, Words, decode, save, signature
-from seqloom.text.tokenizer_file import load
+from seqloom.text.tokenizer import (
+    BPE,
+    EOS,
+    SPECIALS,
+    UNK,
+    Characters,
+    Unigram,
+    WordPiece,
+    Words,
+    decode,
+    save,
+    signature,
+)
+from seqloom.text.tokenizer_file import File, load
 
 TEXTS = [
     "The quick brown fox jumps over the lazy dog.\n",
@@ -38,11 +48,11 @@ ALL = pytest.mark.parametrize(
 def test_special_tokens_are_the_first_ids(tokenizer):
     assert [tokenizer.id_to_token(index) for index in range(5)] == list(SPECIALS)
     assert (
-        special_tokens.PAD,
-        special_tokens.UNK,
-        special_tokens.BOS,
-        special_tokens.EOS,
-        special_tokens.MASK,
+        tk_tokenizer.PAD,
+        tk_tokenizer.UNK,
+        tk_tokenizer.BOS,
+        tk_tokenizer.EOS,
+        tk_tokenizer.MASK,
     ) == (0, 1, 2, 3, 4)
     assert sorted(tokenizer.get_vocab().values()) == list(range(tokenizer.get_vocab_size()))
 
@@ -194,7 +204,7 @@ def test_saved_is_loaded(tokenizer, tmp_path):
 
 
 def test_decode_takes_arrays_and_skips_special_tokens():
-    ids = [special_tokens.BOS, *TRAINED[1].encode("the fox").ids, special_tokens.EOS, special_tokens.PAD]
+    ids = [tk_tokenizer.BOS, *TRAINED[1].encode("the fox").ids, tk_tokenizer.EOS, tk_tokenizer.PAD]
     assert decode(TRAINED[1], np.array(ids, np.uint16)) == "the fox"
 
 

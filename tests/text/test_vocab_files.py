@@ -10,7 +10,7 @@ import pytest
 
 import seqloom
 from seqloom.errors import DataError
-from seqloom.text.special_tokens import special_tokens
+from seqloom.text.tokenizer import special_tokens
 from seqloom.text.vocab_files import Binarized, VocabFile, read_vocabulary
 
 FILES = {

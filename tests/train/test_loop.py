@@ -303,7 +303,7 @@ def test_the_promise_counts_parameters_and_flops(tmp_path: Path, text: Path) -> 
     seqloom.fit("gpt", *GPT, *SHORT, data=[str(text)], out=tmp_path / "run", progress=False)
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     recipe = Config.load(str(tmp_path / "run"))
-    model = recipe.model(start.tokenizer.load(tmp_path / "run" / "tokenizer.json").get_vocab_size())
+    model = recipe.model(start.tokenizer_file.load(tmp_path / "run" / "tokenizer.json").get_vocab_size())
     assert (
         results["parameters"]["total"]
         == sum(results["parameters"]["by_part"].values())

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from seqloom import vectors
-from seqloom.progress import Progress
+from seqloom.results import Progress
 from seqloom.vectors import BenchmarkScore, Neighbor, Vectors
 from seqloom.vectors.word2vec import Word2VecOptions
 from seqloom.vectors.word2vec import train as train_word2vec

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 from seqloom.kernels import simd, word2vec
 from seqloom.kernels.word2vec_args import MERGED_STEPS, Matrices, TrainingData, Word2VecMode
-from seqloom.progress import Progress
+from seqloom.results import Progress
 from seqloom.vectors.subwords import Subwords, fnv1a
 from seqloom.vectors.vocabulary import Corpus, VocabOptions, Vocabulary, encode
 from seqloom.vectors.word2vec import (

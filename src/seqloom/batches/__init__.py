@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 from seqloom.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from seqloom.batches.batch import Batch, Batches, Cursor, PairBatch, SourceBatch, TokenBatch
+    from seqloom.batches.batch import (
+        Batch,
+        Batches,
+        Blocks,
+        Cursor,
+        PairBatch,
+        SourceBatch,
+        TokenBatch,
+        Windows,
+    )
     from seqloom.batches.buckets import pad
     from seqloom.batches.chats import Turns
     from seqloom.batches.labelled import Labelled, LabelledBatch, QABatch, Questions, Tagged, TaggedBatch
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
     from seqloom.batches.recordings import Recordings
     from seqloom.batches.rollout import RolloutBatch
     from seqloom.batches.summaries import Summaries
-    from seqloom.batches.windows import Blocks, Windows
 
 __all__ = [
     "Augment",

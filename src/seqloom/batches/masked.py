@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.batches.batch import Cursor, hash_key, shard_rows
+from seqloom.batches.batch import Cursor, WindowOrder, hash_key, require_tokens, shard_rows
 from seqloom.batches.masking import check_fractions, hashed_uniform, mask_tokens
-from seqloom.batches.windows import WindowOrder, require_tokens
 from seqloom.errors import ConfigError
-from seqloom.text.special_tokens import SPECIALS, SpecialTokens
 from seqloom.text.store import Store
+from seqloom.text.tokenizer import SPECIALS, SpecialTokens
 
 
 class MaskedBatch(NamedTuple):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from seqloom.batches.batch import splitmix64
 from seqloom.errors import ConfigError
-from seqloom.text.special_tokens import MASK
+from seqloom.text.tokenizer import MASK
 
 
 class MaskedTokens(NamedTuple):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from seqloom.progress import Reporter
+from seqloom.results import Reporter
 
 logger = logging.getLogger("seqloom.cli")
 

@@ -11,8 +11,7 @@ import numpy as np
 from seqloom.data.near import EQUAL_WORDS, EXACT, NEAR, NOT_FOUND, PIECE, NearIndex
 from seqloom.data.options import Data
 from seqloom.data.viewing import open_reader
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.text.corpus import Reader, Text
 from seqloom.text.split import input_text, key_fields
 

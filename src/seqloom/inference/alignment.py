@@ -20,7 +20,7 @@ from seqloom.decoding import forced_attention
 from seqloom.inference.completion import length_groups, prepare_prompt
 from seqloom.results import Result
 from seqloom.run import Run
-from seqloom.text.special_tokens import special_tokens
+from seqloom.text.tokenizer import special_tokens
 
 CharSpan = tuple[int, int]
 BATCH_TOKENS = 4096  # source tokens per batch

@@ -16,7 +16,7 @@ from seqloom.inference.completion import Execution
 from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.captions import bleu_counts, bleu_of_order, caption_numbers, caption_words
 from seqloom.measure.number import Number, make_signature, percent, wilson
-from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import ProgressOption, Reporter
 from seqloom.run import Run
 from seqloom.text.pictures import Pictures
 

@@ -8,7 +8,7 @@ from seqloom.inference.transcription import features_of, make_job, transcribe_gr
 from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.number import Number
 from seqloom.measure.speech import error_rates, transcription
-from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import ProgressOption, Reporter
 from seqloom.run import Run, RunLike, as_run
 
 GROUP = 64  # recordings transcribed at a time

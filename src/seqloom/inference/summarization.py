@@ -18,8 +18,7 @@ from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.number import Number, make_signature, percent, wilson
 from seqloom.measure.rouge import mean_percent, rouge_scores
 from seqloom.measure.rouge import summarization as rouge_numbers
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
 from seqloom.text.unknown_words import has_unknown_words
 

@@ -16,8 +16,7 @@ from seqloom.errors import RunError
 from seqloom.inspect.reading import Reading, read
 from seqloom.inspect.removed_edges import AttentionLayer, BlockEdges, attention_layers, hidden
 from seqloom.nn.capture import capture
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import RunLike, as_run
 
 BATCH_TOKENS = 1024  # positions that are computed together

@@ -22,8 +22,7 @@ from seqloom.inspect.reading import Reading, picked, pieces
 from seqloom.inspect.removed_edges import AttentionLayer, HideEdges, attention_layers
 from seqloom.inspect.token_list import framed_spans
 from seqloom.nn.capture import capture, change
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
 from seqloom.world import Scene, describe, scenes
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from seqloom.errors import DataError, RunError
 from seqloom.inspect.reading import Score, read_given
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
 from seqloom.train.fit import build_options
 from seqloom.train.gradient_flow import (

@@ -23,8 +23,7 @@ from seqloom.inference.mask_filling import encode as encode_masked
 from seqloom.inspect.reading import read
 from seqloom.inspect.removed_edges import attention_layers
 from seqloom.nn.capture import capture
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run
 from seqloom.text.annotated import conllu_sentences
 

@@ -29,8 +29,7 @@ from seqloom.inspect.reading import Reading, read_given
 from seqloom.inspect.removed_edges import AttentionLayer, attention_layers
 from seqloom.nn.capture import KeepSteps, StepChange, capture, change
 from seqloom.nn.layer import HasPoints
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
 
 Importance = Literal["ablation", "gradient"]

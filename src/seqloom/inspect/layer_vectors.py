@@ -17,8 +17,7 @@ from seqloom.inspect.representation_similarity import Estimate, Kernel, Similari
 from seqloom.inspect.vector_geometry import LayerGeometry, LayerSums, WordTable
 from seqloom.nn.capture import capture
 from seqloom.nn.layer_outputs import layer_names, outermost
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
 
 CHUNK = 1024  # texts among which those of similar length are computed together

@@ -16,8 +16,7 @@ import numpy as np
 from seqloom.errors import DataError
 from seqloom.inspect.layer_vectors import text_vectors
 from seqloom.inspect.token_list import framed_spans
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import RunLike, as_run
 
 GROUPS = 5  # neighbours that have a marker of their own

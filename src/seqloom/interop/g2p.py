@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from seqloom.errors import DataError
 from seqloom.interop.import_run import ForeignCheckpoint
 from seqloom.text import tokenizer_file as tokenizers
-from seqloom.text.special_tokens import BOS, EOS, PAD, SPECIALS, UNK
+from seqloom.text.tokenizer import BOS, EOS, PAD, SPECIALS, UNK
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 VOWELS = ["AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW"]

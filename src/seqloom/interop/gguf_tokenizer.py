@@ -10,7 +10,8 @@ from seqloom.errors import DataError
 from seqloom.interop.bpe_pieces import add_special, byte_level_bpe, byte_level_pieces, scored_bpe
 from seqloom.interop.gguf_header import GGUFHeader
 from seqloom.text import tokenizer_file
-from seqloom.text.special_tokens import special_tokens, with_special_ids, with_template
+from seqloom.text.tokenizer import special_tokens
+from seqloom.text.tokenizer_file import with_special_ids, with_template
 
 PREFIX = "tokenizer.ggml."
 JSON_KEY = "tokenizer.huggingface.json"

@@ -22,8 +22,7 @@ from seqloom.interop.gguf_files import INSTALL, LLAMA3_ROPE, NAMES, ROPE_FREQUEN
 from seqloom.interop.gguf_tokenizer import CONTROL, JSON_KEY, PREFIX, ROLE_KEYS, USER_DEFINED
 from seqloom.layouts import Unsupported, export_files, family_of
 from seqloom.run import Run, named_weights
-from seqloom.text.special_tokens import special_tokens
-from seqloom.text.tokenizer import BYTES, LITERALS
+from seqloom.text.tokenizer import BYTES, LITERALS, special_tokens
 
 Precision = Literal["F32", "F16", "Q8_0"]
 NORMAL, UNUSED = 1, 5  # types of tokens

@@ -21,7 +21,7 @@ from seqloom.layouts import (
 from seqloom.layouts.hf_folder import HFConfig, read_json
 from seqloom.run import Run, named_weights
 from seqloom.text.chat_template import TEMPLATE_FILE, read_template, template_source
-from seqloom.text.special_tokens import special_tokens
+from seqloom.text.tokenizer import special_tokens
 
 MIN_TENSORS_PER_LAYER = 9
 

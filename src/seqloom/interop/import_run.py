@@ -19,7 +19,7 @@ from seqloom.run_config import Config
 from seqloom.run_files import ParameterCounts, Results, write_results
 from seqloom.text import tokenizer as tokenizers
 from seqloom.text.chat_template import TEMPLATE_FILE
-from seqloom.text.special_tokens import special_tokens
+from seqloom.text.tokenizer import special_tokens
 
 SECTIONS: dict[str, config_tree.Tree] = {
     "LanguageModel": {

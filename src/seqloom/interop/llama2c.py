@@ -21,7 +21,7 @@ from seqloom.interop.bpe_pieces import add_special, scored_bpe
 from seqloom.interop.import_run import ForeignCheckpoint, shapes
 from seqloom.layouts.llama import config_tree
 from seqloom.text import tokenizer_file as tokenizers
-from seqloom.text.special_tokens import with_special_ids
+from seqloom.text.tokenizer_file import with_special_ids
 
 UNK, BOS, EOS = range(3)
 SPECIAL_PIECES = ("<unk>", "<s>", "</s>")

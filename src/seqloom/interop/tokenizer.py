@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 from seqloom.errors import DataError
 from seqloom.layouts.hf_folder import HFConfig, read_json
 from seqloom.text import tokenizer_file as tokenizers
-from seqloom.text.special_tokens import special_tokens, vocabulary, with_special_ids, with_template
+from seqloom.text.tokenizer import special_tokens
+from seqloom.text.tokenizer_file import vocabulary, with_special_ids, with_template
 
 ROLE_KEYS = {
     "pad": ("pad_token",),

@@ -1,5 +1,5 @@
 """-ln P of the targets and its gradient: the fast form of `nn/embedding.py`, called by
-`fused/cross_entropy.py`.
+`fused/linear.py`.
 
 Arrays, C-contiguous, float32 or float64: logits (N, V), targets (N,) int64, p (N, V) or a single row if
 nothing is saved, losses and nll (N,). Each row passes through memory once: its maximum, exponentials and sums

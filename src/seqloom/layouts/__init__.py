@@ -27,7 +27,8 @@ from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.models.base import Model
 from seqloom.nn.basic import LayerNorm, RMSNorm
 from seqloom.nn.embedding import OutputLayer
-from seqloom.text.special_tokens import BOS, EOS, SpecialTokens, special_tokens, with_template
+from seqloom.text.tokenizer import BOS, EOS, SpecialTokens, special_tokens
+from seqloom.text.tokenizer_file import with_template
 
 __all__ = [
     "FAMILIES",

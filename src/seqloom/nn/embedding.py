@@ -12,8 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from seqloom.fused import cross_entropy as fused
-from seqloom.fused.linear import linear
+from seqloom.fused import linear as fused
 from seqloom.nn.basic import ACTIVATIONS, Activation, LayerNorm, Norm
 from seqloom.nn.layer import Factory, HasPoints, Point, Points, record, require
 
@@ -146,7 +145,7 @@ class Output(OutputLayer):
 
     def forward(self, h: Tensor) -> Tensor:
         h = h if self.head is None else self.head(h)
-        return record(self, "", linear(h, self.table, self.bias))  # (…, V)
+        return record(self, "", fused.linear(h, self.table, self.bias))  # (…, V)
 
 
 class HeadTransform(nn.Module):

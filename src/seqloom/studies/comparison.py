@@ -17,8 +17,7 @@ from seqloom.data.overlap import LeakReport
 from seqloom.data.viewing import open_reader
 from seqloom.errors import RunError, UserError
 from seqloom.inference.training_overlap import log_leaks, training_leaks
-from seqloom.progress import ProgressOption
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Result
 from seqloom.run_config import Config
 from seqloom.studies import report
 from seqloom.studies.cautions import cautions

@@ -16,8 +16,7 @@ from typing import NamedTuple
 from seqloom import files
 from seqloom.batches.batch import hash_key
 from seqloom.inference.answers import Answer, answer_scores, sample_answers
-from seqloom.progress import ProgressOption
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Result
 from seqloom.run import Run, load
 from seqloom.studies.policy_measures import PolicyMeasures, chat_answers, mean, measure_policy
 from seqloom.train.fit import fit

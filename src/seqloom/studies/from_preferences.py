@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from seqloom.config_tree import Tree
-from seqloom.progress import ProgressOption
+from seqloom.results import ProgressOption
 from seqloom.run import Run
 from seqloom.train.fit import fit
 

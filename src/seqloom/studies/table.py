@@ -19,8 +19,7 @@ from seqloom.data.overlap import LeakReport
 from seqloom.errors import UserError
 from seqloom.measure.by_length import by_length
 from seqloom.measure.number import RESAMPLES, SEED, draws
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run_files import Results, read_results
 from seqloom.studies.likeness import conditions_of, marks_of, ranked_rows, shared_signature
 from seqloom.studies.measuring import Measured, measure

@@ -10,9 +10,8 @@ import subprocess
 from dataclasses import dataclass
 
 from seqloom.errors import Error, TrainingError
-from seqloom.progress import ProgressOption, Reporter
 from seqloom.python_process import python_command, python_environment
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.studies.study import PlannedRun, Study, is_solved, source_of
 from seqloom.train.fit import train
 

@@ -20,7 +20,7 @@ from seqloom.text.chat_template import SENTINELS, ChatTemplate, RenderedChat
 from seqloom.text.chats import PLAIN
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import Encoded, Field, RecordEncoder, integers
-from seqloom.text.special_tokens import special_tokens
+from seqloom.text.tokenizer import special_tokens
 
 BLOCK = 256  # chats that are rendered at a time
 SENTINEL = re.compile(f"([{''.join(SENTINELS.values())}])")

@@ -20,8 +20,7 @@ from tokenizers import Encoding, Tokenizer, normalizers, pre_tokenizers
 
 from seqloom.errors import DataError
 from seqloom.text.corpus import is_valid_unicode
-from seqloom.text.special_tokens import UNK, special_tokens
-from seqloom.text.tokenizer import BYTES, LITERALS, SPACE
+from seqloom.text.tokenizer import BYTES, LITERALS, SPACE, UNK, special_tokens
 
 Encoded = tuple[
     bytes, np.ndarray, np.ndarray

@@ -41,7 +41,7 @@ from seqloom.text.encoder import (
     integers,
     preview,
 )
-from seqloom.text.special_tokens import special_tokens
+from seqloom.text.tokenizer import special_tokens
 
 Name = Literal[
     "text",

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from seqloom.errors import DataError, UserError
-from seqloom.text.special_tokens import SPECIALS
+from seqloom.text.tokenizer import SPECIALS
 
 # An atom in brackets, an element of two letters, a ring bond of two digits, or one character. Each character is read at most twice, because
 # the text in brackets contains no bracket: the time is linear.

@@ -28,8 +28,7 @@ from seqloom.files import cache_folder, disk_error, lock_folder
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import RecordEncoder
 from seqloom.text.fields import RecordSchema, has_labels
-from seqloom.text.special_tokens import SpecialTokens, special_tokens
-from seqloom.text.tokenizer import signature
+from seqloom.text.tokenizer import SpecialTokens, signature, special_tokens
 
 if TYPE_CHECKING:
     pass

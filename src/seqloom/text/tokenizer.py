@@ -1,8 +1,10 @@
 """Tokenizers: characters, words, byte-pair encoding, unigram,
-WordPiece, a regular expression, or a tokenizer.json file.
+WordPiece or a regular expression; and the ids of their special tokens.
 
-Each function trains a tokenizer of the `tokenizers` library on texts; ids 0–4 are
-the special tokens. The names are the types of the config section `tokenizer`.
+Each function trains a tokenizer of the `tokenizers` library on texts. The names are the types of the config
+section `tokenizer`. Our own tokenizers use ids 0–4 for `<pad> <unk> <bos> <eos> <mask>` (A16). A tokenizer that
+came with a checkpoint keeps its own ids: its tokenizer.json stores them among the special tokens of the template
+that frames a text, as seqloom:eos and so on.
 """
 
 from __future__ import annotations
@@ -14,14 +16,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from seqloom.errors import DataError
 from seqloom.files import write_atomic
 from seqloom.text.lines import lines
-from seqloom.text.special_tokens import SPECIALS, SpecialTokens, special_tokens
-from seqloom.text.tokenizer_file import load, parse
+
+SPECIALS = ("<pad>", "<unk>", "<bos>", "<eos>", "<mask>")
+PAD, UNK, BOS, EOS, MASK = range(5)
+NAMES = ("pad", "unk", "bos", "eos", "mask")
+PREFIX = "seqloom:"  # of names in tokenizer.json; part of the file format
 
 MAX_TRAINING_CHARACTERS = 100_000_000
 
@@ -189,23 +195,78 @@ def WordPiece(texts: Iterable[str], size: int = 8000, lowercase: bool = False) -
     return _train(tokenizer, repeated, trainer)
 
 
-def File(texts: Iterable[str], path: str) -> Tokenizer:
-    """The tokenizer of the tokenizer.json at `path`; `texts` are not read.
+class SpecialTokens(NamedTuple):
+    """The special ids of one tokenizer. Each of `stop_ids` ends a
+    text; the template puts `before` and `after` around a text.
 
-    A file that does not begin with our special tokens gets them, and its own ids are increased by five.
-    A file that declares its own special tokens, as those of imported runs do, stays unchanged.
+    If texts have no end, there are no stop ids, and `eos` is the id that texts begin with.
     """
-    tokenizer = load(path)
-    first_tokens = [tokenizer.id_to_token(index) for index in range(len(SPECIALS))]
-    if special_tokens(tokenizer) != SpecialTokens() or first_tokens == list(SPECIALS):
-        return tokenizer
-    taken = [token for token in SPECIALS if tokenizer.token_to_id(token) is not None]
-    if taken:
-        raise DataError(
-            f"{path}: {taken[0]} has id {tokenizer.token_to_id(taken[0])}, but {' '.join(SPECIALS)} must be ids 0 to 4; "
-            "rename it in the file, or remove it"
-        )
-    return parse(json.dumps(_shift_ids(json.loads(tokenizer.to_str()))), path)
+
+    pad: int | None = PAD
+    unk: int | None = UNK
+    bos: int | None = BOS
+    eos: int = EOS
+    mask: int | None = MASK
+    stop_ids: tuple[int, ...] = (EOS,)
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+    @property
+    def banned(self) -> tuple[int, ...]:
+        """The ids that a generated text must not contain."""
+        ids = {
+            special_id for special_id in (self.pad, self.unk, self.bos, self.mask) if special_id is not None
+        }
+        return tuple(sorted(ids - {self.eos, *self.stop_ids}))
+
+    @property
+    def without_text(self) -> frozenset[int]:
+        """The ids that are no text: padding, beginning, end and mask."""
+        found = {self.pad, self.bos, self.eos, self.mask, *self.stop_ids}
+        return frozenset(index for index in found if index is not None)
+
+    @property
+    def first_id(self) -> int:
+        """The id before the first token of a text."""
+        return self.before[-1] if self.before else self.eos
+
+    def frame(self, adds_eos: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Returns the ids before and after a text: those of
+        the template, and <eos> at the end if records end."""
+        return self.before, self.after or ((self.eos,) if adds_eos else ())
+
+
+def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """Returns the special ids of a tokenizer."""
+    if tokenizer.post_processor is None:
+        return SpecialTokens()
+    template = template_of(json.loads(tokenizer.post_processor.__getstate__()))
+    if template is None:
+        return SpecialTokens()
+    ids = {name: tuple(token["ids"]) for name, token in template["special_tokens"].items()}
+    roles = {name: (ids.get(PREFIX + name) or (None,))[0] for name in NAMES}
+    if roles["eos"] is None and roles["bos"] is None:
+        return SpecialTokens()
+    roles["eos"] = roles["bos"] if roles["eos"] is None else roles["eos"]
+    before: list[int] = []
+    after: list[int] = []
+    side = before
+    for piece in template["single"]:
+        if "Sequence" in piece:
+            side = after
+        else:
+            side.extend(ids[piece["SpecialToken"]["id"]])
+    return SpecialTokens(
+        **roles, stop_ids=ids.get(f"{PREFIX}eos", ()), before=tuple(before), after=tuple(after)
+    )
+
+
+def template_of(processor: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the template inside a post-processor's dict[str, Any], or None."""
+    if processor["type"] == "TemplateProcessing":
+        return processor
+    templates = (template_of(inner) for inner in processor.get("processors", []))
+    return next((template for template in templates if template is not None), None)
 
 
 def save(tokenizer: Tokenizer, path: str | Path) -> None:
@@ -303,19 +364,3 @@ def _train(tokenizer: Tokenizer, texts: Iterable[str], trainer: trainers.Trainer
     # Training registers the special tokens as added tokens, which would be searched for in every text: remove
     # them.
     return Tokenizer.from_str(json.dumps(json.loads(tokenizer.to_str()) | {"added_tokens": []}))
-
-
-def _shift_ids(parts: dict) -> dict:
-    """Returns the JSON of a foreign tokenizer with our special
-    tokens first and every other id five higher."""
-    model = parts["model"]
-    shift = len(SPECIALS)
-    if isinstance(model["vocab"], dict):
-        specials = dict(zip(SPECIALS, range(shift), strict=True))
-        model["vocab"] = specials | {token: index + shift for token, index in model["vocab"].items()}
-    else:
-        model["vocab"] = [[token, 0.0] for token in SPECIALS] + model["vocab"]
-        model["unk_id"] = None if model["unk_id"] is None else model["unk_id"] + shift
-    for token in parts["added_tokens"]:
-        token["id"] += shift
-    return parts | {"post_processor": None}

@@ -23,7 +23,7 @@ from seqloom.errors import DataError
 from seqloom.text import tokenizer_file
 from seqloom.text.corpus import Paths, Reader
 from seqloom.text.lines import lines
-from seqloom.text.special_tokens import with_special_ids
+from seqloom.text.tokenizer_file import with_special_ids
 
 Form = Literal["auto", "joeynmt", "opennmt", "fairseq"]
 MAX_TOKENS = 10_000_000

@@ -26,8 +26,8 @@ from seqloom.models.base import Model
 from seqloom.nn import lora
 from seqloom.objectives.policy import token_log_probs
 from seqloom.run_config import Config
-from seqloom.text.special_tokens import special_tokens
 from seqloom.text.store import Store
+from seqloom.text.tokenizer import special_tokens
 from seqloom.train import finetune
 from seqloom.train.options import TrainJob
 from seqloom.train.process import ProcessGroup

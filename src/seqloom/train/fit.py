@@ -20,7 +20,7 @@ from seqloom.data.options import Data
 from seqloom.decoding.generation_config import keep_generation_config
 from seqloom.errors import ConfigError, OutOfMemory, UserError
 from seqloom.measure.number import Number
-from seqloom.progress import ProgressOption
+from seqloom.results import ProgressOption
 from seqloom.run import Run, load, named_weights, save_weights
 from seqloom.run_config import Config
 from seqloom.run_files import (

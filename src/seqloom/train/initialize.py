@@ -19,8 +19,8 @@ from torch import nn
 from seqloom.errors import ConfigError
 from seqloom.nn.embedding import Embedding
 from seqloom.text.fields import preview
-from seqloom.text.special_tokens import SPECIALS
 from seqloom.text.store import Store
+from seqloom.text.tokenizer import SPECIALS
 
 if TYPE_CHECKING:
     from seqloom.models import Regressor, Tagger

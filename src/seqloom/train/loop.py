@@ -21,7 +21,7 @@ from seqloom.batches.batch import Batch, Cursor
 from seqloom.errors import Diverged, NoRoom, Stopped
 from seqloom.evaluation import sum_numbers
 from seqloom.nn.layer import State, detach, state_tensors
-from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import ProgressOption, Reporter
 from seqloom.run import named_weights, set_weights
 from seqloom.train import checkpoint, process
 from seqloom.train.metrics import Metrics, Speed, open_watch

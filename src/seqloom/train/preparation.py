@@ -18,12 +18,11 @@ from seqloom import config_tree, evaluation, layouts
 from seqloom.batches.batch import Batches, first_rows
 from seqloom.models.base import Model
 from seqloom.nn.embedding import Embedding
-from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import ProgressOption, Reporter
 from seqloom.run import Run
 from seqloom.run_config import Config
 from seqloom.text import labels, tokenizer, tokenizer_file
 from seqloom.text.store import Store
-from seqloom.text.summary import SHOWN_LABELS, TRAINING_RECORDS, describe
 from seqloom.train.budget import affordable_rows, count_parameters, refuse_parameters
 from seqloom.train.options import (
     SGD,
@@ -110,7 +109,7 @@ def prepare(
     with Reporter("tokenizing, MB", progress=progress if is_main else False) as report:
         train, valid = config.stores(trained_tokenizer, lambda size: report.advance(size / 1e6), label_names)
     if is_main and describes_data and not (saved and saved.exists()):
-        log_data(config, valid, label_names)
+        log_data(config, train, valid, label_names)
     refuse_parameters(config, count_parameters(config.meta_model(trained_tokenizer.get_vocab_size())))
     model = config.model(trained_tokenizer.get_vocab_size(), label_names)
     if model.predicts_labels:
@@ -207,13 +206,22 @@ def as_run(folder: Path, prepared: PreparedRun) -> Run:
     return Run(folder, prepared.config, prepared.tokenizer, prepared.model, prepared.labels)
 
 
-def log_data(config: Config, valid: Store, labels: Sequence[str]) -> None:
+def log_data(config: Config, train: Store, valid: Store, labels: Sequence[str]) -> None:
     """Logs what the training files hold and what is held out; suspicions are warnings."""
-    summary = describe(config.reader(config.files.train), TRAINING_RECORDS)
-    for line in summary.lines():
-        logger.info("%s", line)
-    for warning in summary.warnings:
-        logger.warning("%s", warning)
+    reader = config.reader(config.files.train)
+    if reader.is_plain:
+        names, text = ", ".join(Path(path).name for path in reader.paths), train.fields[0]
+        logger.info(
+            "%s: %s bytes, %s tokens to learn from", names, f"{text.num_bytes:,}", f"{text.num_tokens:,}"
+        )
+    else:
+        from seqloom.text.summary import TRAINING_RECORDS, describe
+
+        summary = describe(reader, TRAINING_RECORDS)
+        for line in summary.lines():
+            logger.info("%s", line)
+        for warning in summary.warnings:
+            logger.warning("%s", warning)
     logger.info("held out: %s", held_out(config, valid, labels))
 
 
@@ -229,6 +237,8 @@ def held_out(config: Config, valid: Store, labels: Sequence[str]) -> str:
         return f"{how}, {valid.fields[0].num_bytes:,} bytes"
     counts = ""
     if columns := valid.columns("label"):
+        from seqloom.text.summary import SHOWN_LABELS
+
         numbers = np.bincount(columns[0].gathered().tokens.astype(np.int64), minlength=len(labels))
         named = list(zip(labels, numbers.tolist(), strict=True))[:SHOWN_LABELS]
         counts = ": " + ", ".join(f"{label} {number:,}" for label, number in named)

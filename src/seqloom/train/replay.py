@@ -18,8 +18,7 @@ from torch import Tensor
 from seqloom import compat, run_files
 from seqloom.config_source import config_of
 from seqloom.errors import RunError
-from seqloom.progress import ProgressOption
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Result
 from seqloom.run_config import Config
 from seqloom.run_files import METRICS_FILE, json_line
 from seqloom.threads import use_threads

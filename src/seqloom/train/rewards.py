@@ -19,7 +19,7 @@ from torch import Tensor
 
 from seqloom.batches.prompts import PromptBatch
 from seqloom.errors import ConfigError, UserError
-from seqloom.text.special_tokens import special_tokens
+from seqloom.text.tokenizer import special_tokens
 
 
 class TextReward:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from seqloom import config_tree, files, run_files
 from seqloom.config_source import config_of, is_run
 from seqloom.errors import ConfigError, RunError
-from seqloom.progress import ProgressOption
+from seqloom.results import ProgressOption
 from seqloom.run_config import Config
 from seqloom.run_files import GRADIENTS_FILE, METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
 from seqloom.text import fields, labels, tokenizer

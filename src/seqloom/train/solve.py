@@ -18,7 +18,7 @@ from seqloom import __version__, evaluation, files
 from seqloom.errors import ConfigError
 from seqloom.models.linear import LinearClassifier
 from seqloom.models.text_features import MeanVectors, TextFeatures
-from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import ProgressOption, Reporter
 from seqloom.run import Run
 from seqloom.text.store import Store, build
 from seqloom.train import budget

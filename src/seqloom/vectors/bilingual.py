@@ -27,8 +27,7 @@ import numpy as np
 from seqloom import files
 from seqloom.errors import DataError
 from seqloom.measure.number import Number, make_signature, wilson
-from seqloom.progress import ProgressOption, Reporter
-from seqloom.results import Result
+from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.text.lines import lines, local_copy
 from seqloom.vectors.formats import load
 from seqloom.vectors.procrustes import procrustes

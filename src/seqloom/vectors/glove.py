@@ -36,7 +36,7 @@ import numpy as np
 
 from seqloom.errors import DataError
 from seqloom.files import cache_folder, disk_error
-from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import ProgressOption, Reporter
 from seqloom.vectors.backend import default_threads, load_kernels, useful_threads
 from seqloom.vectors.count_writer import append, release_pages
 from seqloom.vectors.count_writer import blocks as row_blocks

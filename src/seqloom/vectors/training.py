@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast
 import numpy as np
 
 from seqloom.errors import DataError, UserError
-from seqloom.progress import ProgressOption
+from seqloom.results import ProgressOption
 from seqloom.text.lines import lines, local_copy
 from seqloom.vectors.backend import default_threads
 from seqloom.vectors.features import tokens

@@ -33,7 +33,7 @@ import numpy as np
 
 from seqloom.errors import DataError
 from seqloom.kernels.word2vec_args import BLOCK, WIDTH, Matrices, TrainingData, Word2VecMode
-from seqloom.progress import ProgressOption, Reporter
+from seqloom.results import ProgressOption, Reporter
 from seqloom.vectors.backend import default_threads, useful_threads
 from seqloom.vectors.loss_sample import LossSample, draw_loss_sample
 from seqloom.vectors.subwords import Subwords
