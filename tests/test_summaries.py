@@ -17,7 +17,7 @@ from seqloom.inference.completion import banned_ids, prepare_prompt
 from seqloom.inference.summarization import unknown_words
 from seqloom.run import load
 from seqloom.text.corpus import Table
-from seqloom.text.fields import RecordSchema
+from seqloom.text.records import RecordSchema
 from seqloom.text.store import build, in_memory_store
 from seqloom.text.tokenizer import Words
 from seqloom.text.unknown_words import UNKNOWN, source_words, unknown_id

@@ -28,7 +28,7 @@ from seqloom.measure.number import (
 from seqloom.nn.layer import State
 from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
-from seqloom.text.fields import field_class
+from seqloom.text.records import field_class
 from seqloom.text.store import Store
 from seqloom.text.tokenizer import signature
 from seqloom.text.unknown_words import UNKNOWN

@@ -33,7 +33,7 @@ from seqloom.layouts.hf_folder import SafetensorsFiles
 from seqloom.models.base import Model
 from seqloom.run_config import Config
 from seqloom.run_files import METRICS_FILE, RESULTS_FILE, Results, read_metrics, read_results
-from seqloom.text import fields, labels, tokenizer, tokenizer_file
+from seqloom.text import labels, records, tokenizer, tokenizer_file
 from seqloom.text.tokenizer import SpecialTokens, special_tokens
 from seqloom.text.unknown_words import word_ids
 
@@ -224,7 +224,7 @@ def load(
         )
     run_tokenizer = tokenizer_file.load(folder / "tokenizer.json")
     weights_file = find_weights(folder, checkpoint)
-    labelled = fields.has_labels(config.kinds()) and not has_no_labels(folder)
+    labelled = records.has_labels(config.kinds()) and not has_no_labels(folder)
     names = labels.load(folder / "labels.json") if labelled else []
     model = config.model(run_tokenizer.get_vocab_size(), names)
     weights = load_weights(folder, model) if checkpoint is None else load_file(weights_file)

@@ -35,7 +35,7 @@ from seqloom.data import options as data_options
 from seqloom.data.options import Data, Files
 from seqloom.errors import ConfigError
 from seqloom.models.base import Model
-from seqloom.text import fields, store, tokenizer_file
+from seqloom.text import records, store, tokenizer_file
 from seqloom.text.corpus import Reader
 
 FINETUNE_SECTIONS = ("from", "freeze", "lr_factors", "layer_decay", "lora")
@@ -244,11 +244,11 @@ class Config:
         section = self.tree["tokenizer"]
         section = {"type": section} if isinstance(section, str) else section
         if section.get("type") not in CACHED_TOKENIZERS or section.get("extra_words") or self.own_parts:
-            return self.parts["tokenizer"](fields.iter_texts(reader))
+            return self.parts["tokenizer"](records.iter_texts(reader))
         key = json.dumps([section, reader.kinds, reader.digest(), __version__], sort_keys=True)
         path = files.cache_folder() / f"tokenizer-{hashlib.sha256(key.encode()).hexdigest()[:32]}.json"
         if not path.exists():
-            trained = self.parts["tokenizer"](fields.iter_texts(reader))
+            trained = self.parts["tokenizer"](records.iter_texts(reader))
             files.write_atomic(path, trained.to_str(pretty=True), 0o600)
         return tokenizer_file.load(path)
 
@@ -267,9 +267,9 @@ class Config:
 
     def labels(self) -> list[str]:
         """The labels in the training files; empty if records have no labels."""
-        if not fields.has_labels(self.kinds()):
+        if not records.has_labels(self.kinds()):
             return []
-        return fields.collect_labels(self.reader(self.files.require("train")))
+        return records.collect_labels(self.reader(self.files.require("train")))
 
     def stores(
         self, tokenizer: Tokenizer, progress: Callable[[int], None] | None = None, labels: Sequence[str] = ()

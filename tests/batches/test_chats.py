@@ -17,7 +17,7 @@ from seqloom.models import LanguageModel
 from seqloom.nn import Transformer
 from seqloom.objectives import next_token
 from seqloom.text.chats import ChatReader, Chats, Preferences
-from seqloom.text.fields import iter_texts
+from seqloom.text.records import iter_texts
 from seqloom.text.store import Store, build
 from seqloom.text.tokenizer import BPE, EOS, Characters
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from seqloom.batches import Labelled, Pairs, Questions, Tagged
-from seqloom.text.fields import RecordSchema
+from seqloom.text.records import RecordSchema
 from seqloom.text.store import Store, in_memory_store
 from seqloom.text.tokenizer import BOS, BPE, Words
 

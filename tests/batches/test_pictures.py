@@ -12,7 +12,7 @@ import torch
 from seqloom.batches import Augment, Captions, LabelledPictures
 from seqloom.batches.sources import stack_sources
 from seqloom.errors import ConfigError
-from seqloom.text.fields import RecordSchema
+from seqloom.text.records import RecordSchema
 from seqloom.text.store import Store, in_memory_store
 from seqloom.text.tokenizer import Words
 

@@ -8,7 +8,7 @@ import torch
 
 from seqloom.batches.recordings import Recordings, SpecAugment, resized
 from seqloom.errors import ConfigError
-from seqloom.text.fields import RecordSchema
+from seqloom.text.records import RecordSchema
 from seqloom.text.store import Store, in_memory_store
 from seqloom.text.tokenizer import Characters
 

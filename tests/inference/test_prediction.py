@@ -19,7 +19,7 @@ from seqloom.inference import prediction
 from seqloom.inference.file_formats import fill_file
 from seqloom.inference.question_answering import TokenSpan, best_of_windows
 from seqloom.text import lines
-from seqloom.text.fields import RecordSchema
+from seqloom.text.records import RecordSchema
 from seqloom.text.store import build, in_memory_store
 from seqloom.train.checkpoint import latest
 from seqloom.train.loop import TrainLoop

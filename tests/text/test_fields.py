@@ -9,7 +9,7 @@ from tokenizers import normalizers
 
 from seqloom.text.annotated import Columns, CoNLLU, SQuAD
 from seqloom.text.corpus import JSONLines, Lines, Table
-from seqloom.text.fields import RecordSchema, collect_labels, iter_texts
+from seqloom.text.records import RecordSchema, collect_labels, iter_texts
 from seqloom.text.store import build, in_memory_store
 from seqloom.text.tokenizer import BPE, UNK, Characters, WordPiece, Words
 
@@ -90,7 +90,7 @@ def test_in_memory_and_on_disk_are_the_same(tmp_path):
 
 
 def test_many_blocks_and_workers_change_nothing(tmp_path, monkeypatch):
-    from seqloom.text import store_writer
+    from seqloom.text import records
 
     chance = random.Random(0)
     rows = [
@@ -99,8 +99,8 @@ def test_many_blocks_and_workers_change_nothing(tmp_path, monkeypatch):
     ]
     reader = Table([put(tmp_path / "t.tsv", "\n".join(rows))], kinds=("text", "label"))
     one = build(reader, TOKENIZERS["bpe"], tmp_path / "one", 1, labels=collect_labels(reader))
-    monkeypatch.setattr(store_writer, "BLOCK", 5_000)
-    monkeypatch.setattr(store_writer, "SERIAL_BLOCKS", 1)
+    monkeypatch.setattr(records, "BLOCK", 5_000)
+    monkeypatch.setattr(records, "SERIAL_BLOCKS", 1)
     two = build(reader, TOKENIZERS["bpe"], tmp_path / "two", 2, labels=collect_labels(reader))
     for ours, theirs in zip(one.fields, two.fields, strict=True):
         assert all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from seqloom.errors import DataError
-from seqloom.text import fields
-from seqloom.text.fields import RecordSchema
+from seqloom.text import records
 from seqloom.text.pictures import Pictures
+from seqloom.text.records import RecordSchema
 from seqloom.text.split import record_keys
 from seqloom.text.store import build, in_memory_store
 from seqloom.text.tokenizer import Words
@@ -109,7 +109,7 @@ def test_labels_are_a_column_or_folders(folder: Path, tmp_path: Path):
 def test_training_a_tokenizer_decodes_no_picture(folder: Path):
     reader = Pictures([folder / "captions.tsv"])
     (folder / "a.png").write_bytes(b"broken")
-    assert sum(1 for _ in fields.iter_texts(reader)) == 4
+    assert sum(1 for _ in records.iter_texts(reader)) == 4
 
 
 def test_the_digest_depends_on_pixels_texts_and_options(folder: Path):
@@ -124,7 +124,7 @@ def test_the_digest_depends_on_pixels_texts_and_options(folder: Path):
 
 def test_the_store_has_pixels_and_captions_as_they_are(folder: Path, tmp_path: Path):
     reader = Pictures([folder / "captions.tsv"], size=8)
-    tokenizer = Words(fields.iter_texts(reader), size=50)
+    tokenizer = Words(records.iter_texts(reader), size=50)
     store = build(reader, tokenizer, tmp_path / "cache")
     assert store.names == ("pixel_shape", "pixels", "caption_ends", "captions") and len(store) == 3
     for number, (_, texts, _) in enumerate(EXPECTED):

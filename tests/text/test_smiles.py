@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from seqloom.data import augment
 from seqloom.errors import DataError, UserError
-from seqloom.text.fields import RecordSchema
+from seqloom.text.records import RecordSchema
 from seqloom.text.smiles import CHARACTERS, SMILES, problem, random_smiles
 from seqloom.text.tokenizer import decode
 from seqloom.text.tokenizer_file import parse

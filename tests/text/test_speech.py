@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from seqloom.errors import DataError
-from seqloom.text.fields import RecordSchema, field_class
+from seqloom.text.records import RecordSchema, field_class
 from seqloom.text.speech import Speech
 from seqloom.text.store import build, in_memory_store
 from seqloom.text.tokenizer import Characters

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqloom.text.corpus import Parallel, Table
-from seqloom.text.fields import collect_labels
+from seqloom.text.records import collect_labels
 from seqloom.text.split import assign_sides, key_fields, record_key, record_keys
 from seqloom.text.store import Column, Store, build
 from seqloom.text.tokenizer import Characters, Words

@@ -18,7 +18,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from seqloom.errors import NoRoom
 from seqloom.text import encoder as encode
-from seqloom.text import store, store_writer
+from seqloom.text import records as record_files
+from seqloom.text import store
 from seqloom.text.corpus import JSONLines, Lines, Parallel, Text
 from seqloom.text.encoder import RecordEncoder
 from seqloom.text.store import build
@@ -228,8 +229,8 @@ def expected(reader, tokenizer):
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_store_holds_every_record(tmp_path, monkeypatch, kind, workers):
     """Blocks of 300 characters, the first two encoded here and the rest by workers: the ids and their order stay the same."""
-    monkeypatch.setattr(store_writer, "BLOCK", 300)
-    monkeypatch.setattr(store_writer, "SERIAL_BLOCKS", 2)
+    monkeypatch.setattr(record_files, "BLOCK", 300)
+    monkeypatch.setattr(record_files, "SERIAL_BLOCKS", 2)
     tokenizer, _ = KINDS[kind]
     rows = [f"{text.strip()} {number} é" if number % 7 else "" for number, text in enumerate(TEXTS)]
     reader = Parallel(
@@ -303,7 +304,7 @@ def test_the_cache_is_used_and_follows_the_content(tmp_path, monkeypatch):
     path, cache, tokenizer = put(tmp_path / "t", "the fox\n"), tmp_path / "cache", KINDS["bpe"][0]
     first = build(Lines([path]), tokenizer, cache)
     with monkeypatch.context() as patch:
-        patch.setattr(store_writer, "write_store", lambda *a: pytest.fail("built again"))
+        patch.setattr(record_files, "write_store", lambda *a: pytest.fail("built again"))
         assert build(Lines([path]), tokenizer, cache).digest == first.digest
     put(path, "the dog\n")
     assert build(Lines([path]), tokenizer, cache)[0][0].tolist() == [*tokenizer.encode("the dog").ids, EOS]
@@ -341,7 +342,7 @@ def test_a_damaged_store_is_built_again(tmp_path, damage):
 
 
 def test_an_interrupted_build_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_writer, "BLOCK", 10)
+    monkeypatch.setattr(record_files, "BLOCK", 10)
     reader = Lines([put(tmp_path / "t", "the fox\n" * 20)])
 
     def interrupt(size):
@@ -355,10 +356,10 @@ def test_an_interrupted_build_leaves_nothing(tmp_path, monkeypatch):
 
 KILLED = """
 import sys
-from seqloom.text import store, store_writer
+from seqloom.text import records as record_files, store
 from seqloom.text.corpus import Lines
 from seqloom.text.tokenizer_file import load
-store_writer.BLOCK = 10
+record_files.BLOCK = 10
 def progress(size):
     print("begun", flush=True)
     sys.stdin.read()
@@ -398,13 +399,13 @@ def test_two_builders_at_once_both_end_well(tmp_path, monkeypatch):
         tmp_path / "cache",
         KINDS["bpe"][0],
     )
-    barrier, publish, stores = threading.Barrier(2), store_writer.publish, []
+    barrier, publish, stores = threading.Barrier(2), record_files.publish, []
 
     def together(*arguments):
         barrier.wait(30)
         publish(*arguments)
 
-    monkeypatch.setattr(store_writer, "publish", together)
+    monkeypatch.setattr(record_files, "publish", together)
     threads = [
         threading.Thread(target=lambda: stores.append(build(reader, tokenizer, cache))) for _ in range(2)
     ]
@@ -422,7 +423,7 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
     def full(self, *arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(store_writer.ColumnWriter, "add", full)
+    monkeypatch.setattr(record_files.ColumnWriter, "add", full)
     with pytest.raises(NoRoom, match=r"cache: .*the disk is full; free some space"):
         build(Lines([put(tmp_path / "t", "a\n")]), KINDS["bpe"][0], tmp_path / "cache")
     assert list((tmp_path / "cache").iterdir()) == []
@@ -435,8 +436,8 @@ def test_a_folder_that_is_a_file_is_one_clear_error(tmp_path):
 
 
 def test_errors_of_the_reader_pass_through(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_writer, "BLOCK", 100_000)
-    monkeypatch.setattr(store_writer, "SERIAL_BLOCKS", 1)
+    monkeypatch.setattr(record_files, "BLOCK", 100_000)
+    monkeypatch.setattr(record_files, "SERIAL_BLOCKS", 1)
     path = tmp_path / "t"
     path.write_bytes(b"the fox\n" * 200_000 + b"\xff\n")
     with pytest.raises(ValueError, match=r"t:200001: byte 1"):

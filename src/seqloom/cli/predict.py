@@ -84,7 +84,7 @@ def predict_texts(run: Run, texts: Sequence[str], top: int, json: bool) -> Itera
     """Each text with its prediction, as a line. The two texts of a pair are separated by a tab."""
     from seqloom.inference.file_format import input_names
     from seqloom.inference.prediction import model_input, predict_stream
-    from seqloom.text.fields import field_class
+    from seqloom.text.records import field_class
 
     fields = [name for name in run.config.kinds() if field_class(name).is_input]
     records = []

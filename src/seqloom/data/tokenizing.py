@@ -38,7 +38,7 @@ def train_tokenizer(
     17
     """
     from seqloom.text import tokenizer
-    from seqloom.text.fields import iter_texts
+    from seqloom.text.records import iter_texts
 
     if type not in TYPES:
         raise DataError(f"{type!r} is no type of a tokenizer; choose from {', '.join(TYPES)}")

@@ -15,9 +15,9 @@ from seqloom.errors import DataError
 from seqloom.inference.sources import SOURCE_KINDS, source_of
 from seqloom.run import Run
 from seqloom.run_config import Config
-from seqloom.text.fields import RecordSchema
 from seqloom.text.formats import detect_format
 from seqloom.text.lazy_array import LazyArray
+from seqloom.text.records import RecordSchema
 from seqloom.text.store import Store, build, in_memory_store
 
 Data = str | os.PathLike[str] | list[Any]  # a file, files, or records

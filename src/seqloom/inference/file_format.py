@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from seqloom.errors import UserError
 from seqloom.inference.predictions import Prediction
 from seqloom.run import Run
-from seqloom.text.fields import field_class
 from seqloom.text.lines import byte_order_mark
+from seqloom.text.records import field_class
 
 
 class FileRecord(NamedTuple):

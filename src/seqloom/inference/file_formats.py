@@ -22,9 +22,9 @@ from seqloom.inference.prediction import predict_stream, require_task
 from seqloom.inference.predictions import Prediction, Tags
 from seqloom.run import Run
 from seqloom.text import annotated, corpus
-from seqloom.text.fields import field_class
 from seqloom.text.formats import FORMATS, check_format
 from seqloom.text.lines import lines_with_ends, split_line_end, strip_compression
+from seqloom.text.records import field_class
 from seqloom.text.tables import file_columns, is_header_row
 
 

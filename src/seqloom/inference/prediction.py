@@ -21,7 +21,7 @@ from seqloom.measure.classification import Confusion
 from seqloom.measure.number import Number
 from seqloom.models.base import Model
 from seqloom.run import Run, RunLike, as_run
-from seqloom.text.fields import RecordSchema, field_class
+from seqloom.text.records import RecordSchema, field_class
 from seqloom.text.store import Store, in_memory_store
 
 # the module of each task, imported when a model of the task is used

@@ -22,7 +22,7 @@ from seqloom.inference.completion import complete
 from seqloom.inference.mask_filling import encode_whole as encode_masked
 from seqloom.run import Run
 from seqloom.text.encoder import TEXTS, check_unicode
-from seqloom.text.fields import RecordSchema
+from seqloom.text.records import RecordSchema
 from seqloom.text.store import in_memory_store
 from seqloom.text.unknown_words import source_words, unknown_id
 

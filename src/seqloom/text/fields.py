@@ -1,18 +1,4 @@
-"""Kinds of record fields: the values that a reader yields, checked, and encoded as columns of the store.
-
-    text      a string               text                       ids, with <eos> if records end
-    words     a list of strings      pieces, begins, letters    ids; the position of each word's first piece; UTF-8 of each word and a NUL
-    tags      a label for each word  tags                       indices in the list of labels
-    label     a string               label                      its index in the list of labels
-    number    a number               number                     the number
-    passage   a string               passage, edges, source     ids; start and end of each in characters; UTF-8
-    span      [(start, text), …]     span, answers              start and end of the first answer, both 0 for none; UTF-8 of each answer and a NUL
-    chat      a list of messages     chat, counted              ids of the chat under its template; 1 where they are the assistant's, else 0
-    answer    a list of messages     answer, counted            the same, but only the last turn counts
-    smiles    a molecule, as text    text                       ids
-    document  a string               text                       ids; and its summary, the same
-    prompt    a list of messages     prompt                     ids after which the assistant answers
-    image, captions, audio                                      see `image_field.py` and `audio_field.py`
+"""Fields of records other than plain text: words, tags, labels, numbers, passages and the spans of answers in them.
 
 A word is encoded as inside a sentence, after a space; its first piece that is more than the space represents
 it. Letters are bytes, so that every word has a spelling and no alphabet must be collected.
@@ -21,18 +7,13 @@ it. Letters are bytes, so that every word has a spelling and no alphabet must be
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from operator import itemgetter
-from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.errors import DataError
-from seqloom.text.corpus import Reader
 from seqloom.text.encoder import (
-    TEXTS,
     Encoded,
     Field,
     RecordEncoder,
@@ -41,28 +22,8 @@ from seqloom.text.encoder import (
     integers,
     preview,
 )
-from seqloom.text.tokenizer import special_tokens
 
-Name = Literal[
-    "text",
-    "words",
-    "tags",
-    "label",
-    "number",
-    "passage",
-    "span",
-    "chat",
-    "answer",
-    "prompt",
-    "smiles",
-    "document",
-    "summary",
-    "image",
-    "captions",
-    "audio",
-]
 CACHE_WORDS = 200_000  # words whose pieces are cached
-MAX_LABELS = 10_000  # more labels mean that the wrong column is read
 NONE = "none"  # the label of a question without an answer
 
 
@@ -251,131 +212,6 @@ class SpanField(Field):
             (np.array(spans, np.uint32).tobytes(), counts, 0 * counts),
             (b"".join(texts), sizes, 0 * counts),
         ]
-
-
-LATER = {  # imported when a config names them
-    "chat": "seqloom.text.chat_field:ChatField",
-    "answer": "seqloom.text.chat_field:AnswerField",
-    "prompt": "seqloom.text.chat_field:PromptField",
-    "smiles": "seqloom.text.molecule_field:SmilesField",
-    "document": "seqloom.text.unknown_words:DocumentField",
-    "summary": "seqloom.text.unknown_words:DocumentField",
-    "image": "seqloom.text.image_field:ImageField",
-    "captions": "seqloom.text.image_field:CaptionsField",
-    "audio": "seqloom.text.audio_field:AudioField",
-}
-FIELDS: dict[str, type[Field]] = {
-    "text": TextField,
-    "words": WordsField,
-    "tags": TagsField,
-    "label": LabelField,
-    "number": NumberField,
-    "passage": PassageField,
-    "span": SpanField,
-}
-
-
-def field_class(kind: str) -> type[Field]:
-    """The field of a kind, by the names that configs use."""
-    field: type[Field] = FIELDS[kind] if kind in FIELDS else resolve_name(LATER[kind])
-    return field
-
-
-class RecordSchema:
-    """The fields of a record. Without `with_targets`, only the fields that a model reads are expected. `template` renders chats."""
-
-    def __init__(
-        self,
-        kinds: Sequence[str],
-        tokenizers: Sequence[Tokenizer],
-        adds_eos: bool,
-        labels: Sequence[str],
-        with_targets: bool = True,
-        template: str | None = None,
-    ):
-        expected = [kind for kind in kinds if with_targets or field_class(kind).is_input]
-        if len(tokenizers) not in (1, len(expected)):
-            raise DataError(
-                f"{len(tokenizers)} tokenizers for records of {len(expected)} fields; give one for all, or one for each"
-            )
-        label_ids = {label: index for index, label in enumerate(labels)}
-        by_field = tokenizers if len(tokenizers) > 1 else list(tokenizers) * len(expected)
-        self.fields = [
-            field_class(kind)(tokenizer, adds_eos, label_ids)
-            for kind, tokenizer in zip(expected, by_field, strict=True)
-        ]
-        for field in self.fields:
-            if field.template is not None and template is not None:
-                field.template = template
-        self.names = tuple(name for field in self.fields for name in field.names)
-        self.has_targets = not all(field_class(kind).is_input for kind in kinds)
-        self.specials = special_tokens(by_field[-1])
-
-    def check(self, record: Sequence, location: str) -> list:
-        """Returns a record's values in the form that fields
-        encode; raises if they are invalid or inconsistent."""
-        columns = ", ".join(self.names)
-        if isinstance(record, str):
-            raise DataError(
-                f"{location}: one text instead of {len(self.fields)} fields ({columns}); give them together, as a pair"
-            )
-        if len(record) != len(self.fields):
-            raise DataError(f"{location}: {len(record)} fields instead of {len(self.fields)} ({columns})")
-        values = [field.check(value, location) for field, value in zip(self.fields, record, strict=True)]
-        if self.has_targets and any(isinstance(value, str) and not value.strip() for value in values):
-            raise DataError(f"{location}: an empty text; write one, or remove the record")
-        by_type = {type(field): value for field, value in zip(self.fields, values, strict=True)}
-        if TagsField in by_type and len(by_type[TagsField]) != len(by_type[WordsField]):
-            raise DataError(
-                f"{location}: {len(by_type[WordsField])} words and {len(by_type[TagsField])} tags; give each word one tag"
-            )
-        for start, text in by_type.get(SpanField, []):
-            if by_type[PassageField][start : start + len(text)] != text:
-                raise DataError(
-                    f"{location}: the answer {text!r} is not at character {start} of the passage; correct answer_start"
-                )
-        return values
-
-
-def collect_labels(reader: Reader) -> list[str]:
-    """Returns the labels of a corpus in alphabetical order; none if its records have no labels."""
-    fields = [(i, field_class(kind)) for i, kind in enumerate(reader.kinds) if field_class(kind).names_labels]
-    labels: set[str] = set()
-    for record in reader if fields else ():
-        for i, field in fields:
-            labels.update(field.labels_in(record[i], reader.location))
-        if len(labels) > MAX_LABELS:
-            raise DataError(
-                f"{reader.location}: more than {MAX_LABELS:,} different labels; is it the right column?"
-            )
-    return sorted(labels)
-
-
-def iter_texts(reader: Reader) -> Iterator[str]:
-    """Yields the texts that a tokenizer is trained on: every
-    text, the words of a sentence joined by spaces, chats under their template, and the labels of records without a text."""
-    if reader.template is not None:
-        from seqloom.text.chat_field import chat_texts
-
-        return chat_texts(reader)
-    return map(itemgetter(0), reader) if reader.is_plain else checked_texts(reader)
-
-
-def checked_texts(reader: Reader) -> Iterator[str]:
-    """Yields the texts of records that have several fields, or come from JSON."""
-    for record in reader:
-        for kind, value in zip(reader.kinds, record, strict=True):
-            if kind in (*TEXTS, "passage") or (kind == "label" and reader.kinds[0] in ("audio", "image")):
-                yield check_unicode(value, reader.location)
-            elif kind == "captions":
-                yield from (check_unicode(caption, reader.location) for caption in value)
-            elif kind == "words":
-                yield check_unicode(value if isinstance(value, str) else " ".join(value), reader.location)
-
-
-def has_labels(kinds: Iterable[str]) -> bool:
-    """Returns whether records of these kinds name labels."""
-    return any(field_class(kind).names_labels for kind in kinds)
 
 
 def strip_edges(text: str, edges: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ A store is a folder of the cache, named by a digest of its content: `store.json`
 `N.tokens`, `N.offsets` and `N.bytes`. A text field is one column; the columns of the other kinds of fields
 are in `fields.py`. A view of some records adds their numbers and copies nothing, so that data may be divided in any way without a second
 copy on the disk or in memory. A store is built in a temporary folder and then renamed, so that an existing store is
-always complete (`store_writer.py`). Stores stay until `seqloom data cache --prune` removes them.
+always complete (`records.py`). Stores stay until `seqloom data cache --prune` removes them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from seqloom.errors import DataError
 from seqloom.files import cache_folder, disk_error, lock_folder
 from seqloom.text.corpus import Reader
 from seqloom.text.encoder import RecordEncoder
-from seqloom.text.fields import RecordSchema, has_labels
+from seqloom.text.records import RecordSchema, has_labels
 from seqloom.text.tokenizer import SpecialTokens, signature, special_tokens
 
 if TYPE_CHECKING:
@@ -254,10 +254,10 @@ def build(
     try:
         if (store := _open(path, digest, vocabulary, specials)) is not None:
             return store
-        from seqloom.text import store_writer
+        from seqloom.text import records
 
         folder.mkdir(parents=True, exist_ok=True)
-        store_writer.remove_stale(folder)
+        records.remove_stale(folder)
         temporary = folder / f".building-{uuid4().hex}"
         temporary.mkdir(mode=0o700)
         try:
@@ -265,15 +265,15 @@ def build(
                 schema = RecordSchema(
                     reader.kinds, tokenizers, reader.adds_eos, labels, template=reader.template
                 )
-                store_writer.write_store(
+                records.write_store(
                     temporary,
                     reader,
                     schema,
-                    store_writer.num_workers(workers),
+                    records.num_workers(workers),
                     progress or (lambda size: None),
                     digest,
                 )
-                store_writer.publish(temporary, path, lambda: _open(path, digest) is not None)
+                records.publish(temporary, path, lambda: _open(path, digest) is not None)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     except OSError as error:

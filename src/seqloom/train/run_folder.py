@@ -19,7 +19,7 @@ from seqloom.errors import ConfigError, RunError
 from seqloom.results import ProgressOption
 from seqloom.run_config import Config
 from seqloom.run_files import GRADIENTS_FILE, METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
-from seqloom.text import fields, labels, tokenizer
+from seqloom.text import labels, records, tokenizer
 from seqloom.train.checkpoint import Checkpoint
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import (
@@ -262,7 +262,7 @@ def create_run(folder: Path, prepared: PreparedRun) -> None:
             from seqloom.text.chat_template import TEMPLATE_FILE, template_source
 
             files.write_atomic(folder / TEMPLATE_FILE, template_source(template))
-        if fields.has_labels(prepared.config.kinds()):
+        if records.has_labels(prepared.config.kinds()):
             labels.save(prepared.labels, folder / "labels.json")
         if profiles := language_profiles(prepared.config):
             from seqloom.inference.language_check import PROFILE_FILE
