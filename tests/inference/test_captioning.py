@@ -176,9 +176,11 @@ def test_a_region_touches_a_box_that_shares_a_pixel():
     assert inside == [(1, 0), (1, 1), (1, 2)]
 
 
-def test_a_resumed_run_has_the_same_bits(folder: Path, tmp_path: Path):
-    """The second half of a run whose first checkpoint is its newest."""
+@pytest.mark.parametrize("weights", ["Softmax", "Hard"])
+def test_a_resumed_run_has_the_same_bits(folder: Path, tmp_path: Path, weights: str):
+    """The second half of a run whose first checkpoint is its newest; hard attention draws the same regions again."""
     changes = ["batches.augment={type: Augment, shift: 2, light: 0.1}", "train.eval_every=10"]
+    changes.append(f"model.decoder.attention.weights={weights}")
     whole = train(folder, tmp_path / "run", *changes, steps=20, seed=1)
     expected = {name: weight.clone() for name, weight in named_weights(whole.model).items()}
     for name in ("model.safetensors", "results.json", "checkpoints/step-00000020"):

@@ -23,7 +23,11 @@ def score(part, q, k):
 
 
 def weighed(part, scores):
-    return {"Softmax": softmax, "Raw": list}[type(part).__name__](scores)
+    return {"Softmax": softmax, "Raw": list, "Hard": largest}[type(part).__name__](scores)
+
+
+def largest(scores):
+    return [float(j == int(np.argmax(scores))) for j in range(len(scores))]
 
 
 # Positions in attention

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from seqloom.fused.dispatch import fused_enabled
 from seqloom.fused.sdpa import BandedAttention, SDPAttention, SingleQueryMask
 from seqloom.nn.layer import (
+    Choice,
     HasPoints,
     Memo,
     Point,
     Points,
+    add_choice,
     causal_mask,
     concat_masks,
     masked_softmax,
@@ -28,6 +30,7 @@ from seqloom.nn.layer import (
     none_if_full,
     real_positions,
     record,
+    require,
     right_padded,
 )
 from seqloom.nn.position import Position, Positions
@@ -134,6 +137,32 @@ class Raw(AttentionWeights):
 
     def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
         return scores if visible is None else scores.masked_fill(~visible, 0)
+
+
+class Hard(AttentionWeights):
+    """α = one-hot(j),   j ~ softmax(s) in training, j = argmax s afterwards   (hard attention, Xu et al. 2015, section 4.1)
+
+    One key is looked at. The draw has no gradient: the objective `translation` learns from ln P(j) by REINFORCE
+    (objectives/reinforce.py). `entropy` is the weight of the entropy of softmax(s), which keeps it from settling too early.
+    """
+
+    def __init__(self, entropy: float = 0.01):
+        super().__init__()
+        require(entropy >= 0, f"the weight of the entropy is {entropy}: give a number of at least 0")
+        self.entropy = entropy
+
+    def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
+        chances = masked_softmax(scores.clone(), visible)
+        if self.training:
+            flat = chances.detach().flatten(0, 2)
+            seen = flat.sum(-1, keepdim=True) > 0  # all zeros if nothing is visible
+            chosen = torch.multinomial(torch.where(seen, flat, 1.0), 1).view(*scores.shape[:3], 1)
+        else:
+            chosen = chances.argmax(-1, keepdim=True)
+        logs = chances.clamp(min=torch.finfo(chances.dtype).tiny).log()
+        add_choice(Choice(logs.gather(-1, chosen)[..., 0], -self.entropy * (chances * logs).sum(-1)))
+        picked = torch.zeros_like(chances).scatter(-1, chosen, 1.0)
+        return picked * (chances.detach().sum(-1, keepdim=True) > 0)
 
 
 SOFTMAX = Softmax()

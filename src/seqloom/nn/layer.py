@@ -1,8 +1,8 @@
 """The contract of every sequence layer, recurrent, convolutional, mixing or attending: `y, state = layer(x, state, mask)`.
 
 A state is what a layer remembers of the positions before its input, as nested tuples of tensors. In a mask True is a real token or a
-visible key; a softmax over visible keys never gives NaN. Besides: the names that parts give their values, the collection that receives
-auxiliary losses, and the cache of a table that many calls read.
+visible key; a softmax over visible keys never gives NaN. Besides: the names that parts give their values, the collections that receive
+auxiliary losses and random choices, and the cache of a table that many calls read.
 
 Outside `capture` and `change` (`capture.py`) a named value passes unchanged. No part stores its auxiliary losses: outside a collection
 they are dropped. Each thread and context has its own recorder and its own collection.
@@ -28,6 +28,7 @@ Factory = Callable[..., Part]
 """Builds a part: its class, or a `partial` of it. The parent calls it with the sizes."""
 
 _losses: ContextVar[list[Tensor] | None] = ContextVar("losses", default=None)
+_choices: ContextVar[list[Choice] | None] = ContextVar("choices", default=None)
 active_recorder: ContextVar[Recorder | None] = ContextVar("recorder", default=None)
 State = Any
 """A tree of tuples, lists and dicts whose leaves are tensors, `StateNode`s or plain values; None starts a new
@@ -216,6 +217,31 @@ def collect_aux_losses() -> Iterator[list[Tensor]]:
         yield losses
     finally:
         _losses.reset(token)
+
+
+class Choice(NamedTuple):
+    """What a part drew at random for each position of a decoder, for which it has no gradient."""
+
+    log_probs: Tensor  # (B, H, T), ln P of what was drawn
+    bonus: Tensor  # (B, H, T), what the objective adds to the reward of the position, such as an entropy
+
+
+def add_choice(choice: Choice) -> None:
+    """Adds what one call of a part drew; dropped if nobody collects it."""
+    choices = _choices.get()
+    if choices is not None:
+        choices.append(choice)
+
+
+@contextmanager
+def collect_choices() -> Iterator[list[Choice]]:
+    """Collects what parts draw into the list; the innermost collection receives it."""
+    choices: list[Choice] = []
+    token = _choices.set(choices)
+    try:
+        yield choices
+    finally:
+        _choices.reset(token)
 
 
 class Memo:

@@ -49,21 +49,31 @@ class TranslationModel(FeatureModel, Protocol):
 def token_loss(
     model: FeatureModel, h: Tensor, targets: Tensor, mask: Tensor, smoothing: float
 ) -> tuple[Tensor, dict[str, float]]:
-    """ℓ = Σₜ [(1 - ε) (-ln P(wₜ)) + ε mean_w (-ln P(w))]   [E3], and the sum without ε as `nats`.
+    """ℓ = Σₜ [(1 - ε) (-ln P(wₜ)) + ε mean_w (-ln P(w))]   [E3], and the sum without ε as `nats`."""
+    losses, numbers = token_losses(model, h, targets, mask, smoothing)
+    return losses.sum(), numbers
 
-    Only counted positions are passed to the output layer.
-    """
+
+def token_losses(
+    model: FeatureModel, h: Tensor, targets: Tensor, mask: Tensor, smoothing: float
+) -> tuple[Tensor, dict[str, float]]:
+    """The summands of `token_loss`, (N,) for the N counted positions, row by row: only these are passed to the output layer."""
     if not mask.all():
         h = h[mask]
         targets = targets[mask]
     loss, nats = model.output.smoothed_nll(h, targets, smoothing if model.training else 0.0)
-    return loss.sum(), {"nats": float(nats.detach().sum())}
+    return loss, {"nats": float(nats.detach().sum())}
 
 
 def collecting_aux_losses(model: Trainable) -> AbstractContextManager[list[Tensor]]:
     """Returns a context that collects the auxiliary losses of
     the model's parts; nothing is collected in evaluation."""
     return layer.collect_aux_losses() if model.training else nullcontext([])
+
+
+def collecting_choices(model: Trainable) -> AbstractContextManager[list[layer.Choice]]:
+    """Returns a context that collects what the model's parts draw at random; nothing is collected in evaluation."""
+    return layer.collect_choices() if model.training else nullcontext([])
 
 
 def add_aux_losses(
@@ -89,7 +99,13 @@ def translation(
     model: TranslationModel, batch: PairBatch | SourceBatch, state: State = None, smoothing: float = 0.1
 ) -> Result:
     """-ln P(y | x) = Σₜ -ln P(yₜ | y₍<t₎, x)   [E6]"""
-    with collecting_aux_losses(model) as losses:
+    with collecting_aux_losses(model) as losses, collecting_choices(model) as choices:
         h, _ = model.features(batch.ids, model.start(batch.source, batch.source_mask), batch.mask)
-    loss, numbers = add_aux_losses(*token_loss(model, h, batch.targets, batch.mask, smoothing), losses, batch)
+    costs, numbers = token_losses(model, h, batch.targets, batch.mask, smoothing)
+    loss = costs.sum()
+    if choices:
+        from seqloom.objectives.reinforce import policy_loss
+
+        loss = loss + policy_loss(choices, costs.detach(), batch.mask)
+    loss, numbers = add_aux_losses(loss, numbers, losses, batch)
     return loss, numbers, None
