@@ -125,6 +125,14 @@ WRONG: dict[str, tuple[Callable[[Path], list[str]], list[str]]] = {
         ["10"],
     ),
     "folder that is no run": (lambda p: ["evaluate", str(p), "x.txt"], ["not a run folder"]),
+    "file that is no run": (
+        lambda p: ["predict", write(p / "a.txt", lines(3)), "x"],
+        ["a.txt: a file, not the folder of a run; the run comes first"],
+    ),
+    "no minutes": (
+        lambda p: ["train", "gpt", "--minutes", "0", "--data", write(p / "a.txt", lines(100))],
+        ["train.minutes must be above 0, not 0"],
+    ),
     "out is a full folder": (
         lambda p: ["train", "gpt", *SMALL, "--data", write(p / "a.txt", lines(100)), "--out", str(p)],
         ["exists and is not a run folder"],

@@ -252,6 +252,10 @@ def require_run(folder: Path) -> None:
         raise RunError(f"{folder}: a preset, not a run; train it first: seqloom train {folder} --data FILE")
     if not folder.exists() and any(letter.isspace() for letter in str(folder)):
         raise RunError(f"{str(folder)!r}: there is no such run; the run comes first, then the text")
+    if folder.is_file():
+        raise RunError(
+            f"{folder}: a file, not the folder of a run; the run comes first, then the texts or the files"
+        )
     if folder.is_dir():
         there = (folder / "config.yaml").exists()
         found = "its config.yaml is not one of seqloom" if there else "it has no config.yaml"

@@ -104,3 +104,15 @@ def test_code_of_the_user_adds_parts(text: Path, tmp_path: Path, capsys: pytest.
     with pytest.raises(SystemExit):
         main([*command, "--code", str(mine)])
     assert "mine.py: cannot be run (ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_a_labelled_table_counts_texts_and_their_tokens(tmp_path: Path):
+    """40 lines of 3 words; the label is the last column and counts as no token."""
+    file = tmp_path / "reviews.tsv"
+    file.write_text("".join(f"text number {i}\t{'pos' if i % 2 else 'neg'}\n" for i in range(40)))
+    found = check("classifier", "model.dim=8", "train.steps=2", data=str(file))
+    assert (found.train_records or 0) + (found.valid_records or 0) == 40
+    assert (found.train_tokens or 0) + (found.valid_tokens or 0) >= 120
+    rows = dict(found.rows())
+    assert "MFLOP a label" in rows and "largest batches.batch_tokens" in rows
+    assert rows["training records"] == str(found.train_records)

@@ -281,9 +281,12 @@ class TrainOptions:
                 raise ConfigError(f"train.{name} must be at least 1, not {count}")
         budgets = {"minutes": minutes, "epochs": epochs, "tokens": tokens, "flops": flops}
         given = {name: float(value) for name, value in budgets.items() if value is not None}
-        if len(given) > 1 or any(value <= 0 for value in given.values()):
-            listed = ", ".join(f"{name}={value:g}" for name, value in given.items())
-            raise ConfigError(f"train: give one budget above 0, not {listed}")
+        for name, value in given.items():
+            if not value > 0:
+                raise ConfigError(f"train.{name} must be above 0, not {value:g}")
+        if len(given) > 1:
+            listed = " and ".join(f"train.{name}" for name in given)
+            raise ConfigError(f"{listed}: give one budget")
         self.budget: dict[str, float] = given or {"steps": steps}
         self.eval_every = eval_every
         self.save_every = save_every or eval_every

@@ -34,6 +34,10 @@ class Check(Result):
         Bytes at the peak of a step; without data, those of the weights, their gradients and the optimizer.
     seconds
         Of all steps, measured on this machine; between `seconds_low`, if no other program uses it, and `seconds_high`.
+    train_tokens, valid_tokens
+        Tokens that the model learns to predict; of a model that predicts labels, those that it reads.
+    flops_per_token
+        Of a token; of a model that predicts labels, of one label.
     batch
         The option of the config that sets the size of a batch, with its value.
     largest_batch
@@ -45,6 +49,8 @@ class Check(Result):
     parameters: int
     by_part: dict[str, int]
     vocabulary: int
+    train_records: int | None = None  # if each has labels
+    valid_records: int | None = None
     train_tokens: int | None = None
     valid_tokens: int | None = None
     flops_per_token: float | None = None
@@ -63,9 +69,14 @@ class Check(Result):
             ("parameters", self.parameters),
             *((f"  {name}", count) for name, count in self.by_part.items()),
             ("vocabulary", self.vocabulary),
+            ("training records", self.train_records),
+            ("held-out records", self.valid_records),
             ("training tokens", self.train_tokens),
             ("held-out tokens", self.valid_tokens),
-            ("MFLOP a token", self.flops_per_token and f"{self.flops_per_token / 1e6:.2f}"),
+            (
+                "MFLOP a token" if self.train_records is None else "MFLOP a label",
+                self.flops_per_token and f"{self.flops_per_token / 1e6:.2f}",
+            ),
             ("steps", self.steps),
             ("memory", self.memory and f"{self.memory / 1e9:.2f} GB"),
             (
@@ -73,7 +84,7 @@ class Check(Result):
                 self.seconds and budget.duration_range(self.seconds, self.seconds_low, self.seconds_high),
             ),
             *self.batch.items(),
-            ("largest batch", self.largest_batch),
+            *((f"largest {name}", self.largest_batch) for name in self.batch),
         ]
         return [
             (name, f"{value:,}" if isinstance(value, int) else value)
@@ -123,14 +134,24 @@ def check_config(config: Config, memory: float | None = None) -> Check:
             "parameters": sum(counts.values()),
             "by_part": counts,
             "vocabulary": prepared.tokenizer.get_vocab_size(),
-            "train_tokens": prepared.train.fields[-1].num_tokens,
-            "valid_tokens": prepared.valid.fields[-1].num_tokens,
+            **count_data(prepared),
         }
         if not isinstance(options, TrainOptions):  # a solver: it takes no steps that could be measured
             return Check(**sizes, warnings=tuple(warnings))
         costs = measure(config, options, prepared, limit)
         warn_of_memory(costs["memory"], limit)
     return Check(**sizes, **costs, warnings=tuple(warnings))
+
+
+def count_data(prepared: PreparedRun) -> dict[str, int]:
+    """The records and tokens of the data, as `Check` has them."""
+    splits = {"train": prepared.train, "valid": prepared.valid}
+    if not prepared.model.predicts_labels:
+        return {f"{name}_tokens": split.fields[-1].num_tokens for name, split in splits.items()}
+    counts = {f"{name}_records": len(split) for name, split in splits.items()}
+    if prepared.model.reads == "text":
+        counts |= {f"{name}_tokens": split.fields[0].num_tokens for name, split in splits.items()}
+    return counts
 
 
 def check_sizes(config: Config, limit: float) -> Check:
