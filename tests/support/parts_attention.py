@@ -114,7 +114,11 @@ CASES: list[Case] = [
     layer(partial(AttentiveRNN, dim=5, cell=Vanilla, attention=partial(GlobalAttention, dim=3)), True),
     layer(partial(RegionRNN, dim=5, attention=partial(GatedAttention, score=Additive, dim=3)), True),
     layer(partial(RegionRNN, layers=2), True),
-    layer(partial(RegionRNN, attention=partial(GatedAttention, weights=Hard)), True),
+    Case(
+        "RegionRNN(Hard)",
+        lambda: RegionRNN(SIZE, MEMORY, attention=partial(GatedAttention, weights=Hard)).eval(),
+        memory=True,
+    ),
     layer(partial(PointerRNN, dim=5), True),
     layer(partial(PointerRNN, dim=3, coverage=False, attention=partial(CoverageAttention, dim=2)), True),
     layer(RNNDecoder, True),

@@ -153,6 +153,8 @@ class Hard(AttentionWeights):
 
     def forward(self, scores: Tensor, visible: Tensor | None) -> Tensor:
         chances = masked_softmax(scores.clone(), visible)
+        if scores.shape[-1] == 0:  # no keys
+            return chances
         if self.training:
             flat = chances.detach().flatten(0, 2)
             seen = flat.sum(-1, keepdim=True) > 0  # all zeros if nothing is visible
