@@ -49,7 +49,9 @@ def check(
     set_threads(threads)
     config = Config.load(what, changes, data, valid, parts=load_code(code))
     found = check_config(config, memory)
-    lines = [f"{name:22} {value}" for name, value in found.rows()]
+    rows = found.rows()
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name:{width}} {value}" for name, value in rows]
     if found.train_tokens is None:
         lines.append("tokens, time and the largest batch: give --data")
     print_result(found.to_dict(), lines, common.json)
