@@ -31,8 +31,19 @@ from seqloom.text.tokenizer import special_tokens
 from seqloom.train import finetune
 from seqloom.train.options import TrainJob
 from seqloom.train.process import ProcessGroup
-from seqloom.train.rewards import RewardOnIds, reward_names
+from seqloom.train.rewards import ExactAnswer, RewardOnIds, reward_names
 from seqloom.train.rollouts import Reference, RolloutOptions, Rollouts
+
+NO_ANSWERS = (
+    "the prompts have no answers, and rollouts.reward=ExactAnswer rewards nothing else: give another reward, as in "
+    "'rollouts.reward={type: RewardRun, run: RUN}', {type: LabelRun, run: RUN, label: LABEL}, {type: Regex, pattern: PATTERN}, "
+    "{type: Length, target: 20}, or a function of --code FILE.py"
+)
+
+
+def has_answers(store: Store) -> bool:
+    """Whether a record has an answer that a text can be compared with."""
+    return any(field.num_tokens > 0 for field in store.columns("text"))
 
 
 def needs_reference(config: Config) -> bool:
@@ -81,6 +92,8 @@ class FeedbackData:
         if self.options is None:
             return ReferenceScores(data, self.reference)
         reward = RewardOnIds(self.options.reward(), self.tokenizer)
+        if isinstance(reward.reward, ExactAnswer) and not has_answers(store):
+            raise ConfigError(NO_ANSWERS)
         stop_ids = special_tokens(self.tokenizer).stop_ids
         return Rollouts(data, self.model, self.reference, reward, self.options, stop_ids, self.group)
 
