@@ -1,8 +1,9 @@
-"""Win rates and diversity by hand."""
+"""Win rates, rankings and diversity by hand."""
 
+import numpy as np
 import pytest
 
-from seqloom.measure.preferences import distinct, ranking_accuracy, win_rate
+from seqloom.measure.preferences import distinct, ranking_accuracy, ranking_interval, win_rate
 
 
 def test_win_rate_by_hand() -> None:
@@ -22,3 +23,16 @@ def test_ranking_is_over_all_pairs() -> None:
     expected = sum((a > b) + 0.5 * (a == b) for a in good for b in bad) / 6
     assert ranking_accuracy(good, bad) == expected == 5.5 / 6
     assert ranking_accuracy([], bad) == 0.5
+
+
+def test_the_interval_of_a_ranking_covers_the_truth() -> None:
+    """95 of 100 intervals hold P(a > b) = Φ(1/√2) of two normals one apart."""
+    chance = np.random.default_rng(0)
+    truth, hits = 0.76025, 0
+    for _ in range(400):
+        low, high = ranking_interval(chance.normal(1, 1, 60).tolist(), chance.normal(0, 1, 25).tolist())
+        assert low is not None and high is not None
+        hits += low < truth < high
+    assert 0.92 <= hits / 400 <= 0.98
+    assert ranking_interval([1.0] * 10, [0.0] * 10) == (None, None)  # nothing varies
+    assert ranking_interval([1.0] * 10, [0.0, 2.0]) == (None, None)  # too few

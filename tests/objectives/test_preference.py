@@ -108,6 +108,16 @@ def test_the_objective_is_the_loss_of_texts_after_their_prompts(model: LanguageM
     assert numbers["correct"] == sum(a > b for a, b in zip(ratios[:3], ratios[3:6], strict=True))
 
 
+def test_the_chosen_text_can_be_kept_probable(model: LanguageModel) -> None:
+    pairs = [([1, 2], [3, 4, 2], [4]), ([3], [2], [1, 1, 4])]
+    batch = batch_of(pairs)._replace(reference=torch.zeros(4))
+    plain, numbers, _ = dpo(model, batch)
+    kept, same, _ = dpo(model, batch, chosen_weight=0.5)
+    means = [text_log_prob(model, prompt, chosen) / len(chosen) for prompt, chosen, _ in pairs]
+    assert float(kept) == pytest.approx(float(plain) - 0.5 * sum(means), rel=1e-5)
+    assert same == numbers
+
+
 def test_pairs_that_do_not_count_change_nothing(model: LanguageModel) -> None:
     batch = batch_of(PAIRS)._replace(reference=torch.zeros(6))
     two = dpo(model, batch._replace(counted=torch.tensor([True, False, True])))

@@ -13,6 +13,7 @@ from seqloom.models import ActorCritic, LanguageModel, RewardModel
 from seqloom.nn import lora
 from seqloom.run import Run
 from seqloom.run_config import Config
+from seqloom.studies.policy_measures import implicit_rewards
 from seqloom.train import feedback, loop
 from seqloom.train.preparation import prepare
 from seqloom.train.rewards import ExactAnswer, Length, OwnReward, Regex, RewardOnIds, RewardRun
@@ -85,6 +86,21 @@ def test_reward_presets_learn_preferences(base: Run, data: dict[str, Path], tmp_
     numbers = {number.name: number for number in run.results.valid}
     assert numbers["preference_accuracy"].value > 90 and numbers["calibration_error"].value < 50
     assert "embedding.table" in json.loads((run.folder / "begin.json").read_text())["loaded"]
+
+
+def test_the_implied_reward_is_measured_on_preferences(
+    base: Run, data: dict[str, Path], tmp_path: Path
+) -> None:
+    run = train("dpo", base, data["preferences"], tmp_path / "dpo", "train.optimizer.lr=3e-3", steps=40)
+    found = {number.name: number for number in implicit_rewards(run, base, str(data["preferences"]))}
+    assert found["implicit_reward_accuracy"].value > 90 and found["implicit_reward_loss"].value < 0.69
+    assert found["perplexity_of_chosen"].value > 1
+    before = {number.name: number for number in implicit_rewards(base, base, str(data["preferences"]))}
+    assert before["implicit_reward_accuracy"].value == 50  # all are ties
+    assert before["implicit_reward_loss"].value == pytest.approx(0.6931, abs=1e-3)
+    reward = train("reward", base, data["preferences"], tmp_path / "reward")
+    with pytest.raises(UserError, match="no language model"):
+        implicit_rewards(reward, base, str(data["preferences"]))
 
 
 @pytest.mark.parametrize("loss", ["dpo", "ipo", "kto"])
@@ -219,3 +235,8 @@ def test_mistakes_are_named(base: Run, data: dict[str, Path], tmp_path: Path) ->
     with pytest.raises(UserError, match="ZeroDivisionError"):
         OwnReward(lambda prompt, text: 1 / 0)(["a"], ["b"], ["c"])
     assert not (tmp_path / "c" / "config.yaml").exists()
+    questions = tmp_path / "questions.txt"
+    questions.write_text("".join(f"how is the bank {number}?\n" for number in range(30)), encoding="utf-8")
+    for preset in ("ppo", "grpo"):
+        with pytest.raises(ConfigError, match=r"no answers.*RewardRun.*LabelRun.*Regex.*Length.*--code"):
+            train(preset, base, questions, tmp_path / "d")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from seqloom.evaluation import Evaluation
     from seqloom.measure.by_length import LengthBucket
     from seqloom.measure.number import Number
+    from seqloom.run import Run
 
 
 @app.command(group=COMPARE)
@@ -77,6 +78,7 @@ def evaluate(
         Also the main metric in buckets of source length.
     against
         Compare the answers of a policy with those of this run, which it began from: win rate, KL, length, diversity; FILES are prompts.
+        On preferences: how often the chosen answer has gained more probability than the rejected one.
     judge
         The reward run that judges these answers.
     limit
@@ -101,9 +103,7 @@ def evaluate(
             "--by-length: running text has no records to sort by length; drop it, or evaluate a translator or a run that predicts labels"
         )
     if against is not None:
-        from seqloom.studies.policy_measures import compare_policies
-
-        found = compare_policies(loaded, against, data[0], judge=judge, limit=limit or 100, seed=machine.seed)
+        found = measure_against(loaded, against, data[0], judge, limit, machine.seed)
         policies = {
             "run": str(run),
             "against": str(against),
@@ -159,6 +159,18 @@ def evaluate(
         if not_quantized:
             lines.append(f"not quantized: {', '.join(not_quantized)}")
     print_result(report, lines, common.json)
+
+
+def measure_against(
+    run: Run, against: Path, file: str, judge: Path | None, limit: int | None, seed: int
+) -> list[Number]:
+    """The metrics of a policy beside the run it began from: on preferences those of its implied reward, on prompts those of its answers."""
+    from seqloom.studies.policy_measures import compare_policies, implicit_rewards
+    from seqloom.text.formats import detect_format
+
+    if detect_format([file]) != "preferences" or judge is not None:
+        return compare_policies(run, against, file, judge=judge, limit=limit or 100, seed=seed)
+    return implicit_rewards(run, against, file, limit)
 
 
 def format_number(number: Number) -> str:

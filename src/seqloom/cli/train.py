@@ -154,6 +154,8 @@ def counted_records(run: Run, metric: str) -> str:
         return "pairs"
     if metric == "penalised_reward":
         return "prompts"
+    if run.model.task == "reward":
+        return "answers"
     if not run.model.predicts_labels:
         return "tokens"
     return {"Tagger": "words", "ExtractiveQA": "questions"}.get(type(run.model).__name__, "texts")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from seqloom.batches.preference import JudgedBatch, PreferenceBatch
 from seqloom.batches.rollout import RolloutBatch
 from seqloom.measure.classification import BINS, Calibration
 from seqloom.measure.number import Number, make_signature, percent, wilson
-from seqloom.measure.preferences import ranking_accuracy
+from seqloom.measure.preferences import ranking_accuracy, ranking_interval
 from seqloom.models.base import Model
 from seqloom.objectives.policy import token_log_probs
 from seqloom.objectives.preference import RewardScorer, bradley_terry_loss
@@ -66,20 +67,9 @@ def feedback_numbers(
     if margins:
         return reward_numbers(margins, shared)
     if count:
-        interval = percent(wilson(correct, count))
         if model.task == "reward":  # single judgements
-            signature = make_signature("judged", {"answers": count, **shared})
-            return [
-                Number("accuracy", 100 * correct / count, signature, *interval, n=count),
-                Number(
-                    "ranking_accuracy",
-                    100 * ranking_accuracy(judged[True], judged[False]),
-                    signature,
-                    n=count,
-                ),
-                Number("share_of_good", 100 * len(judged[True]) / count, signature, n=count),
-                Number("nats_per_answer", nats / count, signature, n=count),
-            ]
+            return judged_numbers(judged, nats / count, shared)
+        interval = percent(wilson(correct, count))
         signature = make_signature("preferences", {"pairs": count, **shared})
         return [
             Number("preference_accuracy", 100 * correct / count, signature, *interval, n=count),
@@ -118,6 +108,32 @@ def likelihood_numbers(model: Model, batches: Iterable[Batch], shared: Condition
     return numbers
 
 
+@torch.no_grad()
+def implicit_reward_numbers(
+    model: Model, reference: Model, batches: Iterable[Batch], shared: Conditions, beta: float
+) -> list[Number]:
+    """The reward that a policy implies, β (ln π - ln π_ref), measured like that of a reward model: how often the chosen answer has gained more
+    probability over the reference than the rejected one. Before training every pair is a tie, which is half right."""
+    margins: list[float] = []
+    for policy in (model, reference):
+        policy.eval()
+    for batch in batches:
+        if not isinstance(batch, PreferenceBatch):
+            raise TypeError(f"{type(batch).__name__} has no preferences")
+        own, base = (
+            token_log_probs(policy, batch.ids, batch.targets, batch.mask)[0].sum(1)
+            for policy in (model, reference)
+        )
+        ratios = (own - base).view(-1, batch.num_pairs)[:2, batch.counted]
+        margins += (beta * (ratios[0] - ratios[1])).tolist()
+    accuracy, loss, calibration = reward_numbers(margins, {**shared, "beta": beta})
+    return [
+        replace(accuracy, name="implicit_reward_accuracy"),
+        replace(loss, name="implicit_reward_loss"),
+        calibration,
+    ]
+
+
 def reward_margins(model: RewardScorer, batch: PreferenceBatch) -> list[float]:
     """r(chosen) - r(rejected) of each pair that counts."""
     rewards = model.scores((batch.tokens, batch.token_mask)).float().view(-1, batch.num_pairs)
@@ -141,6 +157,25 @@ def reward_numbers(margins: list[float], shared: Conditions) -> list[Number]:
             n=count,
         ),
         Number("preference_loss", nll, signature, n=count),
+        Number("calibration_error", 100 * calibration.error(), f"{signature}|bins:{BINS}", n=count),
+    ]
+
+
+def judged_numbers(scores: dict[bool, list[float]], nats: float, shared: Conditions) -> list[Number]:
+    """Of the scores of good and of bad answers: how often the sign is right, how often a good one is above a bad one, calibration."""
+    good, bad = scores[True], scores[False]
+    count = len(good) + len(bad)
+    right = sum(score > 0 for score in good) + sum(score <= 0 for score in bad)
+    ranking = percent(ranking_interval(good, bad))
+    calibration = Calibration()  # of the judgement that the model finds more probable
+    values = np.array([*good, *(-score for score in bad)])
+    calibration.add(1 / (1 + np.exp(-np.abs(values))), values > 0)
+    signature = make_signature("judged", {"answers": count, **shared})
+    return [
+        Number("accuracy", 100 * right / count, signature, *percent(wilson(right, count)), n=count),
+        Number("ranking_accuracy", 100 * ranking_accuracy(good, bad), signature, *ranking, n=count),
+        Number("share_of_good", 100 * len(good) / count, signature, n=count),
+        Number("nats_per_answer", nats, signature, n=count),
         Number("calibration_error", 100 * calibration.error(), f"{signature}|bins:{BINS}", n=count),
     ]
 

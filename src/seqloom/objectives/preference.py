@@ -96,12 +96,14 @@ def dpo(
     loss: PreferenceLoss = "dpo",
     beta: float = 0.1,
     smoothing: float = 0.0,
+    chosen_weight: float = 0.0,
 ) -> Result:
-    """ℓ = Σ_pairs -ln σ(β [ln π(y₊)/π_ref(y₊) - ln π(y₋)/π_ref(y₋)])   [I8];   `preference_loss` has the others
+    """ℓ = Σ_pairs -ln σ(β [ln π(y₊)/π_ref(y₊) - ln π(y₋)/π_ref(y₋)]) - chosen_weight · ln π(y₊) / |y₊|   [I8];   `preference_loss` has the others
 
     The optimum over all pairs is π*(y | x) ∝ π_ref(y | x) exp(r(x, y)/β), without a reward model. KTO compares both texts with
     z = max(0, mean ln π(y')/π_ref(y')), where y' is the chosen text of another pair of the batch. `correct` counts the pairs
-    with h₊ > h₋.
+    with h₊ > h₋. The difference can also grow while both texts become less probable; `chosen_weight` keeps the chosen one probable
+    (Pang et al. 2024), and `nats` is without it.
     """
     if batch.reference is None:
         raise ConfigError("dpo compares a policy with the run it begins from: pass --from RUN")
@@ -117,4 +119,8 @@ def dpo(
         "nats": float(losses.detach().sum()),
         "correct": int((ratios[0] > ratios[1]).sum()),
     }
+    if chosen_weight:
+        lengths = batch.mask.sum(1).view(-1, batch.num_pairs)[0, batch.counted]
+        chosen = log_probs.sum(1).view(-1, batch.num_pairs)[0, batch.counted]
+        losses = losses - chosen_weight * chosen / lengths.clamp(min=1)
     return losses.sum(), numbers, None

@@ -9,7 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from seqloom.errors import UserError
+from seqloom.evaluation import conditions
 from seqloom.inference.answers import Answer, answer_log_probs, answer_scores, sample_answers
+from seqloom.inference.evaluation_data import Data, as_language_model, read_data
+from seqloom.inference.feedback_numbers import implicit_reward_numbers, likelihood_numbers
 from seqloom.measure.number import Number, make_signature
 from seqloom.measure.preferences import distinct, win_rate
 from seqloom.results import Result
@@ -105,6 +108,36 @@ def chat_answers(run: Run, path: str, limit: int = 200) -> list[Answer]:
     return found
 
 
+def policy_and_reference(run: RunLike, against: RunLike) -> tuple[Run, Run]:
+    """Two runs that read the same tokens."""
+    policy, reference = as_run(run), as_run(against)
+    if policy.tokenizer.to_str() != reference.tokenizer.to_str():
+        raise UserError(
+            f"{reference.folder}: another tokenizer than that of {policy.folder}; give the run it began from"
+        )
+    return policy, reference
+
+
+def implicit_rewards(
+    run: RunLike, against: RunLike, preferences: Data, limit: int | None = None
+) -> list[Number]:
+    """The numbers of a language model on preferences, and those of the reward β (ln π - ln π_ref) that it implies beside the run it began from."""
+    policy, reference = policy_and_reference(run, against)
+    for one in (policy, reference):
+        if not one.model.predicts_tokens:
+            raise UserError(f"{one.folder}: a {type(one.model).__name__} is no language model")
+    policy, reference = (as_language_model(one, preferences) for one in (policy, reference))
+    test = read_data(policy, preferences, limit)
+    shared = conditions(policy, test.store)
+    options = as_run(run).config.tree["objective"]
+    beta = float(options.get("beta", 0.1)) if isinstance(options, dict) else 0.1
+    batches = policy.config.data(test.store)
+    return [
+        *likelihood_numbers(policy.model, batches.sequential(), shared),
+        *implicit_reward_numbers(policy.model, reference.model, batches.sequential(), shared, beta),
+    ]
+
+
 def compare_policies(
     run: RunLike,
     against: RunLike,
@@ -122,11 +155,7 @@ def compare_policies(
     `judge` is a reward run, or a function (prompt, text) → number; without one there is no win rate. `chats` is a file of
     answers whose perplexity should not rise.
     """
-    policy, reference = as_run(run), as_run(against)
-    if policy.tokenizer.to_str() != reference.tokenizer.to_str():
-        raise UserError(
-            f"{reference.folder}: another tokenizer than that of {policy.folder}; give the run it began from"
-        )
+    policy, reference = policy_and_reference(run, against)
     questions = [prompt for (prompt, _), _ in zip(Prompts([prompts]), range(limit), strict=False)]
     function = judge if callable(judge) and not isinstance(judge, Run) else None
     reward = None if judge is None or function is not None else as_run(judge)  # type: ignore[arg-type]
