@@ -109,11 +109,12 @@ class SoundFeatures:
 
     def spectrum(self, windows: np.ndarray) -> np.ndarray:
         """(t, N) samples → (t, bins)."""
-        from scipy.fft import rfft
+        import torch
 
-        parts = rfft(windows * hann(self.window_size, self.fft_size), axis=-1).view(np.float32)
+        spectra = torch.fft.rfft(torch.from_numpy(windows * hann(self.window_size, self.fft_size)))
+        parts = torch.view_as_real(spectra).numpy()
         parts *= parts
-        power = parts[:, ::2] + parts[:, 1::2]
+        power = parts[..., 0] + parts[..., 1]
         mel = np.empty((len(windows), self.num_filters), np.float32)
         for first, low, high, filters in filter_groups(self.rate, self.fft_size, self.num_filters):
             mel[:, first : first + GROUP] = power[:, low:high] @ filters
