@@ -179,8 +179,51 @@ def test_a_decoder_without_ctc_has_no_times(place: Path) -> None:
         seqloom.inspect.sound(trained(place, "las"), place / "0.wav")
 
 
-def test_a_recognizer_with_a_decoder_aligns_by_its_ctc(place: Path) -> None:
-    found = seqloom.inspect.sound(trained(place, "recognizer-transformer"), place / "2.wav", "a moth")
+@pytest.fixture(scope="module")
+def joint(place: Path) -> Run:
+    return trained(place, "recognizer-transformer")
+
+
+def test_a_recognizer_with_a_decoder_aligns_by_its_ctc(joint: Run, place: Path) -> None:
+    found = seqloom.inspect.sound(joint, place / "2.wav", "a moth")
     assert [word.text for word in found.words] == ["a", "moth"]
     starts = [token.start for token in found.tokens]
     assert starts == sorted(starts)
+
+
+def test_the_search_of_a_decoder_has_the_probabilities_of_its_model(joint: Run, place: Path) -> None:
+    file = str(place / "2.wav")
+    found = seqloom.inspect.beam(joint, file, beam=3, max_tokens=8)
+    assert found.beam == 3 and 1 <= len(found.steps) <= 8
+    letters = [branch for branch in found.steps[0] if branch.token.isalpha()]
+    assert letters
+    for branch in letters:
+        score = seqloom.inspect.read(joint, file, branch.token).scores(1)[0, 0]
+        assert branch.logprob == pytest.approx(float(score.detach()), abs=1e-4)
+    with pytest.raises(RunError, match="only the search of a model that reads text"):
+        seqloom.inspect.beam(joint, file, "a moth")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["attention FILE --edges 5 --max-tokens 6", "beam FILE --max-tokens 5", "trace FILE", "activations FILE"],
+)
+def test_verbs_of_texts_read_a_sound_file(
+    joint: Run, place: Path, verb: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *rest = verb.replace("FILE", str(place / "1.wav")).split()
+    main(["inspect", name, str(joint.folder), *rest, "--json", "-q"])
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) and not shown.err
+
+
+def test_a_file_of_names_and_texts_is_read_for_heads(joint: Run, place: Path) -> None:
+    lines = [f"{place / '0.wav'}\tmy sun", f"{place / '1.wav'}\tno man"]
+    found = seqloom.inspect.heads(joint, lines)
+    assert len(found.heads) > 0
+
+
+def test_activations_without_a_file_say_what_to_give(joint: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["inspect", "activations", str(joint.folder), "-q"])
+    assert end.value.code == 2 and "reads no text; give a file" in capsys.readouterr().err

@@ -58,7 +58,7 @@ def attention(
     run
         Run folder.
     text
-        Text to read, - for stdin; a tab separates the texts of a pair. For a captioner, a picture file.
+        Text to read, - for stdin; a tab separates the texts of a pair. For a captioner, a picture file; for a recognizer, a sound file.
     target
         Translation or caption to look at; default: the run's own.
     edges
@@ -84,7 +84,7 @@ def attention(
         looks = caption_attention(loaded, text, target)
         finish(loaded, "attention", looks, picture_page(looks), summary(looks), out, show, common.json)
         return
-    text = single_text(text)
+    text = single_text(text) if loaded.model.reads == "text" else text
     found = find(
         loaded,
         text,
@@ -196,9 +196,12 @@ def activations(
     from seqloom.inspect.named_values import EXAMPLE
     from seqloom.inspect.named_values import activations as find
 
-    text = EXAMPLE if text is None else text
-    loaded, text = open_text(run, text, machine)
-    found = find(loaded, text, target)
+    loaded, given = open_text(run, EXAMPLE if text is None else text, machine)
+    if text is None and loaded.model.reads != "text":
+        raise UserError(
+            f"{run}: the model reads no text; give a file, as in: seqloom inspect activations {run} FILE"
+        )
+    found = find(loaded, given, target)
     width = max(len(value.name) for value in found.values)
     lines = [
         f"{value.name:{width}}  {' × '.join(map(str, value.shape)):18} {value.axes:5} {value.part}: {value.symbol}"

@@ -91,10 +91,11 @@ def read(
 
 def read_given(run: Run, text: str, max_tokens: int | None = None, seed: int = 0) -> Reading:
     """As `read`, but only what the text itself says is scored, so that the mean score is minus the loss: no token after the end; of a
-    masked model 15 % of the tokens, drawn with the seed and hidden; of a translator the translation after a tab, if there is one.
+    masked model 15 % of the tokens, drawn with the seed and hidden; of a translator the translation after a tab, if there is
+    one, and of a model of files the text after the name.
     """
     with torch.no_grad():
-        if run.model.task in WITH_SOURCE and "\t" in text:
+        if (run.model.task in WITH_SOURCE or run.model.reads != "text") and "\t" in text:
             source, _, target = text.partition("\t")
             return read(run, source, target)
         if run.model.task == "masked language modelling":

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
+from seqloom.batches.sources import stack_sources
 from seqloom.decoding import Decoding
 from seqloom.decoding.beam import Hypothesis, beam_search
 from seqloom.decoding.options import DecodingPlan
@@ -11,6 +14,7 @@ from seqloom.decoding.search_report import SearchTree
 from seqloom.errors import DataError, RunError
 from seqloom.inference.completion import banned_ids, prepare_prompt
 from seqloom.inference.search_report import explain_translation
+from seqloom.inference.sources import source_of
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 
@@ -53,7 +57,8 @@ def beam(
     max_tokens: int | None = None,
     branches: int = 10,
 ) -> Beam:
-    """The search for the translation, or the continuation, of a text; `branches` continuations of each step are kept, and with
+    """The search for the translation, or the continuation, of a text, or for the text of a picture or sound file; `branches`
+    continuations of each step are kept, and with
     `why`, a text that the search did not choose, where it was dropped.
 
     >>> seqloom.inspect.beam(translator, "the cat sees a king", beam=3).beam
@@ -66,6 +71,10 @@ def beam(
         )
     if not text.strip():
         raise DataError("the text is empty; give one with at least one word")
+    if why is not None and run.model.reads != "text":
+        raise RunError(
+            f"{run.folder}: only the search of a model that reads text is explained; leave `why` out"
+        )
     plan, best, tree = search(run, text, beam, length_penalty, max_tokens, branches)
     asked = (
         [] if why is None else [*run.tokenizer.encode(why, add_special_tokens=False).ids, run.specials.eos]
@@ -97,7 +106,11 @@ def search(
     """The settings of the search, its result, and its tree."""
     settings = Decoding(beam=beam or (None if not run.model.continues else 5), length_penalty=length_penalty)
     plan = settings.plan(run.decoding)
-    ids, mask = run.encode([text], as_prompt=run.model.continues)
+    mask: Tensor | None
+    if run.model.reads == "text":
+        ids, mask = run.encode([text], as_prompt=run.model.continues)
+    else:
+        ids, mask = stack_sources([source_of(run, text, text).array()])
     prompt, state, prompt_mask = prepare_prompt(run, ids, mask)
     tree = SearchTree(branches)
     [[best]] = beam_search(
