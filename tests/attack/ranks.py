@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from attack import Count
 from attack.bad_numbers import PLACES, VALUES, with_bad_numbers
@@ -55,17 +55,13 @@ def start(rank: int, port: int, work: Work, log: Path) -> int:
         work()
         code = 0
     except SystemExit as end:
-        # Ends here, before the frames of the error are freed: the destructors of a process group may wait for the other process.
-        leave(int(end.code or 0))
+        code = int(end.code or 0)
     except BaseException:
         traceback.print_exc()
-    leave(code)
-
-
-def leave(code: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def train_pair(works: tuple[Work, Work], log: Path, stopped: int | None = None) -> tuple[list[int], str]:

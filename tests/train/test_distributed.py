@@ -1,6 +1,8 @@
 """Two processes under torchrun train as one does with the same global batch."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -114,3 +116,46 @@ def test_two_processes_train_a_policy(tmp_path: Path) -> None:
     rewards = [line["reward"] for line in lines if "reward" in line]
     assert sum(rewards[-6:]) / 6 > sum(rewards[:4]) / 4 + 0.15
     assert sha256(tmp_path / "whole" / "model.safetensors") == sha256(tmp_path / "cut" / "model.safetensors")
+
+
+@pytest.mark.timeout(300)
+def test_a_process_that_fails_ends_though_the_other_has_stopped(tmp_path: Path, text: Path) -> None:
+    """It still waits for a sum of both, and frees nothing that would wait with it. Its error is printed, its exit code is right."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys, torch, torch.distributed as dist\n"
+        "from seqloom.cli import main\n"
+        "from seqloom.errors import TrainingError\n"
+        "from seqloom.train import fit\n"
+        "def fails(*_):\n"
+        "    dist.barrier()\n"
+        "    if os.environ['RANK'] == '1':\n"
+        "        os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "    work = dist.all_reduce(torch.zeros(1), async_op=True)\n"
+        "    print('so far', end='')\n"
+        "    raise TrainingError('failed on purpose')\n"
+        "fit.train_as_rank = fails\n"
+        f"main(['train', 'gpt', '--data', {str(text)!r}, '--out', {str(tmp_path / 'out')!r}, '--steps', '1'])\n"
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    failing, stopped = (
+        subprocess.Popen(
+            [sys.executable, str(program)],
+            env={**os.environ, **group, "RANK": rank, "LOCAL_RANK": rank},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in "01"
+    )
+    try:
+        out, err = failing.communicate(timeout=200)
+    finally:
+        for process in (failing, stopped):
+            process.kill()
+            process.communicate()
+    assert failing.returncode == 1
+    assert out == "so far" and err.strip().endswith("seqloom: failed on purpose")

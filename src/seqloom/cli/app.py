@@ -294,7 +294,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         message, code = describe(error)
         if verbose and not isinstance(error, KeyboardInterrupt | BrokenPipeError):
             traceback.print_exception(error)
-        fail(message, code)
+        print_error(message)
+        from seqloom.train.process import leave_after_error
+
+        leave_after_error(code)
+        sys.exit(code)
 
 
 def escape_unencodable() -> None:
@@ -311,7 +315,8 @@ def check_current_folder() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        fail("the current folder was deleted; change to another one", 2)
+        print_error("the current folder was deleted; change to another one")
+        sys.exit(2)
 
 
 def describe(error: BaseException) -> tuple[str, int]:
@@ -377,12 +382,11 @@ def discard_stdout() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def fail(message: str, code: int) -> None:
-    """Exits with one line of at most 1,000 characters. Control characters, such as those in a file name, are escaped."""
+def print_error(message: str) -> None:
+    """Prints one line of at most 1,000 characters. Control characters, such as those in a file name, are escaped."""
     escaped = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in " ".join(message.split())
     )
     if escaped:
         print(f"seqloom: {escaped if len(escaped) <= 1000 else escaped[:999] + '…'}", file=sys.stderr)
-    sys.exit(code)

@@ -178,17 +178,15 @@ def train(
         options = build_options(pinned(config))
         with process.name_lost_process():
             group = process.init()
-            try:
-                prepared = train_as_rank(
-                    Training(config, folder, may_lengthen),
-                    options,
-                    group,
-                    progress,
-                    overwrite,
-                    describes_data,
-                )
-            finally:
-                process.shutdown()
+            prepared = train_as_rank(
+                Training(config, folder, may_lengthen),
+                options,
+                group,
+                progress,
+                overwrite,
+                describes_data,
+            )
+            process.shutdown()
     if prepared is None:
         return load(folder, parts=config.own_parts)
     return Run(folder, config, prepared.tokenizer, prepared.model.eval(), prepared.labels)

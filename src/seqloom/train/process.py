@@ -10,9 +10,10 @@ import ctypes
 import os
 import platform
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -56,11 +57,26 @@ def init() -> ProcessGroup:
 
 
 def shutdown() -> None:
-    """Leaves the process group, if this process is in one."""
+    """Leaves the process group, if this process is in one. Only after success: see `leave_after_error`."""
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
+
+
+def leave_after_error(code: int) -> None:
+    """Ends a process at once whose training failed in a group; its error has been printed. Does nothing in other processes.
+
+    The destructor of a group waits for its threads: for ever if one of them needs the interpreter to free the gradients of the last step, and
+    for `TIMEOUT` if they wait for a process that has stopped. So a group is not freed after an error.
+    """
+    dist = sys.modules.get("torch.distributed")
+    if dist is None or not dist.is_available() or not dist.is_initialized():
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+            stream.flush()
+    os._exit(code)
 
 
 def all_sum(group: ProcessGroup, *numbers: float) -> list[float]:
