@@ -34,7 +34,7 @@ def drawings(place: Path, out: Path, minutes: float, fitted: Fit, row: Row) -> N
 def emoji(place: Path, out: Path, minutes: float, fitted: Fit, row: Row) -> None:
     files = {split: str(place / "emoji" / f"{split}.tsv") for split in ("train", "valid", "test")}
     changes = (
-        *("corpus.size=32", "model.encoder.stem.stride=1", "tokenizer.size=1500", *SMALL),
+        *("corpus.size=32", FINE, "tokenizer=Words", "model.dropout=0.2", "model.decoder.dropout=0.2"),
         *("batches.augment={type: Augment, shift: 2}", f"train.minutes={minutes}"),
     )
     run = fitted(out / "emoji", "show-attend-tell", *changes, data=[files["train"]], valid=[files["valid"]])
