@@ -60,8 +60,9 @@ class LeakReport(Result):
         share = 100 * self.near / max(self.test_records, 1)
         read = "" if self.complete else f" (its first {self.train_records:,} records)"
         return (
-            f"{self.near:,} of {self.test_records:,} test records are in the training data{read} exactly or nearly, {share:.1f} %: {self.exact:,} exactly, "
-            f"{self.normalized - self.exact:,} but for case and punctuation, {self.near - self.normalized:,} with a few words changed"
+            f"{self.near:,} of {self.test_records:,} test records are in the training data{read} exactly or nearly, "
+            f"{share:.1f} %: {self.exact:,} exactly, {self.normalized - self.exact:,} but for case and punctuation, "
+            f"{self.near - self.normalized:,} with a few words changed"
         )
 
     def lines(self) -> list[str]:
