@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +18,10 @@ from seqloom.inspect.named_values import activations
 from seqloom.inspect.patching import patch
 from seqloom.inspect.reading import read
 from seqloom.nn.capture import capture
+from seqloom.nn.cells import HiddenState, LinearCell
+from seqloom.nn.layer import Point, Points
 from seqloom.run import Run
+from seqloom.train.fit import fit
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
 TEXT = "the old cat sees a river"
@@ -157,6 +161,33 @@ def test_long_texts_have_windows_and_patching_has_a_limit(runs):
         patch(run, "the cat " * 600, "the man " * 600)
     found = gradients(run, [text, "a cat"], max_tokens=10)
     assert found.cut == 1 and found.tokens <= 20
+
+
+class ReplacingCell(LinearCell):
+    """f = σ(W x + U h),  h = (1 - f) ⊙ h + f: a gate that replaces the state, whatever its name says."""
+
+    points: ClassVar[Points] = {"forget": Point("f", "BTD", "replaces"), "h": Point("h", "BTD")}
+
+    def __init__(self, size: int, dim: int):
+        super().__init__(size, dim, 1, "none")
+
+    def gates(self, x_proj, state, h_in):
+        return {"forget": (x_proj + h_in @ self.hidden.T).sigmoid()}
+
+    def update(self, gates, state):
+        return HiddenState((1 - gates["forget"]) * state.h + gates["forget"])
+
+
+def test_a_gate_has_the_role_that_its_cell_declares(tmp_path: Path):
+    """The carry of a gate f that replaces the state is Π (1 - f), although the gate is called forget."""
+    file = tmp_path / "text.txt"
+    file.write_text("the cat sleeps on the mat\n" * 40)
+    small = ["model.stack.cell=ReplacingCell", "model.dim=8", "model.stack.dim=8", "train.steps=2"]
+    run = fit("lstm-lm", *small, data=file, out=tmp_path / "run", parts=[ReplacingCell], progress=False)
+    cell = gates(run, "the cat").cells[0]
+    [series] = [one for one in cell.gates if one.name == "forget"]
+    assert series.role == "replaces" and cell.carry is not None
+    assert np.allclose(cell.carry[0], np.prod(1 - series.values[1:], 0), rtol=1e-5)
 
 
 def test_carry_of_open_gates_is_one():

@@ -160,7 +160,9 @@ def gates(
         kept = ""
         if cell.carry is not None:
             kept = f"; {cell.carry[share].mean():.3f} of the {first} word is left when all are read"
-        lines.append(f"{cell.kind} {cell.cell}: {means or 'no gates'}{kept}")
+        declared = any(one.symbol for one in cell.gates)
+        nothing = "no gates" if declared else "no gate is declared; give its points a role in the class"
+        lines.append(f"{cell.kind} {cell.cell}: {means or nothing}{kept}")
     finish(loaded, "gates", found, gates_page(found, text), lines, out, show, common.json)
 
 

@@ -1,7 +1,8 @@
 """The gates of recurrent cells on one text: what each erases, writes and reads, and how far the memory carries   [D18]
 
 The carry from step t to step T is Π f over the steps after t, of the gate that keeps the state: the forget gate of an LSTM, z of a GRU, G of a
-UGRNN. It is the factor with which what a coordinate held at t is still there at T.
+UGRNN; of a gate u that replaces the state it is Π (1 - u). It is the factor with which what a coordinate held at t is still there at T. A cell
+declares what its gates do, as roles of its points.
 """
 
 from __future__ import annotations
@@ -19,9 +20,6 @@ from seqloom.nn.recurrent import UnrolledCell
 from seqloom.results import Result
 from seqloom.run import RunLike, as_run
 
-KEEPS = ("forget", "keep")  # gates that keep the old state
-ROLES = {"forget": "keeps", "keep": "keeps", "input": "writes", "output": "reads", "reset": "reads"}
-
 
 @dataclass(frozen=True)
 class GateSeries(Result):
@@ -29,7 +27,7 @@ class GateSeries(Result):
 
     name: str
     symbol: str
-    role: str  # keeps, writes, reads, or value
+    role: str  # keeps, replaces, writes, reads, or value: not a gate
     values: np.ndarray = field(repr=False)
 
 
@@ -81,7 +79,7 @@ def gates(
             GateSeries(
                 name.removeprefix(f"{path}."),
                 captured.point(name).symbol,
-                ROLES.get(name.rpartition(".")[2], "value"),
+                captured.point(name).role or "value",
                 value[0].numpy(),
             )
             for name, value in captured.all().items()
@@ -89,7 +87,7 @@ def gates(
         )
         if not series:  # not used on this text, as the backward half of ELMo
             continue
-        keep = next((one.values for one in series if one.name in KEEPS), None)
+        keep = next((kept for one in series if (kept := kept_share(one)) is not None), None)
         positions = "source" if reading.source and path.startswith("encoder") else "text"
         around = run.model.get_submodule(path.rpartition(".")[0])
         backward = isinstance(around, UnrolledCell) and around.backward
@@ -97,6 +95,13 @@ def gates(
         found.append(CellGates(path, type(cell).__name__, positions, series, left, backward))
     which = "" if reading.window is None else str(reading.window)
     return Gates(reading.tokens, reading.source, tuple(found), which)
+
+
+def kept_share(series: GateSeries) -> np.ndarray | None:
+    """The share of the state that a gate of the cell itself keeps; None if it is another value, or one of a cell inside."""
+    if "." in series.name:
+        return None
+    return {"keeps": series.values, "replaces": 1 - series.values}.get(series.role)
 
 
 def carry(keep: np.ndarray) -> np.ndarray:

@@ -162,10 +162,10 @@ class LSTM(LinearCell):
     """
 
     points: ClassVar[Points] = {
-        "input": Point("i", "BTD"),
-        "forget": Point("f", "BTD"),
+        "input": Point("i", "BTD", "writes"),
+        "forget": Point("f", "BTD", "keeps"),
         "new": Point("g", "BTD"),
-        "output": Point("o", "BTD"),
+        "output": Point("o", "BTD", "reads"),
         "h": Point("h", "BTD"),
         "c": Point("c", "BTD"),
     }
@@ -225,8 +225,8 @@ class GRU(LinearCell):
     """
 
     points: ClassVar[Points] = {
-        "reset": Point("r", "BTD"),
-        "keep": Point("z", "BTD"),
+        "reset": Point("r", "BTD", "reads"),
+        "keep": Point("z", "BTD", "keeps"),
         "new": Point("n", "BTD"),
         "h": Point("h", "BTD"),
     }
@@ -276,7 +276,7 @@ class Gated(Cell):
     """
 
     points: ClassVar[Points] = {
-        "keep": Point("G", "BTD"),
+        "keep": Point("G", "BTD", "keeps"),
         "h": Point("h", "BTD"),
         "candidate.new": Point("R", "BTD"),
     }

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -121,10 +121,14 @@ def with_tensors(state: State, values: list[Tensor]) -> State:
 
 
 class Point(NamedTuple):
-    """A named value: its letter in the part's equation, and its axes, such as BHTS, one letter for each."""
+    """A named value: its letter in the part's equation, and its axes, such as BHTS, one letter for each.
+
+    A gate of a recurrent cell has a role: g "keeps" the old state (g ⊙ h) or "replaces" it ((1 - g) ⊙ h), "writes" to it, or "reads" it.
+    """
 
     symbol: str = ""
     axes: str = ""
+    role: Literal["", "keeps", "replaces", "writes", "reads"] = ""
 
 
 Points = Mapping[str, Point]
