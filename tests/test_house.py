@@ -166,7 +166,7 @@ def wrong_imports(text: str, path: Path) -> list[str]:
     """A sentence for each import that the rules forbid."""
     here, name = room(path), path.relative_to(SOURCE)
     if here not in MAY_IMPORT:
-        return [f"{name}: say in test_house.py which rooms {here} may import"]
+        return [f"{name}: say in test_house.py which packages {here} may import"]
     allowed = MAY_IMPORT[here]
     may = ", ".join(sorted(allowed)) or "nobody"
     return [
