@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import gc
+import json
 import os
 import signal
 import sys
@@ -31,6 +32,7 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 DIED = 77
 
 OFTEN = ["train.eval_every=2", "train.save_every=2", "train.log_every=1"]
+CHATS = ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "model.stack.position.length=64"]
 FAMILIES = {
     "lstm-lm": ["model.dim=8", "model.stack.dim=8", "batches.width=9", "batches.batch=4", "model.dropout=0.1"],
     "gpt": ["model.dim=16", "model.stack.layers=1", "model.stack.heads=2", "batches.batch=2", "batches.width=16"],
@@ -41,7 +43,11 @@ FAMILIES = {
         *("batches.batch_tokens=60", "train.average_checkpoints=2"),
     ],
     "classifier": ["model.dim=16", "batches.batch_tokens=60"],
+    "ppo": ["batches.batch=4", "rollouts.max_tokens=6", "rollouts.samples=2", "rollouts.reward={type: Length, target: 2}"],
 }  # fmt: skip
+BASES = {
+    "ppo": ["sft", *CHATS, "batches.batch_tokens=200"]
+}  # what the run is trained with that a training begins from
 
 
 class Child(NamedTuple):
@@ -183,9 +189,25 @@ def train(family: str, data: list[Path], out: Path, *changes: str, steps: int = 
     """The command that trains a small model of a family."""
     from seqloom.cli import main
 
-    words = ["train", family, *FAMILIES[family], *OFTEN, *changes]
-    options = ["--data", *map(str, data), "--steps", str(steps), "--out", str(out), "--threads", "1"]
-    return lambda: main([*words, *options])
+    words = ["train", family, *FAMILIES[family], *OFTEN, *changes, *options(data, out, steps)]
+    if family in BASES:
+        words += ["--from", str(base_run(family, data))]
+    return lambda: main(words)
+
+
+def options(data: list[Path], out: Path, steps: int) -> list[str]:
+    return ["--data", *map(str, data), "--steps", str(steps), "--out", str(out), "--threads", "1"]
+
+
+def base_run(family: str, data: list[Path]) -> Path:
+    """The run that trainings of a family begin from, beside their data."""
+    from seqloom.cli import main
+
+    folder = data[0].parent / f"base-{family}"
+    if not folder.exists():
+        with redirect_stdout(StringIO()):
+            main(["train", *BASES[family], *options(data, folder, 4)])
+    return folder
 
 
 def write_data(folder: Path) -> dict[str, list[Path]]:
@@ -196,17 +218,19 @@ def write_data(folder: Path) -> dict[str, list[Path]]:
     words = "the a old young king queen dog cat river street sees hears finds and but then never".split()  # noqa: SIM905
     lines = [" ".join(chance.choices(words, k=chance.randint(3, 9))) for _ in range(200)]
     folder.mkdir(parents=True, exist_ok=True)
-    text, source, target, labelled = (
-        folder / name for name in ("text.txt", "text.en", "text.xx", "text.tsv")
+    text, source, target, labelled, chats = (
+        folder / name for name in ("text.txt", "text.en", "text.xx", "text.tsv", "chats.jsonl")
     )
     text.write_text("\n".join(lines) + "\n", "utf-8")
     source.write_text("\n".join(lines) + "\n", "utf-8")
     target.write_text("\n".join(" ".join(reversed(line.split())).upper() for line in lines) + "\n", "utf-8")
     rows = [f"{line}\t{'dog' if 'dog' in line else 'none'}" for line in lines]
     labelled.write_text("text\tlabel\n" + "\n".join(rows) + "\n", "utf-8")
+    answers = [json.dumps({"prompt": f"how is it {n}?", "completion": words[n % 5]}) for n in range(60)]
+    chats.write_text("\n".join(answers) + "\n", "utf-8")
     plain, pair = [text], [source, target]
     return {
-        "lstm-lm": plain, "gpt": plain, "bert-small": plain, "transformer": pair, "rnnsearch": pair, "classifier": [labelled],
+        "lstm-lm": plain, "gpt": plain, "bert-small": plain, "transformer": pair, "rnnsearch": pair, "classifier": [labelled], "ppo": [chats],
     }  # fmt: skip
 
 

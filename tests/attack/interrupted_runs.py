@@ -1,4 +1,4 @@
-"""Attack: trainings of six families are killed or get a signal at random moments, and go on; each must end with the bits of an undisturbed
+"""Attack: trainings of seven families are killed or get a signal at random moments, and go on; each must end with the bits of an undisturbed
 run. And two undisturbed runs must have the same bits."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def attack(seed: int, amount: float) -> list[Count]:
             expected[family] = bits(place / f"{family}-1")
             if bits(place / f"{family}-2") != expected[family]:
                 twice.failures.append(family)
-        number = max(6, int(18 * amount))
-        kills = Count("R1", "kill -9 at random moments, six families", number, [])
+        number = max(7, int(18 * amount))
+        kills = Count("R1", "kill -9 at random moments, seven families", number, [])
         signals = Count("R8", "SIGINT and SIGTERM at random moments", number, [])
         for case in range(number):
             family = list(FAMILIES)[case % len(FAMILIES)]

@@ -56,6 +56,18 @@ def test_only_runs_are_overwritten(text: Path, tmp_path: Path) -> None:
     assert (folder / "thesis.txt").exists()
 
 
+def test_what_a_killed_rotation_left_behind_is_removed_though_nothing_is_saved_any_more(
+    text: Path, tmp_path: Path
+) -> None:
+    """As after a kill between the last checkpoint and the results."""
+    run = fit(text, out=tmp_path / "run")
+    (run.folder / "results.json").unlink()
+    stale = run.folder / "checkpoints" / ".old-step-00000002-x"
+    stale.mkdir()
+    fit(text, out=run.folder)
+    assert not stale.exists() and (run.folder / "results.json").exists()
+
+
 def test_a_data_file_in_the_wrong_place_is_answered_with_data(
     text: Path, capsys: pytest.CaptureFixture
 ) -> None:

@@ -123,7 +123,7 @@ def save(
         if not folder.exists():
             folder.mkdir(parents=True, exist_ok=True)
             fsync_folder(folder.parent)
-        _remove_stale(folder)
+        remove_stale(folder)
         if final.exists() and not verify(final):
             return final
         os.mkdir(temporary)
@@ -308,7 +308,7 @@ def rotate(folder: Path, keep: int = 2, protect: Collection[int] = ()) -> None:
     if keep < 1:
         raise RunError(f"keep={keep}: rotation keeps at least 1 checkpoint.")
     folder = Path(folder)
-    _remove_stale(folder)
+    remove_stale(folder)
     steps = step_folders(folder)
     num_intact = 0
     if len(steps) <= keep:
@@ -349,7 +349,7 @@ def _discard(path: Path) -> None:
     _remove(old)
 
 
-def _remove_stale(folder: Path) -> None:
+def remove_stale(folder: Path) -> None:
     """Deletes incomplete saves and deletions of processes that died; a save that is being written stays."""
     for entry in folder.glob(".old-*"):
         _remove(entry)

@@ -85,7 +85,7 @@ def check_belongs(path: Path, manifest: Manifest | None) -> None:
 
 
 def warn_of_odd_names(folder: Path, known: set[str], warn: Warn) -> None:
-    """Names what is no checkpoint by its name; hidden entries are saves under way, which the next save removes."""
+    """Names what is no checkpoint by its name; hidden entries are saves under way."""
     odd = sorted(
         path.name for path in folder.iterdir() if path.name not in known and not path.name.startswith(".")
     )

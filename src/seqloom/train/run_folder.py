@@ -20,7 +20,7 @@ from seqloom.results import ProgressOption
 from seqloom.run_config import Config
 from seqloom.run_files import GRADIENTS_FILE, METRICS_FILE, RESULTS_FILE, TIMES_FILE, Results, read_results
 from seqloom.text import labels, records, tokenizer
-from seqloom.train.checkpoint import Checkpoint
+from seqloom.train.checkpoint import Checkpoint, remove_stale
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import (
     PLAN_FILE,
@@ -162,6 +162,7 @@ def check_folder(folder: Path, config: Config, may_lengthen: bool = False) -> ru
         check_same_config(folder, config, may_lengthen)
         check_not_imported(folder)
         manifest = run_files.check_manifest(folder)
+        remove_stale(folder / "checkpoints")
         (folder / UNFINISHED).unlink(missing_ok=True)
         return manifest
     if is_unfinished(folder):
