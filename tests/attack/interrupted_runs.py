@@ -14,6 +14,7 @@ from attack import Count
 from attack.crashing import DIED, FAMILIES, Child, bits, die, fork, leftovers, train, warm_up, write_data
 
 STEPS = 8
+KILLS, SIGNALS = 18, 6
 
 
 def attack(seed: int, amount: float) -> list[Count]:
@@ -34,13 +35,14 @@ def attack(seed: int, amount: float) -> list[Count]:
             expected[family] = bits(place / f"{family}-1")
             if bits(place / f"{family}-2") != expected[family]:
                 twice.failures.append(family)
-        number = max(7, int(18 * amount))
-        kills = Count("R1", "kill -9 at random moments, seven families", number, [])
-        signals = Count("R8", "SIGINT and SIGTERM at random moments", number, [])
-        for case in range(number):
+        kills = Count("R1", "kill -9 at random moments, seven families", max(7, int(KILLS * amount)), [])
+        signals = Count("R8", "SIGINT and SIGTERM at random moments", max(7, int(SIGNALS * amount)), [])
+        for case in range(kills.cases):
             family = list(FAMILIES)[case % len(FAMILIES)]
             dice = random.Random(f"{seed} {case}")
             for count, at, codes in ((kills, die, {DIED}), (signals, *stop(dice))):
+                if case >= count.cases:
+                    continue
                 out = place / f"{count.code}-{case}"
                 moment = dice.randint(1, moments[family])
                 command = train(family, data[family], out, steps=STEPS)
