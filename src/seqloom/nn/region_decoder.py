@@ -101,7 +101,7 @@ def spread(weights: Tensor, mask: Tensor | None) -> Tensor:
 
     α is (B, 1, T, S), the mask of the words (B, T). An auxiliary loss is a mean over words.
     """
-    words = torch.ones(weights.shape[0], weights.shape[2], dtype=torch.bool) if mask is None else mask
+    words = weights.new_ones(weights.shape[0], weights.shape[2], dtype=torch.bool) if mask is None else mask
     looked = (weights[:, 0] * words[..., None].to(weights.dtype)).sum(1)  # (B, S)
     real = words.any(1, keepdim=True)
     return (((1 - looked) ** 2) * real).sum() / words.sum().clamp(min=1)

@@ -1,0 +1,10 @@
+"""The regulariser of a decoder of regions runs where its weights are."""
+
+import torch
+
+from seqloom.nn.region_decoder import spread
+
+
+def test_the_regulariser_is_on_the_device_of_the_weights() -> None:
+    weights = torch.ones(2, 1, 3, 4, device="meta")
+    assert spread(weights, None).device.type == "meta"
