@@ -147,7 +147,7 @@ class OneBatch:
     def __init__(self, batch: TokenBatch):
         self.batch = batch
 
-    def sequential(self, rank: int = 0, world: int = 1):
+    def sequential(self, rank: int = 0, world_size: int = 1):
         yield self.batch
 
 

@@ -134,12 +134,12 @@ def source_positions(source: Tensor) -> int:
     return positions if source.dim() == 3 else max(positions // REGION_PIXELS, len(source))
 
 
-def shard_rows(rows: np.ndarray, rank: int, world: int) -> tuple[np.ndarray, bool]:
+def shard_rows(rows: np.ndarray, rank: int, world_size: int) -> tuple[np.ndarray, bool]:
     """Returns the rows of a batch that this rank processes, and whether they count in the loss.
 
     A rank that would have no row gets the first one, which then does not count.
     """
-    local_rows = rows[rank::world]
+    local_rows = rows[rank::world_size]
     return (local_rows, True) if len(local_rows) else (rows[:1], False)
 
 
@@ -149,13 +149,15 @@ class Batches(Protocol):
     A cursor is a tuple of ints that records the position of training in the data; () is the beginning.
     """
 
-    def batches(self, cursor: Cursor = (), rank: int = 0, world: int = 1) -> Iterator[tuple[Batch, Cursor]]:
+    def batches(
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
+    ) -> Iterator[tuple[Batch, Cursor]]:
         """Yields batches without end, or this rank's rows of each, with the cursor after each batch."""
 
     def epoch_batches(self) -> int:
         """The number of batches of the first epoch, over all ranks; later epochs may have a few more or less."""
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         """Yields every example once, in order: every token counts exactly once over all ranks."""
 
 
@@ -295,10 +297,10 @@ class Windows:
         return bare
 
     def batches(
-        self, cursor: Cursor = (), rank: int = 0, world: int = 1
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
     ) -> Iterator[tuple[TokenBatch, Cursor]]:
         for starts, next_cursor in self.order.batches(cursor):
-            yield self.collate(*shard_rows(starts, rank, world)), next_cursor
+            yield self.collate(*shard_rows(starts, rank, world_size)), next_cursor
 
     def epoch_batches(self) -> int:
         return self.order.epoch_batches()
@@ -308,9 +310,9 @@ class Windows:
         rows = self.stream.rows(starts, self.width + 1)  # (B, width + 1)
         return TokenBatch(rows[:, :-1], rows[:, 1:], torch.full((len(rows), self.width), counted))
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[TokenBatch]:
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[TokenBatch]:
         count = -(-self.last_start // self.stride) + 1
-        for first in range(rank * self.batch, count, world * self.batch):
+        for first in range(rank * self.batch, count, world_size * self.batch):
             windows = np.arange(first, min(first + self.batch, count))
             starts = np.minimum(windows * self.stride, self.last_start)
             previous_ends = np.where(windows > 0, (windows - 1) * self.stride + self.width, 0)
@@ -333,31 +335,31 @@ class Blocks:
         self.length = -(-len(tokens) // self.batch)
         self.row_ends = np.minimum(np.arange(1, self.batch + 1) * self.length, len(tokens))
 
-    def collate(self, index: int, rank: int, world: int) -> TokenBatch:
+    def collate(self, index: int, rank: int, world_size: int) -> TokenBatch:
         """Builds this rank's rows of the batch with the given index."""
-        if self.batch % world:
+        if self.batch % world_size:
             raise ConfigError(
-                f"{self.batch} rows cannot be divided among {world} processes: choose data.batch as a multiple of {world}"
+                f"{self.batch} rows cannot be divided among {world_size} processes: choose data.batch as a multiple of {world_size}"
             )
-        starts = np.arange(self.batch)[rank::world] * self.length + index * self.width
+        starts = np.arange(self.batch)[rank::world_size] * self.length + index * self.width
         width = min(self.width, self.length - index * self.width)
         rows = self.stream.rows(starts, width + 1)
-        mask = starts[:, None] + np.arange(width) < self.row_ends[rank::world, None]
+        mask = starts[:, None] + np.arange(width) < self.row_ends[rank::world_size, None]
         return TokenBatch(rows[:, :-1], rows[:, 1:], torch.from_numpy(mask), carry_state=index > 0)
 
     def batches(
-        self, cursor: Cursor = (), rank: int = 0, world: int = 1
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
     ) -> Iterator[tuple[TokenBatch, Cursor]]:
         epoch, first_batch = cursor or (0, 0)
         while True:
             for i in range(first_batch, self.epoch_batches()):
-                yield self.collate(i, rank, world), (epoch, i + 1)
+                yield self.collate(i, rank, world_size), (epoch, i + 1)
             epoch += 1
             first_batch = 0
 
     def epoch_batches(self) -> int:
         return -(-self.length // self.width)
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[TokenBatch]:
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[TokenBatch]:
         for i in range(self.epoch_batches()):
-            yield self.collate(i, rank, world)
+            yield self.collate(i, rank, world_size)

@@ -93,7 +93,9 @@ class Buckets:
     def epoch_batches(self) -> int:
         return sum(len(self.pool_groups(0, pool)) for pool in range(self.num_pools))
 
-    def batches(self, cursor: Cursor = (), rank: int = 0, world: int = 1) -> Iterator[tuple[Batch, Cursor]]:
+    def batches(
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
+    ) -> Iterator[tuple[Batch, Cursor]]:
         epoch, first_pool, first_group = cursor or (0, 0, 0)
         while True:
             for pool in range(first_pool, self.num_pools):
@@ -102,7 +104,7 @@ class Buckets:
                 if groups:
                     order = permute(order, len(groups), hash_key(self.seed, epoch, pool))
                 for i in range(first_group, len(groups)):
-                    batch = self.training_batch(*shard_rows(groups[order[i]], rank, world), epoch)
+                    batch = self.training_batch(*shard_rows(groups[order[i]], rank, world_size), epoch)
                     yield batch, (epoch, pool, i + 1)
                 first_group = 0
             epoch += 1
@@ -120,10 +122,10 @@ class Buckets:
             groups = self.length_groups(index)
             yield [groups[i] for i in permute(np.arange(len(groups)), len(groups), hash_key(0))]
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         for groups in self.ordered_groups():
             for i, group in enumerate(groups):
-                if i % world == rank:
+                if i % world_size == rank:
                     yield self.collate(group)
 
 

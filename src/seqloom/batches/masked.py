@@ -98,20 +98,20 @@ class Masked:
         self.special_ids = [token_id for token_id in store.specials[:5] if token_id is not None]
 
     def batches(
-        self, cursor: Cursor = (), rank: int = 0, world: int = 1
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
     ) -> Iterator[tuple[MaskedBatch, Cursor]]:
         for starts, next_cursor in self.order.batches(cursor):
             epoch = next_cursor[0]
-            local_starts, counted = shard_rows(starts, rank, world)
+            local_starts, counted = shard_rows(starts, rank, world_size)
             first_countable = np.zeros_like(local_starts) if counted else local_starts + self.length
             yield self.collate(local_starts, first_countable, hash_key(self.seed, epoch, 2)), next_cursor
 
     def epoch_batches(self) -> int:
         return self.order.epoch_batches()
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[MaskedBatch]:
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[MaskedBatch]:
         count = -(-self.last_start // self.length) + 1
-        for first in range(rank * self.batch, count, world * self.batch):
+        for first in range(rank * self.batch, count, world_size * self.batch):
             window_starts = np.arange(first, min(first + self.batch, count)) * self.length
             starts = np.minimum(window_starts, self.last_start)
             yield self.collate(starts, window_starts, hash_key(self.seed, 3))

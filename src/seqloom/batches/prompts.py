@@ -27,7 +27,7 @@ class PromptBatch(NamedTuple):
 
     @property
     def targets(self) -> Tensor:
-        """There is nothing to predict: the ids."""
+        """The ids: prompts have nothing to predict."""
         return self.ids
 
     @property
@@ -52,14 +52,17 @@ class PromptGroups:
 
     def __init__(self, store: Store, batch: int = 16, max_length: int = 256, seed: int = 0):
         require_columns(store, ("prompt",), "Prompts")
-        if batch < 1 or max_length < 1:
-            raise ConfigError("batches.batch and batches.max_length must be at least 1")
+        for name, value in {"batch": batch, "max_length": max_length}.items():
+            if value < 1:
+                raise ConfigError(f"batches.{name} is {value}: give a number of at least 1")
         self.prompts = store.columns("prompt")[0]
         self.answers = store.columns("text")[0]
         self.batch = batch
         self.seed = seed
         lengths = sizes(self.prompts, np.arange(len(store)))
         self.index = np.flatnonzero((lengths > 0) & (lengths <= max_length))
+        if not lengths.any():
+            raise ConfigError("every prompt is empty: give prompts with text")
         if not len(self.index):
             raise ConfigError(f"every prompt is longer than batches.max_length={max_length} tokens: raise it")
 
@@ -70,19 +73,19 @@ class PromptGroups:
         return PromptBatch(*pad(rows(self.prompts, index)), *pad(rows(self.answers, index)))
 
     def batches(
-        self, cursor: Cursor = (), rank: int = 0, world: int = 1
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
     ) -> Iterator[tuple[PromptBatch, Cursor]]:
         epoch, start = cursor or (0, 0)
         while True:
             for first in range(start, len(self.index), self.batch):
                 places = np.arange(first, min(first + self.batch, len(self.index)))
                 order = permute(places, len(self.index), hash_key(self.seed, epoch))
-                local, _ = shard_rows(self.index[order], rank, world)
+                local, _ = shard_rows(self.index[order], rank, world_size)
                 yield self.collate(local), (epoch, first + self.batch)
             epoch += 1
             start = 0
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[PromptBatch]:
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[PromptBatch]:
         for number, first in enumerate(range(0, len(self.index), self.batch)):
-            if number % world == rank:
+            if number % world_size == rank:
                 yield self.collate(self.index[first : first + self.batch])

@@ -166,7 +166,9 @@ class RepeatedBatch:
     def __init__(self, batch: Batch):
         self.batch = batch
 
-    def batches(self, cursor: Cursor = (), rank: int = 0, world: int = 1) -> Iterator[tuple[Batch, Cursor]]:
+    def batches(
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
+    ) -> Iterator[tuple[Batch, Cursor]]:
         (step,) = cursor or (0,)
         while True:
             step += 1
@@ -175,7 +177,7 @@ class RepeatedBatch:
     def epoch_batches(self) -> int:
         return 1
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[Batch]:
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[Batch]:
         yield self.batch
 
 

@@ -128,13 +128,13 @@ class ReferenceScores:
         return self.preferences.epoch_batches()
 
     def batches(
-        self, cursor: Cursor = (), rank: int = 0, world: int = 1
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
     ) -> Iterator[tuple[PreferenceBatch, Cursor]]:
-        for batch, place in self.preferences.batches(cursor, rank, world):
+        for batch, place in self.preferences.batches(cursor, rank, world_size):
             yield self.scored(batch), place
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[PreferenceBatch]:
-        for batch in self.preferences.sequential(rank, world):
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[PreferenceBatch]:
+        for batch in self.preferences.sequential(rank, world_size):
             yield self.scored(batch)
 
     def scored(self, batch: Any) -> PreferenceBatch:

@@ -142,7 +142,7 @@ class Rollouts:
         return self.prompts.epoch_batches() * self.options.epochs * self.options.minibatches
 
     def batches(
-        self, cursor: Cursor = (), rank: int = 0, world: int = 1
+        self, cursor: Cursor = (), rank: int = 0, world_size: int = 1
     ) -> Iterator[tuple[RolloutBatch, Cursor]]:
         *place, done = cursor or (0,)
         if not cursor:
@@ -150,7 +150,7 @@ class Rollouts:
         per_rollout = self.options.epochs * self.options.minibatches
         if self.batch is not None and done < per_rollout:
             yield from self.minibatches(self.batch, tuple(place), done)
-        for batch, position in self.prompts.batches(tuple(place), rank, world):
+        for batch, position in self.prompts.batches(tuple(place), rank, world_size):
             prompts = as_prompts(batch).repeated(self.options.samples)
             # The seed comes from the run's own generator, so that a resumed run samples the same texts.
             self.batch = self.rollout(prompts, int(torch.randint(2**62, ())))
@@ -168,9 +168,9 @@ class Rollouts:
             rows = self.order[part // parts].tensor_split(parts)[part % parts]
             yield select_rows(batch, rows), (*place, part + 1)
 
-    def sequential(self, rank: int = 0, world: int = 1) -> Iterator[RolloutBatch]:
+    def sequential(self, rank: int = 0, world_size: int = 1) -> Iterator[RolloutBatch]:
         """One text for each prompt, always from the same random numbers."""
-        for number, batch in enumerate(self.prompts.sequential(rank, world)):
+        for number, batch in enumerate(self.prompts.sequential(rank, world_size)):
             yield self.rollout(as_prompts(batch), hash_key(EVALUATION_SEED, number), grouped=False)
 
     def rollout(self, prompts: PromptBatch, seed: int, grouped: bool = True) -> RolloutBatch:
