@@ -11,7 +11,7 @@ from seqloom.cli import main
 from seqloom.studies import feedback_chain as study
 from seqloom.studies.feedback_pages import chain_page
 from seqloom.studies.known_optimum import known_optimum
-from seqloom.studies.policy_measures import compare_policies
+from seqloom.studies.policy_measures import PolicyMeasures, compare_policies
 from seqloom.world.judge import NOUNS, described_nouns, gold_reward, judge, noun_of, prompt_for
 
 
@@ -30,6 +30,15 @@ def test_described_nouns_are_sentences_of_the_world() -> None:
     assert all(world.log_probability(text) > -math.inf and noun_of(prompt) in NOUNS for prompt, text in pairs)
     about = [judge(prompt, text).mentions for prompt, text in pairs]
     assert all(about[1::2]) and not all(about[::2])
+
+
+def test_a_reward_of_zero_is_a_reward() -> None:
+    def point(name: str, gold: float | None) -> PolicyMeasures:
+        return PolicyMeasures(name, 0.0, None, gold, None, None, None, 1.0, 1.0, None)
+
+    path = (point("unknown", None), point("worse", -1.0), point("best", 0.0))
+    chain = study.FeedbackChain(Path(), 0, 0.0, None, None, 0.0, path[0], path, path[0], (), ())
+    assert chain.peak.name == "best"
 
 
 @pytest.fixture

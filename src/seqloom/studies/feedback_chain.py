@@ -79,7 +79,7 @@ class FeedbackChain(Result):
     @property
     def peak(self) -> PolicyMeasures:
         """The checkpoint with the best exact reward, which nobody without the judge could choose."""
-        return max(self.path, key=lambda point: point.gold or -math.inf)
+        return max(self.path, key=lambda point: -math.inf if point.gold is None else point.gold)
 
 
 def write_jsonl(path: Path, records: Sequence[dict[str, str]]) -> Path:
