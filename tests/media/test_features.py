@@ -15,7 +15,7 @@ from scipy.signal import resample_poly
 from seqloom.errors import ConfigError, DataError
 from seqloom.media.features import FrameStream, SoundFeatures, normalized, slopes
 from seqloom.media.recordings import Recording
-from seqloom.media.sounds import load_sound, read_blocks, resample_blocks, sound_info
+from seqloom.media.sounds import SUFFIXES, load_sound, read_blocks, resample_blocks, sound_info
 
 
 def chirp(seconds: float, rate: int = 16_000) -> np.ndarray:
@@ -186,3 +186,10 @@ def test_impossible_features_are_refused() -> None:
     for options in ({"rate": 10}, {"window": 0.0}, {"bins": 500}, {"deltas": 3}, {"step": 2.0}):
         with pytest.raises(ConfigError, match="corpus\\."):
             SoundFeatures(**options)
+
+
+def test_an_error_names_every_format_that_is_read(tmp_path: Path) -> None:
+    assert {".wav", ".flac", ".ogg", ".opus", ".aiff", ".mp3"} <= set(SUFFIXES)
+    (tmp_path / "a.wav").write_bytes(b"no sound")
+    with pytest.raises(DataError, match="give WAV, FLAC, Ogg, AIFF or MP3"):
+        sound_info(tmp_path / "a.wav")

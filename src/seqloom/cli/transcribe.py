@@ -50,7 +50,7 @@ def transcribe(
 ) -> None:
     """Transcribe recordings, with the time of each word.
 
-    WAV, FLAC, Ogg, or ready features as .npy and .npz. Long recordings are cut at quiet places.
+    WAV, FLAC, Ogg, AIFF, MP3, or ready features as .npy and .npz. Long recordings are cut at quiet places.
 
     Examples:
       seqloom transcribe runs/ctc-blstm a.wav b.flac

@@ -1,6 +1,6 @@
 """Sound files as samples: one channel, float32 from -1 to 1, at the rate that is asked for, in blocks of bounded memory.
 
-soundfile (extra `audio`) reads WAV, FLAC and Ogg; channels are averaged; scipy's polyphase filter resamples. Nothing is
+soundfile (extra `audio`) reads the formats of FORMATS; channels are averaged; scipy's polyphase filter resamples. Nothing is
 recorded, played or written here.
 """
 
@@ -16,7 +16,14 @@ import numpy as np
 
 from seqloom.errors import DataError
 
-SUFFIXES = (".wav", ".flac", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".mp3")
+FORMATS = {  # with the suffixes of their files
+    "WAV": (".wav",),
+    "FLAC": (".flac",),
+    "Ogg": (".ogg", ".oga", ".opus"),
+    "AIFF": (".aiff", ".aif"),
+    "MP3": (".mp3",),
+}
+SUFFIXES = tuple(suffix for suffixes in FORMATS.values() for suffix in suffixes)
 MIN_RATE, MAX_RATE = 2_000, 768_000  # samples a second
 MAX_SECONDS = 24 * 3600  # of one file
 MAX_CHANNELS = 64
@@ -34,6 +41,12 @@ class SoundInfo(NamedTuple):
     @property
     def seconds(self) -> float:
         return self.samples / self.rate
+
+
+def format_names() -> str:
+    """WAV, FLAC, … or MP3"""
+    *names, last = FORMATS
+    return f"{', '.join(names)} or {last}"
 
 
 def import_soundfile() -> ModuleType:
@@ -86,7 +99,7 @@ def unreadable(path: Path, error: Exception) -> DataError:
     }
     kind = next((name for magic, name in kinds.items() if start.startswith(magic)), None)
     reason = f"{kind}, whatever its name says" if kind else str(error).rstrip(". ").rpartition(": ")[2]
-    return DataError(f"{path}: not a sound that can be read ({reason}); give WAV, FLAC or Ogg")
+    return DataError(f"{path}: not a sound that can be read ({reason}); give {format_names()}")
 
 
 def read_blocks(path: str | Path, rate: int, seconds: float = BLOCK_SECONDS) -> Iterator[np.ndarray]:
