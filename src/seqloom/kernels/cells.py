@@ -119,6 +119,41 @@ def lstm_backward(t, row_begin, row_end, gates, states, saved, bias, dstate, dx_
             dc[j] = dc[j] * f[j]
 
 
+# The product r ⊙ h, which the candidate's product reads (`reset_block`); the gates' columns are before the candidate's,
+# r's first
+
+
+@njit_strict_entry
+def reset_product(t, slot, h_slot, row_begin, row_end, columns, x_proj, gates, h_in, saved):
+    """Before the candidate's product: σ of the first `columns`, and saved[0] ← r ⊙ h. h is h_in[h_slot]."""
+    for b in range(row_begin, row_end):
+        a = x_proj[t, b]
+        g = gates[slot, b]
+        h = h_in[h_slot, b]
+        product = saved[0, slot, b]
+        n = len(h)
+        sigmoid_add(a[:columns], g[:columns])
+        r = g[:n]
+        for j in range(n):
+            product[j] = r[j] * h[j]
+
+
+@njit_strict_entry
+def reset_product_backward(t, row_begin, row_end, gates, h_in, dproduct, dx_proj):
+    """From the gradient of r ⊙ h, in dproduct (B, D), to that of h, in dproduct, and that of r before its σ, which is
+    added to dx_proj: the cell's backward step has written there the gradient of r's other uses, or 0.
+    """
+    one = dproduct.dtype.type(1)
+    for b in range(row_begin, row_end):
+        r = gates[t, b]
+        h = h_in[t, b]
+        dh = dproduct[b]
+        dreset = dx_proj[t, b]
+        for j in range(len(h)):
+            dreset[j] += dh[j] * h[j] * r[j] * (one - r[j])
+            dh[j] = dh[j] * r[j]
+
+
 # GRU: r, z, candidate
 
 
@@ -188,23 +223,8 @@ def gru_outside_backward(
 
 
 @njit_strict_entry
-def gru_reset(t, slot, h_slot, row_begin, row_end, x_proj, gates, h_in, saved):
-    """Before the candidate's product: r, z, and saved[0] ← r ⊙ h, which the product reads. h is h_in[h_slot]."""
-    for b in range(row_begin, row_end):
-        a = x_proj[t, b]
-        g = gates[slot, b]
-        h = h_in[h_slot, b]
-        product = saved[0, slot, b]
-        n = len(h)
-        sigmoid_add(a[: 2 * n], g[: 2 * n])
-        r = g[:n]
-        for j in range(n):
-            product[j] = r[j] * h[j]
-
-
-@njit_strict_entry
 def gru_inside(t, slot, row_begin, row_end, x_proj, gates, states, saved, bias, variant):
-    """After `gru_reset` and the candidate's product."""
+    """After `reset_product` and the candidate's product."""
     for b in range(row_begin, row_end):
         a = x_proj[t, b]
         g = gates[slot, b]
@@ -225,21 +245,9 @@ def gru_inside_backward(
         dh = dstate[0, b]
         da = dx_proj[t, b]
         n = len(old)
+        for j in range(n):
+            da[j] = 0  # `reset_product_backward` adds to it
         blend_backward(g[n : 2 * n], old, g[2 * n : 3 * n], dh, da[n : 2 * n], da[2 * n : 3 * n])
-
-
-@njit_strict_entry
-def gru_reset_backward(t, row_begin, row_end, gates, h_in, dproduct, dx_proj):
-    """From the gradient of r ⊙ h, in dproduct (B, D), to those of r before its σ and, in dproduct, of h."""
-    one = dproduct.dtype.type(1)
-    for b in range(row_begin, row_end):
-        r = gates[t, b]
-        h = h_in[t, b]
-        dh = dproduct[b]
-        dreset = dx_proj[t, b]
-        for j in range(len(h)):
-            dreset[j] = dh[j] * h[j] * r[j] * (one - r[j])
-            dh[j] = dh[j] * r[j]
 
 
 # The gate around any candidate; its columns, from `column` on, follow the candidate's

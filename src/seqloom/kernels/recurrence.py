@@ -26,10 +26,10 @@ from seqloom.kernels.cells import (
     gru_inside_backward,
     gru_outside,
     gru_outside_backward,
-    gru_reset,
-    gru_reset_backward,
     lstm,
     lstm_backward,
+    reset_product,
+    reset_product_backward,
     vanilla,
     vanilla_backward,
 )
@@ -174,7 +174,7 @@ def step_forward(t, slot, row_begin, row_end, spec, arrays, dropout, workspace):
     if reset_block >= 0:
         after_reset = (reset_block + 1) * dim
         gemm_forward(h, hidden, gates[slot], row_begin, row_end, after_reset, width, workspace)
-        gru_reset(t, slot, h_slot, row_begin, row_end, x_proj, gates, h_in, saved)
+        reset_product(t, slot, h_slot, row_begin, row_end, before_reset, x_proj, gates, h_in, saved)
         gemm_forward(
             saved[0, slot], hidden, gates[slot], row_begin, row_end, before_reset, after_reset, workspace
         )
@@ -231,7 +231,7 @@ def step_backward(t, row_begin, row_end, spec, arrays, dropout, grads, scratch, 
         gemm_backward(
             grad, hidden, reset_grad, row_begin, row_end, before_reset, after_reset, False, workspace
         )
-        gru_reset_backward(t, row_begin, row_end, gates, h_in, reset_grad, dx_proj)
+        reset_product_backward(t, row_begin, row_end, gates, h_in, reset_grad, dx_proj)
     gemm_backward(grad, hidden, out, row_begin, row_end, 0, before_reset, h_mask.size == 0, workspace)
     if reset_block >= 0:
         gemm_backward(grad, hidden, out, row_begin, row_end, after_reset, width, True, workspace)
