@@ -35,26 +35,26 @@ DIMS = (200, 650, 1500)
 
 
 class Kind(NamedTuple):
-    """A cell, how many blocks of weights it has, and torch's module of the same equations."""
+    """A cell, how many blocks of weights it has, torch's module of the same equations, and whether --quick measures it."""
 
     make: Callable
     blocks: int
     peer: Callable[..., nn.RNNBase] | None = None
+    quick: bool = False
 
 
 KINDS = {
     "LSTM": Kind(LSTM, 4),  # its peer is the nn.LSTM that every cell has
-    "LSTM, output linear": Kind(partial(LSTM, output="linear"), 4),
+    "LSTM, output linear": Kind(partial(LSTM, output="linear"), 4, quick=True),
     "LSTM, zoneout": Kind(LSTM, 4),
     "LSTM, variational": Kind(LSTM, 4),
-    "GRU": Kind(GRU, 3, nn.GRU),
-    "GRU, reset inside": Kind(partial(GRU, reset="inside"), 3),
-    "Vanilla": Kind(Vanilla, 1, nn.RNN),
+    "GRU": Kind(GRU, 3, nn.GRU, quick=True),
+    "GRU, reset inside": Kind(partial(GRU, reset="inside"), 3, quick=True),
+    "Vanilla": Kind(Vanilla, 1, nn.RNN, quick=True),
     "Vanilla, sigmoid": Kind(partial(Vanilla, activation="sigmoid"), 1),
-    "UGRNN": Kind(UGRNN, 2),
+    "UGRNN": Kind(UGRNN, 2, quick=True),
     "Gated, GRU inside": Kind(partial(Gated, candidate=partial(GRU, reset="inside")), 4),
 }
-QUICK = ("LSTM, output linear", "GRU", "GRU, reset inside", "Vanilla", "UGRNN")
 MODES = ("training", "use")
 OURS, LOOP, PLAIN, BASE = "seqloom", "loop of cells", "plain form", "nn.LSTM"
 
@@ -165,28 +165,26 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
-    for dim in DIMS[: 1 if options.quick else None]:
-        for kind in QUICK if options.quick else KINDS:
-            for mode in MODES:
-                title = f"{kind}, hidden {dim}, {mode}"
-                if options.only not in title:
-                    continue
-                rows = measure(
-                    kind,
-                    dim,
-                    mode,
-                    options.rounds or (5 if options.quick else 11),
-                    options.tokens,
-                    options.cpu,
-                )
-                if options.json:
-                    print(record(title, rows), flush=True)
-                    continue
-                show(title, rows, "tok/s" if options.tokens else "GFLOP/s")
-                print(
-                    "  " + ", ".join(f"{rows[0].rate / row.rate:.2f} vs {row.name}" for row in rows[1:]),
-                    flush=True,
-                )
+    cases = {
+        f"{title}, hidden {dim}, {mode}": (title, dim, mode)
+        for dim in DIMS[: 1 if options.quick else None]
+        for title, kind in KINDS.items()
+        for mode in MODES
+        if kind.quick or not options.quick
+    }
+    chosen = {name: case for name, case in cases.items() if options.only in name}
+    if not chosen:
+        parser.error(f"no case has {options.only!r} in its title; the titles are like {next(iter(cases))!r}")
+    rounds = options.rounds or (5 if options.quick else 11)
+    for name, case in chosen.items():
+        rows = measure(*case, rounds, options.tokens, options.cpu)
+        if options.json:
+            print(record(name, rows), flush=True)
+            continue
+        show(name, rows, "tok/s" if options.tokens else "GFLOP/s")
+        print(
+            "  " + ", ".join(f"{rows[0].rate / row.rate:.2f} vs {row.name}" for row in rows[1:]), flush=True
+        )
 
 
 if __name__ == "__main__":
