@@ -75,3 +75,19 @@ def test_pairs_that_do_not_line_up_are_told(pairs, tmp_path, caplog):
     caplog.clear()
     evaluate(run, list(map(str, short[::-1])), beam=1, max_tokens=5, progress=False)
     assert not any("looks like the target language" in line for line in caplog.messages)
+
+
+def test_swapped_held_out_files_are_told_before_the_training(tmp_path, caplog):
+    for name, count, seed in (("train", 200, 0), ("valid", 20, 5)):
+        for side in ("english", "french"):
+            lines = "".join(f"{getattr(scene, side)}\n" for scene in world.scenes(count, seed))
+            (tmp_path / f"{name}.{side[:2]}").write_text(lines, "utf-8")
+    train, valid = (
+        [str(tmp_path / f"{name}.{side}") for side in ("en", "fr")] for name in ("train", "valid")
+    )
+    options: dict = {"data": train, "out": tmp_path / "run", "overwrite": True, "progress": False}
+    seqloom.fit("rnnsearch", *SMALL, valid=valid, **options)
+    assert not any("held-out source" in line for line in caplog.messages)
+    seqloom.fit("rnnsearch", *SMALL, valid=valid[::-1], **options)
+    (warning,) = [line for line in caplog.messages if "held-out source looks like the target" in line]
+    assert warning.startswith(f"{valid[1]}: ") and "--valid" in warning

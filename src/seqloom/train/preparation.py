@@ -223,6 +223,24 @@ def log_data(config: Config, train: Store, valid: Store, labels: Sequence[str]) 
         for warning in summary.warnings:
             logger.warning("%s", warning)
     logger.info("held out: %s", held_out(config, valid, labels))
+    if config.files.valid:
+        warn_of_swapped_valid(config)
+
+
+def warn_of_swapped_valid(config: Config) -> None:
+    """Logs a warning if the held-out source looks more like the target that is learnt than like its source."""
+    profiles = language_profiles(config)
+    if not profiles:
+        return
+    from seqloom.text.pair_checks import looks_swapped
+
+    reader = config.reader(config.files.valid)
+    if looks_swapped(profiles, [pair[0] for pair in islice(reader, PROFILE_PAIRS)]):
+        logger.warning(
+            "%s: the held-out source looks like the target language of the training data; "
+            "give --valid its files in the order of --data",
+            config.files.valid[0],
+        )
 
 
 def held_out(config: Config, valid: Store, labels: Sequence[str]) -> str:
