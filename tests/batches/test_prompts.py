@@ -36,6 +36,6 @@ def test_long_prompts_are_left_out(tmp_path: Path) -> None:
 
 
 def test_empty_prompts_are_not_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seqloom.batches.prompts.sizes", lambda column, index: 0 * index)
+    monkeypatch.setattr("seqloom.batches.prompts.row_lengths", lambda column, index: 0 * index)
     with pytest.raises(ConfigError, match="every prompt is empty"):
         groups(tmp_path, ["say hello"])

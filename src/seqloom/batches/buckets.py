@@ -129,11 +129,11 @@ class Buckets:
                     yield self.collate(group)
 
 
-def sizes(column: Column | ColumnView, index: np.ndarray) -> np.ndarray:
+def row_lengths(column: Column | ColumnView, index: np.ndarray) -> np.ndarray:
     """Returns the number of values that each of the given records has in a column."""
     return column.sizes(index)
 
 
-def rows(column: Column | ColumnView, index: Sequence[int] | np.ndarray) -> list[np.ndarray]:
+def read_rows(column: Column | ColumnView, index: Sequence[int] | np.ndarray) -> list[np.ndarray]:
     """Returns the values of the given records in a column."""
     return [column.row(int(i)) for i in index]

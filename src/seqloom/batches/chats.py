@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqloom.batches.batch import TokenBatch
-from seqloom.batches.buckets import Buckets, pad, rows, sizes
+from seqloom.batches.buckets import Buckets, pad, read_rows, row_lengths
 from seqloom.batches.labelled import require_columns
 from seqloom.errors import ConfigError
 from seqloom.text.store import Column, ColumnView, Store
@@ -47,11 +47,11 @@ class Turns(Buckets):
             )
 
     def full_lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.minimum(sizes(self.column, index), self.max_length)
+        return np.minimum(row_lengths(self.column, index), self.max_length)
 
     def num_targets(self, index: np.ndarray) -> np.ndarray:
         """The number of targets of each of the given chats."""
-        return np.array([int(row[1 : self.max_length].sum()) for row in rows(self.counted, index)])
+        return np.array([int(row[1 : self.max_length].sum()) for row in read_rows(self.counted, index)])
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
         return np.where(self.num_targets(index) > 0, self.full_lengths(index), self.max_length + 1)
@@ -74,7 +74,7 @@ class Turns(Buckets):
 
     def row(self, column: Column | ColumnView, group: np.ndarray) -> np.ndarray:
         """The values of the chats of a row, one after the other."""
-        return np.concatenate([values[: self.max_length] for values in rows(column, group)])
+        return np.concatenate([values[: self.max_length] for values in read_rows(column, group)])
 
 
 def pack_rows(chats: np.ndarray, lengths: np.ndarray, width: int) -> list[np.ndarray]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.batch import hash_key
-from seqloom.batches.buckets import Buckets, pad, rows, sizes
+from seqloom.batches.buckets import Buckets, pad, read_rows, row_lengths
 from seqloom.errors import ConfigError
 from seqloom.text.store import Store
 
@@ -121,23 +121,23 @@ class Tagged(Buckets):
         return np.minimum(self.full_lengths(index), self.max_length)
 
     def full_lengths(self, index: np.ndarray) -> np.ndarray:
-        return sizes(self.pieces, index)
+        return row_lengths(self.pieces, index)
 
     def collate(self, index: np.ndarray, counted: bool = True, full: bool = False) -> TaggedBatch:
         """Builds the batch of the given records, truncated to `max_length` unless `full`."""
         limit = None if full else self.max_length
-        ids, input_mask = pad([row[:limit] for row in rows(self.pieces, index)])
-        starts = [row if limit is None else row[row < limit] for row in rows(self.word_starts, index)]
+        ids, input_mask = pad([row[:limit] for row in read_rows(self.pieces, index)])
+        starts = [row if limit is None else row[row < limit] for row in read_rows(self.word_starts, index)]
         word_starts, words = pad(starts)
         counts = [len(row) for row in starts]
         spellings: list[bytes] = []
-        for row, count in zip(rows(self.letters, index), counts, strict=True):
+        for row, count in zip(read_rows(self.letters, index), counts, strict=True):
             spellings += row.tobytes().split(b"\0", count)[:count]
         distinct, word_ids = np.unique(np.array(spellings, f"S{MAX_WORD_BYTES}"), return_inverse=True)
         longest = np.char.str_len(distinct).max(initial=1)
         char_ids = distinct.view(np.uint8).reshape(len(distinct), MAX_WORD_BYTES)[:, :longest]
         if self.tags:
-            tags = [row[:count] for row, count in zip(rows(self.tags[0], index), counts, strict=True)]
+            tags = [row[:count] for row, count in zip(read_rows(self.tags[0], index), counts, strict=True)]
         else:
             tags = [np.zeros(count, np.int64) for count in counts]
         word_ids_by_row = np.split(word_ids, np.cumsum(counts)[:-1])
@@ -176,18 +176,19 @@ class Labelled(Buckets):
         return np.minimum(self.full_lengths(index), self.max_length)
 
     def full_lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.sum([1 + sizes(column, index) for column in self.texts], axis=0)
+        return np.sum([1 + row_lengths(column, index) for column in self.texts], axis=0)
 
     def collate(self, index: np.ndarray, counted: bool = True, full: bool = False) -> LabelledBatch:
         """Builds the batch of the given records, truncated to `max_length` unless `full`."""
         limit = None if full else self.max_text_tokens
         first = first_token(self.store)
         texts = [
-            prepend_bos([truncate(row, limit) for row in rows(column, index)], first) for column in self.texts
+            prepend_bos([truncate(row, limit) for row in read_rows(column, index)], first)
+            for column in self.texts
         ]
         targets = torch.zeros(len(index), dtype=torch.long)
         if self.target_columns:
-            targets = torch.from_numpy(np.array([row[0] for row in rows(self.target_columns[0], index)]))
+            targets = torch.from_numpy(np.array([row[0] for row in read_rows(self.target_columns[0], index)]))
         targets = targets.float() if targets.is_floating_point() else targets.long()
         pair_ids, pair_mask = texts[1] if len(texts) > 1 else (None, None)
         return LabelledBatch(*texts[0], pair_ids, pair_mask, targets, torch.full((len(index),), counted))
@@ -234,14 +235,14 @@ class Questions(Buckets):
 
     def question_lengths(self, index: np.ndarray) -> np.ndarray:
         """Returns the number of tokens of each question, truncated to half of `max_length`."""
-        return np.minimum(sizes(self.questions, index), self.max_length // 2)
+        return np.minimum(row_lengths(self.questions, index), self.max_length // 2)
 
     def passage_capacity(self, index: np.ndarray) -> np.ndarray:
         """Returns the number of passage tokens that fit beside each question."""
         return np.maximum(self.max_length - 1 - self.question_lengths(index), 1)
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        passage_lengths = np.minimum(sizes(self.passages, index), self.passage_capacity(index))
+        passage_lengths = np.minimum(row_lengths(self.passages, index), self.passage_capacity(index))
         return np.minimum(1 + self.question_lengths(index) + passage_lengths, self.max_length)
 
     def answer_tokens(self, record: int) -> tuple[int, int]:
@@ -249,8 +250,8 @@ class Questions(Buckets):
         token after its last; (0, 0) if it has no answer."""
         if self.spans is None:
             return 0, 0
-        start, end = rows(self.spans, [record])[0].tolist()
-        edges = rows(self.edges, [record])[0].reshape(-1, 2)
+        start, end = read_rows(self.spans, [record])[0].tolist()
+        edges = read_rows(self.edges, [record])[0].reshape(-1, 2)
         # the first token that ends after the answer's start, and the first that starts at its end or later
         first = int(np.searchsorted(edges[:, 1], start, side="right"))
         last = int(np.searchsorted(edges[:, 0], end, side="left"))
@@ -258,7 +259,7 @@ class Questions(Buckets):
 
     def collate(self, index: np.ndarray, counted: bool = True) -> QABatch:
         capacities = self.passage_capacity(index).tolist()
-        passage_lengths = sizes(self.passages, index).tolist()
+        passage_lengths = row_lengths(self.passages, index).tolist()
         answers = np.array([self.answer_tokens(int(i)) for i in index])  # (B, 2)
         starts = []
         for record, length, capacity, (first, last) in zip(
@@ -277,9 +278,9 @@ class Questions(Buckets):
     ) -> QABatch:
         """Builds the batch of the given records, whose passages are read from the token `starts` on."""
         capacities = self.passage_capacity(index)
-        questions = [truncate(row, self.max_length // 2) for row in rows(self.questions, index)]
+        questions = [truncate(row, self.max_length // 2) for row in read_rows(self.questions, index)]
         ids, input_mask = prepend_bos(questions, first_token(self.store))
-        passages = zip(rows(self.passages, index), starts, capacities, strict=True)
+        passages = zip(read_rows(self.passages, index), starts, capacities, strict=True)
         pair_ids, pair_mask = pad([row[start : start + capacity] for row, start, capacity in passages])
         inside = (answers[:, 1] > 0) & (answers[:, 0] >= starts) & (answers[:, 1] <= starts + capacities)
         positions = np.where(inside[:, None], answers - starts[:, None] + [1, 0], 0)

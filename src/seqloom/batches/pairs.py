@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from seqloom.batches.batch import PairBatch
-from seqloom.batches.buckets import Buckets, pad, sizes
+from seqloom.batches.buckets import Buckets, pad, row_lengths
 from seqloom.errors import ConfigError
 from seqloom.text.store import Store
 
@@ -38,7 +38,7 @@ class Pairs(Buckets):
             raise ConfigError(f"every pair is longer than batches.max_length={max_length} tokens: raise it")
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.max([sizes(column, index) for column in self.store.fields], axis=0)
+        return np.max([row_lengths(column, index) for column in self.store.fields], axis=0)
 
     def collate(self, index: np.ndarray, counted: bool = True) -> PairBatch:
         records = [self.store[int(i)] for i in index]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.batch import SourceBatch, hash_key
-from seqloom.batches.buckets import Buckets, pad, rows
+from seqloom.batches.buckets import Buckets, pad, read_rows
 from seqloom.batches.labelled import LabelledBatch, require_columns
 from seqloom.batches.sources import stack_sources
 from seqloom.errors import ConfigError
@@ -96,9 +96,9 @@ class PictureBuckets(Buckets):
 
     def pictures(self, records: np.ndarray, keys: list[int] | None = None) -> Tensor:
         """The pixels (B, H, W, 3) of the given records, changed by `augment` if there are keys."""
-        shapes = rows(self.shapes, records)
+        shapes = read_rows(self.shapes, records)
         pixels = [
-            row.reshape(*shape, 3) for row, shape in zip(rows(self.pixels, records), shapes, strict=True)
+            row.reshape(*shape, 3) for row, shape in zip(read_rows(self.pixels, records), shapes, strict=True)
         ]
         if keys is not None and self.augment is not None:
             pixels = [self.augment(row, key) for row, key in zip(pixels, keys, strict=True)]
@@ -143,7 +143,7 @@ class Captions(PictureBuckets):
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
         records, numbers = self.locate(index)
-        ends = rows(self.ends, records)
+        ends = read_rows(self.ends, records)
         return np.array(
             [
                 int(row[number]) - (int(row[number - 1]) if number else 0)
@@ -162,7 +162,7 @@ class Captions(PictureBuckets):
         records, numbers = self.locate(index)
         texts = []
         for text, ends, number in zip(
-            rows(self.captions, records), rows(self.ends, records), numbers, strict=True
+            read_rows(self.captions, records), read_rows(self.ends, records), numbers, strict=True
         ):
             texts.append(text[int(ends[number - 1]) if number else 0 : int(ends[number])])
         targets, mask = pad(texts)
@@ -203,7 +203,7 @@ class LabelledPictures(PictureBuckets):
     def build(self, index: np.ndarray, counted: bool, keys: list[int] | None) -> LabelledBatch:
         targets = torch.zeros(len(index), dtype=torch.long)
         if self.target_columns:
-            targets = torch.tensor([int(row[0]) for row in rows(self.target_columns[0], index)])
+            targets = torch.tensor([int(row[0]) for row in read_rows(self.target_columns[0], index)])
         mask = torch.full((len(index),), counted)
         input_mask = torch.ones(len(index), 1, dtype=torch.bool)
         return LabelledBatch(self.pictures(index, keys), input_mask, None, None, targets, mask)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.batches.buckets import Buckets, pad, rows, sizes
+from seqloom.batches.buckets import Buckets, pad, read_rows, row_lengths
 from seqloom.errors import ConfigError
 from seqloom.text.store import Store
 
@@ -80,14 +80,14 @@ class Comparisons(Buckets):
             )
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.maximum(*(sizes(column, index) for column in self.store.columns("answer")))
+        return np.maximum(*(row_lengths(column, index) for column in self.store.columns("answer")))
 
     def full_lengths(self, index: np.ndarray) -> np.ndarray:
         return (3 if self.mismatched else 2) * self.lengths(index)  # all rows of a pair
 
     def collate(self, index: np.ndarray, counted: bool = True) -> PreferenceBatch:
-        chats = [row for column in self.store.columns("answer") for row in rows(column, index)]
-        flags = [row for column in self.store.columns("counted") for row in rows(column, index)]
+        chats = [row for column in self.store.columns("answer") for row in read_rows(column, index)]
+        flags = [row for column in self.store.columns("counted") for row in read_rows(column, index)]
         # what a template writes after the end of an answer is not read, as after a sampled text
         ends = [int(np.flatnonzero(row)[-1]) + 1 if row.any() else len(row) for row in flags]
         chats = [row[:end] for row, end in zip(chats, ends, strict=True)]
@@ -145,11 +145,11 @@ class Judgements(Buckets):
         super().__init__(store, batch_tokens, max_length, shuffle_pool, seed)
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        return np.minimum(sizes(self.store.columns("answer")[0], index), self.max_length)
+        return np.minimum(row_lengths(self.store.columns("answer")[0], index), self.max_length)
 
     def collate(self, index: np.ndarray, counted: bool = True) -> JudgedBatch:
         answers, flags, labels = (
-            rows(self.store.columns(name)[0], index) for name in ("answer", "counted", "label")
+            read_rows(self.store.columns(name)[0], index) for name in ("answer", "counted", "label")
         )
         ends = [int(np.flatnonzero(flag)[-1]) + 1 if flag.any() else len(flag) for flag in flags]
         chats = [row[max(0, end - self.max_length) : end] for row, end in zip(answers, ends, strict=True)]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from seqloom.batches.batch import Cursor, hash_key, permute, shard_rows
-from seqloom.batches.buckets import pad, rows, sizes
+from seqloom.batches.buckets import pad, read_rows, row_lengths
 from seqloom.batches.labelled import require_columns
 from seqloom.errors import ConfigError
 from seqloom.text.store import Store
@@ -59,7 +59,7 @@ class PromptGroups:
         self.answers = store.columns("text")[0]
         self.batch = batch
         self.seed = seed
-        lengths = sizes(self.prompts, np.arange(len(store)))
+        lengths = row_lengths(self.prompts, np.arange(len(store)))
         self.index = np.flatnonzero((lengths > 0) & (lengths <= max_length))
         if not lengths.any():
             raise ConfigError("every prompt is empty: give prompts with text")
@@ -70,7 +70,7 @@ class PromptGroups:
         return -(-len(self.index) // self.batch)
 
     def collate(self, index: np.ndarray) -> PromptBatch:
-        return PromptBatch(*pad(rows(self.prompts, index)), *pad(rows(self.answers, index)))
+        return PromptBatch(*pad(read_rows(self.prompts, index)), *pad(read_rows(self.answers, index)))
 
     def batches(
         self, cursor: Cursor = (), rank: int = 0, world_size: int = 1

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from seqloom.batches.batch import SourceBatch, hash_key
-from seqloom.batches.buckets import Buckets, pad, rows, sizes
+from seqloom.batches.buckets import Buckets, pad, read_rows, row_lengths
 from seqloom.batches.labelled import LabelledBatch, require_columns
 from seqloom.batches.sources import stack_sources
 from seqloom.errors import ConfigError
@@ -116,7 +116,7 @@ class Recordings(Buckets):
             )
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        return sizes(self.audio, index) // self.bins
+        return row_lengths(self.audio, index) // self.bins
 
     def frames(self, record: int) -> np.ndarray:
         """The frames of a record, (T, F)."""
@@ -140,7 +140,7 @@ class Recordings(Buckets):
         source, source_mask = stack_sources(frames)
         if not self.texts:
             return self.labelled(source, source_mask, index, counted)
-        targets, mask = pad(rows(self.texts[0], index))
+        targets, mask = pad(read_rows(self.texts[0], index))
         bos_id = self.store.specials.bos
         if bos_id is None:
             raise ConfigError("the tokenizer has no <bos>, with which a text begins: use another tokenizer")
@@ -153,6 +153,6 @@ class Recordings(Buckets):
         """Recordings with the label of each; 0 where the data has none."""
         targets = torch.zeros(len(index), dtype=torch.long)
         if self.target_columns:
-            targets = torch.tensor([int(row[0]) for row in rows(self.target_columns[0], index)])
+            targets = torch.tensor([int(row[0]) for row in read_rows(self.target_columns[0], index)])
         mask = torch.ones(source.shape[:2], dtype=torch.bool) if source_mask is None else source_mask
         return LabelledBatch(source, mask, None, None, targets, torch.full((len(index),), counted))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from seqloom.batches.batch import PairBatch
-from seqloom.batches.buckets import pad, rows, sizes
+from seqloom.batches.buckets import pad, read_rows, row_lengths
 from seqloom.batches.labelled import truncate
 from seqloom.batches.pairs import Pairs, require_bos
 from seqloom.errors import ConfigError
@@ -36,15 +36,15 @@ class Summaries(Pairs):
         self.max_source = max_source
         self.max_target = max_target
         super().__init__(store, batch_tokens, max(max_source, max_target), shuffle_pool, seed)
-        self.num_cut = int((sizes(store.fields[0], np.arange(len(store))) > max_source).sum())
+        self.num_cut = int((row_lengths(store.fields[0], np.arange(len(store))) > max_source).sum())
 
     def lengths(self, index: np.ndarray) -> np.ndarray:
-        source, target = (sizes(column, index) for column in self.store.fields)
+        source, target = (row_lengths(column, index) for column in self.store.fields)
         return np.maximum(source.clip(max=self.max_source), target.clip(max=self.max_target))
 
     def collate(self, index: np.ndarray, counted: bool = True) -> PairBatch:
         documents, summaries = self.store.fields
-        source, source_mask = pad([truncate(row, self.max_source) for row in rows(documents, index)])
-        targets, mask = pad([truncate(row, self.max_target) for row in rows(summaries, index)])
+        source, source_mask = pad([truncate(row, self.max_source) for row in read_rows(documents, index)])
+        targets, mask = pad([truncate(row, self.max_target) for row in read_rows(summaries, index)])
         bos = torch.full((len(index), 1), require_bos(self.store))
         return PairBatch(source, source_mask, torch.cat([bos, targets[:, :-1]], 1), targets, mask & counted)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from seqloom.batches import Labelled
-from seqloom.batches.buckets import rows
+from seqloom.batches.buckets import read_rows
 from seqloom.inference.in_order import predict_in_order
 from seqloom.inference.predictions import Label
 from seqloom.inference.task_model import model_of
@@ -46,7 +46,7 @@ def measure(
     calibration = Calibration()
     by_record = []
     for record, probs in predict_probs(run, source, max_groups):
-        gold = rows(source.target_columns[0], [record])[0]
+        gold = read_rows(source.target_columns[0], [record])[0]
         predicted = np.array([probs.argmax()])
         confusion.add(gold, predicted)
         calibration.add(probs[predicted], gold == predicted)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from seqloom.batches import Questions
-from seqloom.batches.buckets import rows, sizes
+from seqloom.batches.buckets import read_rows, row_lengths
 from seqloom.inference.in_order import predict_in_order
 from seqloom.inference.predictions import Span
 from seqloom.inference.task_model import model_of
@@ -56,7 +56,7 @@ def predict_spans(
     allow_no_answer = NONE in run.labels
 
     def predict_group(group: np.ndarray) -> list[TokenSpan]:
-        passages = zip(sizes(source.passages, group), source.passage_capacity(group), strict=True)
+        passages = zip(row_lengths(source.passages, group), source.passage_capacity(group), strict=True)
         starts_of = [window_starts(int(length), int(capacity)) for length, capacity in passages]
         record_of = np.repeat(np.arange(len(group)), [len(starts) for starts in starts_of])
         starts = np.concatenate(starts_of)
@@ -110,8 +110,8 @@ def to_prediction(source: Questions, record: int, span: TokenSpan) -> Span:
     probability = float(np.exp(span.log_p))
     if span.first is None or span.last is None:
         return Span("", 0, 0, probability)
-    edges = rows(source.edges, [record])[0].reshape(-1, 2)
-    text = rows(source.store.columns("source")[0], [record])[0].tobytes().decode()
+    edges = read_rows(source.edges, [record])[0].reshape(-1, 2)
+    text = read_rows(source.store.columns("source")[0], [record])[0].tobytes().decode()
     start = int(edges[span.first, 0])
     end = int(edges[span.last, 1])
     return Span(text[start:end], start, end, probability)
@@ -125,7 +125,7 @@ def measure(
     by_record = []
     (answers,) = source.store.columns("answers")
     for record, span in predict_spans(run, source, max_groups):
-        gold = rows(answers, [record])[0].tobytes().decode().split("\0")[:-1]
+        gold = read_rows(answers, [record])[0].tobytes().decode().split("\0")[:-1]
         text = to_prediction(source, record, span).text
         metrics.add(text, gold)
         by_record.append((exact_match(text, gold), 1))

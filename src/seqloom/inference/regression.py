@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from seqloom.batches import Labelled
-from seqloom.batches.buckets import rows
+from seqloom.batches.buckets import read_rows
 from seqloom.inference.in_order import predict_in_order
 from seqloom.inference.predictions import Value
 from seqloom.inference.task_model import model_of
@@ -37,7 +37,7 @@ def measure(
 ) -> tuple[list[Number], None, list[tuple[float, int]]]:
     """Spearman, Pearson, the errors, and the error of the mean of the training targets."""
     records, predicted = zip(*predict_numbers(run, source, max_groups), strict=True)
-    gold = np.concatenate(rows(source.target_columns[0], records))
+    gold = np.concatenate(read_rows(source.target_columns[0], records))
     values = np.array(predicted, np.float64)
     by_record = [(float(error), 1) for error in (values - gold) ** 2]
     mean = float(model_of(run, Regressor).mean)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqloom.batches import Tagged
-from seqloom.batches.buckets import rows
+from seqloom.batches.buckets import read_rows
 from seqloom.inference.in_order import predict_in_order
 from seqloom.inference.predictions import Tags
 from seqloom.inference.task_model import model_of
@@ -54,7 +54,7 @@ def predict_tags(
 def predictions(run: Run, source: Tagged) -> Iterator[Tags]:
     """The tags of each sentence, in order."""
     for record, tagged in predict_tags(run, source):
-        words = rows(source.letters, [record])[0].tobytes().decode().split("\0")[:-1]
+        words = read_rows(source.letters, [record])[0].tobytes().decode().split("\0")[:-1]
         tags = [run.labels[tag] for tag in tagged.tag_ids]
         yield Tags(words, tags, tagged.probabilities.tolist())
 
@@ -72,8 +72,8 @@ def measure(
     num_unknown = 0
     num_unknown_correct = 0
     for record, (predicted, probabilities) in predict_tags(run, source, max_groups):
-        gold = rows(source.tags[0], [record])[0]
-        first_pieces = rows(source.pieces, [record])[0][rows(source.word_starts, [record])[0]]
+        gold = read_rows(source.tags[0], [record])[0]
+        first_pieces = read_rows(source.pieces, [record])[0][read_rows(source.word_starts, [record])[0]]
         confusion.add(gold, predicted)
         calibration.add(probabilities, gold == predicted)
         by_record.append((float((gold == predicted).sum()), len(gold)))

@@ -76,7 +76,7 @@ class RegionRNN(AttentiveRNN):
             raise ConfigError("a decoder of regions needs a memory: start it with the encoder's outputs")
         summary = summarize(memory, self.init_from)
         others = [proj(summary).tanh() for proj in self.cell_proj]
-        cells = tuple(with_others(cell, others) for cell in state.cells)
+        cells = tuple(replace_cell_state(cell, others) for cell in state.cells)
         return AttentiveState(state.memory, cells, state.summary)
 
     def forward_with_weights(
@@ -90,7 +90,7 @@ class RegionRNN(AttentiveRNN):
         return y, weights, state
 
 
-def with_others(state: Sequence[Tensor], others: Sequence[Tensor]) -> Sequence[Tensor]:
+def replace_cell_state(state: Sequence[Tensor], others: Sequence[Tensor]) -> Sequence[Tensor]:
     """The state of a cell with all but its h replaced."""
     made: Sequence[Tensor] = type(state)(state[0], *others)  # type: ignore[call-arg]  # every state is a NamedTuple
     return made
@@ -102,6 +102,6 @@ def spread(weights: Tensor, mask: Tensor | None) -> Tensor:
     α is (B, 1, T, S), the mask of the words (B, T). An auxiliary loss is a mean over words.
     """
     words = weights.new_ones(weights.shape[0], weights.shape[2], dtype=torch.bool) if mask is None else mask
-    looked = (weights[:, 0] * words[..., None].to(weights.dtype)).sum(1)  # (B, S)
+    received = (weights[:, 0] * words[..., None].to(weights.dtype)).sum(1)  # (B, S)
     real = words.any(1, keepdim=True)
-    return (((1 - looked) ** 2) * real).sum() / words.sum().clamp(min=1)
+    return (((1 - received) ** 2) * real).sum() / words.sum().clamp(min=1)
