@@ -37,7 +37,11 @@ class WorldFiles(Result):
 
 
 def write_world(
-    out: str | Path, train: int = 20_000, valid: int = 500, test: int = 1_000, seed: int = 0
+    out: str | Path,
+    train: int = SIZES["train"],
+    valid: int = SIZES["valid"],
+    test: int = SIZES["test"],
+    seed: int = 0,
 ) -> WorldFiles:
     """Writes text, tags, scenes, chats, preferences, molecules and summaries of the built-in world into a new folder, and the sense of
     each sentence with "bank".

@@ -21,7 +21,7 @@ PROTECTED = re.compile(
 )
 SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*\s+")
 MAX_WORDS = 60  # words translated at once
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 def pieces(text: str) -> list[tuple[str, bool]]:
@@ -62,9 +62,9 @@ def split_by_words(text: str) -> list[str]:
 
 def map_pieces(
     texts: Sequence[str],
-    work: Callable[[list[str]], list[Result]],
-    join: Callable[[list[str | Result]], Result],
-) -> list[Result]:
+    work: Callable[[list[str]], list[T]],
+    join: Callable[[list[str | T]], T],
+) -> list[T]:
     """Each text with its translatable pieces replaced by their results; all texts' pieces go to `work` in one call, and `join`
     makes one result of the parts of a text."""
     pieces_of = [pieces(text) for text in texts]

@@ -193,7 +193,7 @@ class Layer(HasPoints):
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises ValueError with the message unless the condition holds; constructors check sizes with it."""
+    """Raises ConfigError with the message unless the condition holds; constructors check sizes with it."""
     if not condition:
         raise ConfigError(message)
 
