@@ -363,7 +363,7 @@ def evaluate_pairs(
     """The scores of the texts that the run generates from the first field of each record."""
     search = {"search": plan.signature}
     if run.model.task == "captioning":
-        from seqloom.inference.caption_numbers import evaluate_captions
+        from seqloom.inference.caption_evaluation import evaluate_captions
 
         return evaluate_captions(run, records, plan, progress, shared | search)
     from seqloom.inference.completion import Execution, complete
