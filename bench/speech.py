@@ -66,21 +66,28 @@ def features() -> None:
 
 
 class PlainRecognizer(nn.Module):
-    """The model of ctc-blstm or ctc-lstm in plain torch."""
+    """The model of ctc-blstm or ctc-lstm in plain torch: three layers, the upper two with a residual connection."""
 
     def __init__(self, bins: int, dim: int, both: bool, vocabulary: int, dropout: float):
         super().__init__()
-        self.lstm = nn.LSTM(3 * bins, dim, 3, batch_first=True, bidirectional=both, dropout=dropout)
+        width = dim * (2 if both else 1)
+        sizes = (3 * bins, width, width)
+        self.layers = nn.ModuleList(
+            nn.LSTM(size, dim, batch_first=True, bidirectional=both) for size in sizes
+        )
         self.dropout = nn.Dropout(dropout)
-        self.out = nn.Linear(dim * (2 if both else 1), vocabulary)
+        self.out = nn.Linear(width, vocabulary)
 
     def forward(self, frames: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         batch, length, bins = frames.shape
         length -= length % 3
         x = frames[:, :length].reshape(batch, length // 3, 3 * bins)
         lengths = (lengths // 3).clamp(min=1)
-        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        y, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        x = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        for index, lstm in enumerate(self.layers):
+            y, _ = lstm(x._replace(data=self.dropout(x.data)) if index else x)
+            x = y._replace(data=y.data + x.data) if index else y
+        y, _ = nn.utils.rnn.pad_packed_sequence(x, batch_first=True)
         return self.out(self.dropout(y)).log_softmax(-1), lengths
 
 
