@@ -108,9 +108,9 @@ def beam_search(
     if coverage is not None:
         model, state = coverage.wrap(model, state)
     logits, state = next_logits(model, ids, state, mask, lengths)  # (rows, V)
-    V = logits.shape[1]
     stop_tensor = torch.tensor(list(stop_ids), dtype=torch.int64, device=ids.device)
-    is_stop = torch.isin(torch.arange(V, device=ids.device), stop_tensor)  # (V,)
+    is_stop = torch.isin(torch.arange(logits.shape[1], device=ids.device), stop_tensor)  # (V,)
+    count = width * (1 + int(is_stop.sum()))  # candidates: enough that `width` of them do not end
     sentence = torch.arange(
         len(ids), device=ids.device
     )  # (N,) the prompt that each searched sentence belongs to
@@ -123,18 +123,10 @@ def beam_search(
     texts = ids.new_empty(len(ids), 1, 0)  # (N, W, t)
     empty = logits.new_full((len(ids), nbest), -torch.inf)
     best = BestSoFar(empty, empty, empty > 0, ids.new_empty(len(ids), nbest, 0))
-    count = width * (1 + int(is_stop.sum()))  # candidates: enough that `width` of them do not end
 
     for t in range(1, int(limits.max()) + 1):
-        # The best of a sentence are among the best of its rows.
-        row_log_p, row_tokens, _ = top_log_probs(logits, count, banned)  # (rows, C)
-        row_totals = row_log_p + live_log_probs[alive][:, None]
-        values, candidates = _topk(_spread(row_totals, alive, -torch.inf), count)  # (N, C) of (N, W · C)
-        parents = candidates // row_tokens.shape[1]
-        tokens = _spread(row_tokens, alive, 0).gather(1, candidates)
-        ends = is_stop[tokens]
-        # The best that do not end, which are enough by the choice of `count`.
-        order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, :width]
+        ranking = _rank(logits, live_log_probs, alive, is_stop, count, width, banned)
+        values, parents, tokens, ends, order = ranking
         at_limit = (limits[sentence] == t)[:, None]  # (N, 1)
         in_width = torch.arange(ends.shape[1], device=ids.device) < width
         continues = torch.zeros_like(ends).scatter(1, order, True) & ~ends
@@ -156,15 +148,10 @@ def beam_search(
         # The last slot of `best` is −inf until there are `nbest` outcomes.
         alive = (live_log_probs > -torch.inf) & ~at_limit & (bound > best.scores[:, -1:])
         if on_step:
-            row_continuations = log_probs(logits, banned) + previous_log_probs[previous_alive][:, None]
-            totals = _spread(row_continuations, previous_alive, -torch.inf)  # (N, W · V)
-            shape = (*previous_alive.shape, V)
-            continuation = parents * V + tokens  # (N, C) index into totals
-            # "amax", because empty slots may have the index of a real continuation.
-            zeros = torch.zeros_like(totals, dtype=torch.int8)
-            kept = zeros.scatter_reduce(1, continuation.gather(1, order), alive.to(torch.int8), "amax").bool()
-            outcomes = zeros.scatter_reduce(1, continuation, is_outcome.to(torch.int8), "amax").bool()
-            on_step(Expansion(sentence, texts, totals.view(shape), kept.view(shape), outcomes.view(shape)))
+            row_totals = log_probs(logits, banned) + previous_log_probs[previous_alive][:, None]
+            totals = _spread(row_totals, previous_alive, -torch.inf).view(*previous_alive.shape, -1)
+            kept, outcomes = _marks(totals, ranking, alive, is_outcome)
+            on_step(Expansion(sentence, texts, totals, kept, outcomes))
         parents = parents.gather(1, order)
         tokens = tokens.gather(1, order)
         finished_sentences = ~alive.any(1)
@@ -192,6 +179,45 @@ def beam_search(
     if not all(results):
         raise UserError("every token with any probability is banned: ban fewer tokens")
     return results
+
+
+class Ranking(NamedTuple):
+    """The best C continuations of each sentence's live prefixes, best first."""
+
+    values: Tensor  # (N, C) log P, −inf for none
+    parents: Tensor  # (N, C) the slot of the prefix
+    tokens: Tensor  # (N, C)
+    ends: Tensor  # (N, C) whether the token is a stop token
+    order: Tensor  # (N, width) the best that do not end
+
+
+def _rank(
+    logits: Tensor,
+    live_log_probs: Tensor,
+    alive: Tensor,
+    is_stop: Tensor,
+    count: int,
+    width: int,
+    banned: Sequence[int],
+) -> Ranking:
+    # The best of a sentence are among the best of its rows.
+    row_log_p, row_tokens, _ = top_log_probs(logits, count, banned)  # (rows, C)
+    row_totals = row_log_p + live_log_probs[alive][:, None]
+    values, candidates = _topk(_spread(row_totals, alive, -torch.inf), count)  # (N, C) of (N, W · C)
+    tokens = _spread(row_tokens, alive, 0).gather(1, candidates)
+    ends = is_stop[tokens]
+    order = ends.to(torch.int8).argsort(dim=1, stable=True)[:, :width]
+    return Ranking(values, candidates // row_tokens.shape[1], tokens, ends, order)
+
+
+def _marks(totals: Tensor, ranking: Ranking, alive: Tensor, is_outcome: Tensor) -> tuple[Tensor, Tensor]:
+    """Which of all continuations, (N, W, V), are kept and which are outcomes."""
+    index = ranking.parents * totals.shape[2] + ranking.tokens  # (N, C) of (N, W · V)
+    zeros = torch.zeros_like(totals.flatten(1), dtype=torch.int8)
+    # "amax", because empty slots may have the index of a real continuation.
+    kept = zeros.scatter_reduce(1, index.gather(1, ranking.order), alive.to(torch.int8), "amax").bool()
+    outcomes = zeros.scatter_reduce(1, index, is_outcome.to(torch.int8), "amax").bool()
+    return kept.view(totals.shape), outcomes.view(totals.shape)
 
 
 def _spread(values: Tensor, alive: Tensor, empty: float) -> Tensor:
