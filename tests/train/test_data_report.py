@@ -7,6 +7,7 @@ import pytest
 
 import seqloom
 from seqloom import world
+from seqloom.errors import ConfigError
 from seqloom.evaluation import evaluate
 
 QUICK = ["train.steps=2", "train.eval_every=2", "train.log_every=2", "train.schedule.warmup=1", "model.dim=8"]
@@ -91,3 +92,20 @@ def test_swapped_held_out_files_are_told_before_the_training(tmp_path, caplog):
     seqloom.fit("rnnsearch", *SMALL, valid=valid[::-1], **options)
     (warning,) = [line for line in caplog.messages if "held-out source looks like the target" in line]
     assert warning.startswith(f"{valid[1]}: ") and "--valid" in warning
+
+
+def test_chats_longer_than_the_positions_are_refused_before_the_training(tmp_path, caplog):
+    data = tmp_path / "chats.jsonl"
+    turns = [{"role": "user", "content": "how is it?"}, {"role": "assistant", "content": "fine"}]
+    data.write_text("".join(json.dumps({"messages": turns * count}) + "\n" for count in (1, 1, 3)), "utf-8")
+    small = [*QUICK, "model.stack.layers=1", "model.stack.heads=2", "model.stack.position.length=40"]
+    options: dict = {"data": str(data), "valid": str(data), "progress": False}
+    with pytest.raises(ConfigError, match=r"the longest chat has \d+ tokens.*batches\.max_length=40"):
+        seqloom.fit("sft", *small, out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+    caplog.clear()
+    run = seqloom.fit("sft", *small, "batches.max_length=40", out=tmp_path / "run", **options)
+    assert sum("random weights" in line and "--from RUN" in line for line in caplog.messages) == 1
+    caplog.clear()
+    seqloom.fit("sft", "batches.max_length=40", *QUICK, base=run.folder, out=tmp_path / "b", **options)
+    assert not any("random weights" in line for line in caplog.messages)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from seqloom.cli.app import USE, app, json_text
-from seqloom.cli.decoding_options import Translating, TranslatingOptions
+from seqloom.cli.decoding_options import Captioning, CaptioningOptions
 from seqloom.cli.inputs import open_run
 from seqloom.cli.options import Common, CommonOptions, Kind, Machine, MachineOptions, OutPath, RunPath
 from seqloom.cli.outputs import write_pieces
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from seqloom.inference.captioning import Caption
     from seqloom.run import Run
 
+logger = logging.getLogger("seqloom.cli")
 Runs = Annotated[list[Path] | None, Parameter(consume_multiple=False, metavar="RUN")]
 PICTURES = 64  # pictures that are described together
 
@@ -28,7 +30,7 @@ def caption(
     run: RunPath,
     /,
     *pictures: str,
-    decoding: TranslatingOptions = Translating(),
+    decoding: CaptioningOptions = Captioning(),
     ensemble: Runs = None,
     rank: Path | None = None,
     out: OutPath = None,
@@ -75,7 +77,7 @@ def caption(
 
 
 def caption_lines(
-    run: Run, pictures: Sequence[str], options: Translating, seed: int, json: bool
+    run: Run, pictures: Sequence[str], options: Captioning, seed: int, json: bool
 ) -> Iterator[str]:
     """A line for each picture. All pictures are checked to be there before the first is described."""
     from seqloom.decoding import Decoding
@@ -83,9 +85,18 @@ def caption_lines(
 
     plan = Decoding().with_options(options.options(seed)).plan(run.decoding)
     check_files(pictures)
+    empty = 0
     for start in range(0, len(pictures), PICTURES):
         for found in caption_pictures(run, plan, pictures[start : start + PICTURES]):
+            empty += not found.text.strip()
             yield format_caption(found, json) + "\n"
+    if empty:
+        logger.warning(
+            "%s: %d of %d captions are empty: the model ends them at once; train it longer, or try --beam 1",
+            run.folder,
+            empty,
+            len(pictures),
+        )
 
 
 def rank_lines(run: Run, pictures: Sequence[str], file: Path, json: bool) -> Iterator[str]:

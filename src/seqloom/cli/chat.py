@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -29,6 +30,7 @@ HELP = """\
 /clear           begin again
 /quit            leave, as Ctrl-D does
 A line that ends with \\ goes on in the next one; \"\"\" begins and ends a text of several lines. Ctrl-C stops an answer."""
+logger = logging.getLogger("seqloom.cli")
 LEAVE = "\nCtrl-D leaves"
 QUOTES = '"""'
 
@@ -70,16 +72,26 @@ def chat(
         int8: one byte for each weight, faster to read.
     """
     from seqloom.inference.chatting import Chat
+    from seqloom.inference.unknown_text import check_known
 
     if common.json and once is None:
         raise UserError('--json: give one message, as in: seqloom chat RUN --once "Hello" --json')
+    if once is not None and not once.strip():
+        raise UserError("--once: an empty message; write one")
     options = decoding.options(machine.seed)
     talk = Chat(open_run(run, machine.threads, quantize), **options)
+    if talk.run.chat_template is None:
+        logger.warning(
+            "%s: not trained on chats, so answers may be noise; train it: seqloom train sft --from %s --data FILE",
+            run,
+            run,
+        )
     if file is not None:
         talk.load(file)
     if system is not None:
         talk.set_system(system)
     if once is not None:
+        check_known(talk.run, once, "message")
         if common.json:
             reply = talk.say(once)
             print_result({**reply.to_dict(), **talk.to_dict()}, [reply.text], True)

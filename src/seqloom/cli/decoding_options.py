@@ -81,6 +81,19 @@ class Translating(Search):
     """β of the beam's coverage penalty: above 0 it prefers translations that attend to all of the source; 0.2 is usual."""
 
 
+@dataclass(frozen=True)
+class Captioning(Translating):
+    """How pictures are described."""
+
+    beam: Count | None = None
+    """Width of the beam search; default: the run's own, usually 5."""
+    n: Count = 1
+    """Captions of each picture, the best first."""
+    coverage_penalty: float | None = None
+    """β of the beam's coverage penalty: above 0 it prefers captions that attend to all of the picture; 0.2 is usual."""
+
+
 SearchOptions = Annotated[Search, Parameter(name="*", group=DECODING)]
 SamplingOptions = Annotated[Sampling, Parameter(name="*", group=DECODING)]
 TranslatingOptions = Annotated[Translating, Parameter(name="*", group=DECODING)]
+CaptioningOptions = Annotated[Captioning, Parameter(name="*", group=DECODING)]

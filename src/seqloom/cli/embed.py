@@ -176,9 +176,12 @@ def score(
         int8: one byte for each weight, faster to read.
     """
     from seqloom.inference.one_or_many import in_blocks
+    from seqloom.inference.unknown_text import warn_of_unknown
 
     given = read_texts(texts, file, 'seqloom score RUN "To be"')
     loaded = open_run(run, machine.threads, quantize)
+    if loaded.model.task == "language modelling":
+        given = warn_of_unknown(loaded, given)
     if loaded.model.task == "language modelling" and loaded.starts_bare:
         logger.info("nothing precedes a text of this model: the first token is context and is not scored")
     scores = in_blocks(given, lambda block: list(zip(block, score_block(loaded, block), strict=True)))

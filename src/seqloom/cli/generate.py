@@ -80,16 +80,19 @@ def generate(
     from seqloom.inference.generation import check_continues, generations
     from seqloom.inference.one_or_many import in_blocks
     from seqloom.inference.streaming import stream_plan
+    from seqloom.inference.unknown_text import check_known, warn_of_unknown
 
     texts = read_texts(prompts, file, 'seqloom generate RUN "To be"')
     loaded = open_run(run, machine.threads, quantize)
     check_continues(loaded)
+    texts = warn_of_unknown(loaded, texts, "prompts")
     plan = Decoding().with_options(decoding.options(machine.seed)).plan(loaded.decoding)
     logprobs = logprobs or top_logprobs is not None
     if logprobs and plan.searches:
         raise UserError("--logprobs: beam search has no probabilities of single tokens; use --beam 1")
     one_text = len(prompts) == 1 and prompts != ("-",) and plan.n == 1
     if one_text and not (plan.searches or common.json or logprobs):
+        check_known(loaded, prompts[0], "prompt")
         tokens = stream_plan(loaded, prompts[0], plan)
         print(prompts[0], end="", flush=True)
         for token in tokens:

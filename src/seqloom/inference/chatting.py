@@ -61,7 +61,7 @@ class Chat:
         **decoding: Unpack[DecodingOptions],
     ):
         self.run = as_run(run)
-        check_continues(self.run)
+        check_continues(self.run, "chat")
         self.messages: list[Message] = []
         self.settings = (settings or Decoding()).with_options(decoding)
         template = self.run.chat_template

@@ -79,7 +79,7 @@ def generations(
     ]
 
 
-def check_continues(run: Run) -> None:
-    """Raises if a run does not continue texts."""
+def check_continues(run: Run, verb: str = "generate") -> None:
+    """Raises if a run does not continue texts, which the verb needs."""
     if not run.model.continues:
-        raise wrong_verb(run, "generate")
+        raise wrong_verb(run, verb)

@@ -3,6 +3,7 @@ logged before the training begins."""
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from tokenizers import Tokenizer
 
 from seqloom import config_tree, evaluation, layouts
 from seqloom.batches.batch import Batches, first_rows
+from seqloom.errors import ConfigError
 from seqloom.models.base import Model
 from seqloom.nn.embedding import Embedding
 from seqloom.results import ProgressOption, Reporter
@@ -108,8 +110,13 @@ def prepare(
         label_names = config.labels()
     with Reporter("tokenizing, MB", progress=progress if is_main else False) as report:
         train, valid = config.stores(trained_tokenizer, lambda size: report.advance(size / 1e6), label_names)
+    check_positions(config, meta_model, [train, valid])
     if is_main and describes_data and not (saved and saved.exists()):
         log_data(config, train, valid, label_names)
+        if config.lines.preset == "sft" and not config.finetunes:
+            logger.warning(
+                "sft: without --from RUN the model begins with random weights; name a run that was trained before to tune it"
+            )
     refuse_parameters(config, count_parameters(config.meta_model(trained_tokenizer.get_vocab_size())))
     model = config.model(trained_tokenizer.get_vocab_size(), label_names)
     if model.predicts_labels:
@@ -135,6 +142,21 @@ def prepare(
     with torch.no_grad():
         config.objective(model, first_rows(batch, affordable_rows(model, batch)), None)
     return PreparedRun(config, trained_tokenizer, train, valid, model, init_report, label_names)
+
+
+def check_positions(config: Config, model: Model, stores: Sequence[Store]) -> None:
+    """Raises for chats that are longer than the positions that the model has."""
+    context, batches = model.context, config.parts["batches"]
+    parameters = inspect.signature(batches).parameters
+    if context is None or "max_length" not in parameters:
+        return
+    columns = [column for store in stores for column in store.columns("chat")]
+    longest = max((int(column.sizes(np.arange(column.num_records)).max()) for column in columns), default=0)
+    if min(longest, parameters["max_length"].default) - 1 > context:  # the last token is a target only
+        raise ConfigError(
+            f"{config.lines.locate('batches.max_length')}: the longest chat has {longest} tokens, more than the {context} learned "
+            f"positions of the model; cut chats with batches.max_length={context}, or train a model with a larger position.length"
+        )
 
 
 def base_tokenizer(config: Config) -> Tokenizer | None:

@@ -1,0 +1,78 @@
+"""What a run cannot do well is said in one line, before or after it is done."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from seqloom.cli import main
+from seqloom.cli.caption import caption_lines
+from seqloom.cli.decoding_options import Captioning
+from seqloom.decoding import Decoding
+from seqloom.inference.unknown_text import warn_of_unknown
+from seqloom.text.tokenizer import Characters, Words, special_tokens
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
+
+
+@pytest.mark.parametrize(
+    "make, texts, said",
+    [
+        (
+            Characters,
+            ["日本 abc", "日"],
+            "3 characters of the prompts are not in its vocabulary ('日', '本')",
+        ),
+        (Words, ["abc 日本"], "1 word of the prompts is not in its vocabulary ('日本')"),
+        (Characters, ["abc"], ""),
+    ],
+)
+def test_what_a_tokenizer_does_not_know_is_counted_once(
+    make: Any, texts: list[str], said: str, caplog: pytest.LogCaptureFixture
+):
+    tokenizer = make(["abc c ab"])
+    run: Any = SimpleNamespace(folder=Path("runs/a"), tokenizer=tokenizer, specials=special_tokens(tokenizer))
+    assert list(warn_of_unknown(run, iter(texts), "prompts")) == texts
+    assert len(caplog.messages) == bool(said) and said in "".join(caplog.messages)
+
+
+def test_verbs_warn_of_unknown_words(capsys: pytest.CaptureFixture[str]):
+    run = str(GOLDEN / "lstm-words")
+    for words in (["generate", run, "日本"], ["generate", run, "日本", "日本"], ["score", run, "日本"]):
+        main([*words, *(["--max-tokens", "2"] if words[0] == "generate" else [])])
+        assert capsys.readouterr().err.count("('日本')") == 1
+
+
+def test_a_chat_with_a_run_without_chats_warns(capsys: pytest.CaptureFixture[str]):
+    run = str(GOLDEN / "gru")
+    main(["chat", run, "--once", "a", "--max-tokens", "2"])
+    shown = capsys.readouterr()
+    assert shown.err.count("\n") == 1 and f"seqloom train sft --from {run}" in shown.err
+    for words, said in (
+        (["chat", run, "--once", " "], "--once: an empty message"),
+        (["chat", str(GOLDEN / "attentive"), "--once", "a"], "chat does not fit this run"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            main(words)
+        assert end.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_empty_captions_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    caplog.set_level(logging.WARNING)
+    picture = tmp_path / "a.png"
+    picture.write_bytes(b"")
+
+    def found(run: Any, plan: Any, pictures: list[str]) -> list[Any]:
+        return [SimpleNamespace(file=name, text="", outputs=[SimpleNamespace(text="")]) for name in pictures]
+
+    monkeypatch.setattr("seqloom.inference.captioning.caption_pictures", found)
+    run: Any = SimpleNamespace(folder=Path("runs/a"), decoding=None)
+    monkeypatch.setattr(Decoding, "plan", lambda settings, run_settings: None)
+    assert list(caption_lines(run, [str(picture)], Captioning(), 0, False)) == [f"{picture}\t\n"]
+    assert caplog.messages[0].startswith("runs/a: 1 of 1 captions are empty")
