@@ -18,14 +18,18 @@ from torch.autograd.function import once_differentiable
 from seqloom.fused.dispatch import load_kernels, supports
 from seqloom.fused.recurrence import (
     CellKernel,
+    ForwardResult,
     FusedCell,
     RecurrentDropout,
     StateT,
-    bias_array,
+    backward_arrays,
     buffer,
     cell_spec,
     dropout_arrays,
     final_state,
+    forward_arrays,
+    forward_buffers,
+    gradient_buffers,
     partition_rows,
     recurrent_weight_grad,
     row_order,
@@ -122,28 +126,15 @@ class AttentiveRecurrence(torch.autograd.Function):
         *state: Tensor,
     ) -> tuple[Tensor, ...]:
         kernel, batch_sizes, visible, scale = spec
-        length, batch, width = x_proj.shape
-        dim = hidden.shape[1]
-        states = buffer(x_proj, batch_sizes, len(state), length + 1, batch, dim)
-        for entry, start in zip(states, state, strict=True):
-            entry[0] = start
-        gates = buffer(x_proj, batch_sizes, length, batch, width)
-        saved = buffer(x_proj, batch_sizes, kernel.num_saved, length, batch, dim)
+        length, batch, _ = x_proj.shape
+        result = forward_buffers(kernel, batch_sizes, NO_DROPOUT, x_proj, state, True)
         queries = buffer(x_proj, batch_sizes, length, batch, len(query))
         contexts = buffer(x_proj, batch_sizes, length, batch, values.shape[2])
         weights = buffer(x_proj, batch_sizes, length, batch, values.shape[1])
 
-        recurrence = load_kernels("recurrence")
         kernels = load_kernels("attentive_recurrence")
-        arrays = recurrence.ForwardArrays(
-            x_proj.clone(memory_format=torch.contiguous_format).numpy(),  # the kernel overwrites it
-            gates.numpy(),
-            states.numpy(),
-            saved.numpy(),
-            bias_array(bias, hidden),
-            to_numpy(hidden),
-            to_numpy(states[0, :length]),
-        )
+        x_proj = x_proj.clone(memory_format=torch.contiguous_format)  # the kernel overwrites it
+        arrays = forward_arrays(x_proj, hidden, bias, result)
         attention = kernels.AttentionArrays(
             *(to_numpy(tensor) for tensor in (keys, values, visible, query, context, vector)), scale
         )
@@ -161,45 +152,32 @@ class AttentiveRecurrence(torch.autograd.Function):
             query,
             context,
             vector,
-            states,
-            gates,
-            saved,
             queries,
             contexts,
             weights,
+            *result,
         )
         ctx.spec = spec
-        return states[0, 1:], contexts, *final_state(states, batch_sizes)
+        return result.states[0, 1:], contexts, *final_state(result.states, batch_sizes)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dh: Tensor, dcontexts: Tensor, *dfinal: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, bias, keys, values, query, context, vector, *results = ctx.saved_tensors
-        states, gates, saved, queries, contexts, weights = results
+        hidden, bias, keys, values, query, context, vector, *saved_tensors = ctx.saved_tensors
+        queries, contexts, weights = saved_tensors[:3]
+        result = ForwardResult(*saved_tensors[3:])
         kernel, batch_sizes, visible, scale = ctx.spec
-        dx_proj = buffer(gates, batch_sizes, *gates.shape)
-        drecurrent = dx_proj
-        if kernel.separate_recurrent_grad:
-            drecurrent = buffer(gates, batch_sizes, *gates.shape)
+        dx_proj, drecurrent = gradient_buffers(kernel, batch_sizes, result.gates)
         dstate = torch.stack(dfinal)
         dcontexts = dcontexts.clone(memory_format=torch.contiguous_format)
         rows, workers = partition_rows(batch_sizes, len(keys), hidden)
         dqueries = buffer(queries, batch_sizes, *queries.shape)
         dkeys = torch.zeros_like(keys)
         dvectors = vector.new_zeros(len(rows.row_bounds), len(vector))  # a row for each part
-        h_in = states[0, :-1]
 
-        recurrence = load_kernels("recurrence")
         kernels = load_kernels("attentive_recurrence")
-        arrays = recurrence.ForwardArrays(
-            to_numpy(gates.new_empty(0, 0, 0)),  # the backward pass does not read x_proj
-            to_numpy(gates),
-            to_numpy(states),
-            to_numpy(saved),
-            bias_array(bias, hidden),
-            to_numpy(hidden.T),
-            to_numpy(h_in),
-        )
+        arrays = backward_arrays(hidden, bias, result)
+        recurrence = load_kernels("recurrence")
         grads = recurrence.BackwardArrays(to_numpy(dh), dstate.numpy(), dx_proj.numpy(), drecurrent.numpy())
         attention = kernels.AttentionArrays(
             *(to_numpy(tensor) for tensor in (keys, values, visible, query.T, context.T, vector)), scale
@@ -208,7 +186,7 @@ class AttentiveRecurrence(torch.autograd.Function):
         attention_grads = kernels.AttentionGrads(
             dcontexts.numpy(), dqueries.numpy(), dkeys.numpy(), dvectors.numpy()
         )
-        dropout = dropout_arrays(NO_DROPOUT, gates)
+        dropout = dropout_arrays(NO_DROPOUT, result.gates)
         kernels.backward(
             rows,
             workers,
@@ -221,9 +199,9 @@ class AttentiveRecurrence(torch.autograd.Function):
             attention_grads,
         )
 
-        dhidden = recurrent_weight_grad(kernel, drecurrent, hidden, h_in, saved)
+        dhidden = recurrent_weight_grad(kernel, drecurrent, hidden, result.h_in, result.saved)
         dbias = None if bias is None else drecurrent.flatten(0, 1).sum(0)
-        dquery = dqueries.flatten(0, 1).T @ h_in.flatten(0, 1)
+        dquery = dqueries.flatten(0, 1).T @ result.h_in.flatten(0, 1)
         dcontext = dx_proj.flatten(0, 1).T @ contexts.flatten(0, 1)
         dvalues = torch.bmm(weights.permute(1, 2, 0), dcontexts.transpose(0, 1))  # (B, S, T) (B, T, M)
         dvector = dvectors.sum(0) if vector.numel() else None

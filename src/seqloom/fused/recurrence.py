@@ -24,7 +24,7 @@ from seqloom.fused.dispatch import load_kernels, num_threads, supports
 
 if TYPE_CHECKING:
     from seqloom.kernels.parallel import Workers
-    from seqloom.kernels.recurrence import CellSpec, DropoutArrays, RowSchedule
+    from seqloom.kernels.recurrence import CellSpec, DropoutArrays, ForwardArrays, RowSchedule
 
 MIN_ROWS_PER_THREAD = 4
 CACHED_WEIGHT_BYTES = 4 << 20  # up to this size each thread reads the recurrent matrix for itself
@@ -222,11 +222,6 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy()
 
 
-def bias_array(bias: Tensor | None, hidden: Tensor) -> np.ndarray:
-    """The bias (W,) of the recurrent products; zeros where there is none."""
-    return to_numpy(hidden.new_zeros(len(hidden)) if bias is None else bias)
-
-
 class ForwardResult(NamedTuple):
     """All states (S, T + 1, B, D), and what the gradient needs besides: the gates, saved values, h as the
     products read it.
@@ -236,6 +231,55 @@ class ForwardResult(NamedTuple):
     gates: Tensor
     saved: Tensor
     h_in: Tensor
+
+
+def forward_buffers(
+    kernel: CellKernel,
+    batch_sizes: list[int],
+    dropout: RecurrentDropout,
+    x_proj: Tensor,
+    state: Sequence[Tensor],
+    save: bool,
+) -> ForwardResult:
+    """What the steps fill, with the first state in its place."""
+    length, batch, width = x_proj.shape
+    dim = state[0].shape[1]
+    slots = length if save else 1
+    states = buffer(x_proj, batch_sizes, len(state), length + 1, batch, dim)
+    for entry, start in zip(states, state, strict=True):
+        entry[0] = start
+    gates = buffer(x_proj, batch_sizes, slots, batch, width)
+    saved = buffer(x_proj, batch_sizes, kernel.num_saved, slots, batch, dim)
+    h_in = states[0, :length] if dropout.h_mask is None else buffer(x_proj, batch_sizes, slots, batch, dim)
+    return ForwardResult(states, gates, saved, h_in)
+
+
+def forward_arrays(
+    x_proj: Tensor, hidden: Tensor, bias: Tensor | None, result: ForwardResult
+) -> ForwardArrays:
+    """The arrays of the forward pass; a missing bias is zeros (W,)."""
+    states, gates, saved, h_in = result
+    return load_kernels("recurrence").ForwardArrays(
+        to_numpy(x_proj),
+        to_numpy(gates),
+        to_numpy(states),
+        to_numpy(saved),
+        to_numpy(gates.new_zeros(gates.shape[-1]) if bias is None else bias),
+        to_numpy(hidden),
+        to_numpy(h_in),
+    )
+
+
+def backward_arrays(hidden: Tensor, bias: Tensor | None, result: ForwardResult) -> ForwardArrays:
+    """The arrays of the forward pass as the backward pass reads them: the matrix transposed, and no x_proj."""
+    return forward_arrays(result.gates.new_empty(0, 0, 0), hidden.T, bias, result)
+
+
+def gradient_buffers(kernel: CellKernel, batch_sizes: list[int], gates: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradients of x_proj and of the recurrent products, one tensor where they are equal."""
+    dx_proj = buffer(gates, batch_sizes, *gates.shape)
+    separate = kernel.separate_recurrent_grad
+    return dx_proj, buffer(gates, batch_sizes, *gates.shape) if separate else dx_proj
 
 
 def recurrence_forward(
@@ -249,29 +293,13 @@ def recurrence_forward(
     save: bool,
 ) -> ForwardResult:
     """All steps. Without `save` the gates, saved values and h_in hold a single step."""
-    length, batch, width = x_proj.shape
-    dim = hidden.shape[1]
-    slots = length if save else 1
-    states = buffer(x_proj, batch_sizes, len(state), length + 1, batch, dim)
-    for entry, start in zip(states, state, strict=True):
-        entry[0] = start
-    gates = buffer(x_proj, batch_sizes, slots, batch, width)
-    saved = buffer(x_proj, batch_sizes, kernel.num_saved, slots, batch, dim)
-    h_in = states[0, :length] if dropout.h_mask is None else buffer(x_proj, batch_sizes, slots, batch, dim)
-    kernels = load_kernels("recurrence")
-    arrays = kernels.ForwardArrays(
-        to_numpy(x_proj),
-        gates.numpy(),
-        states.numpy(),
-        saved.numpy(),
-        bias_array(bias, hidden),
-        to_numpy(hidden),
-        h_in.numpy(),
-    )
-    rows, workers = partition_rows(batch_sizes, batch, hidden)
+    result = forward_buffers(kernel, batch_sizes, dropout, x_proj, state, save)
+    arrays = forward_arrays(x_proj, hidden, bias, result)
+    rows, workers = partition_rows(batch_sizes, x_proj.shape[1], hidden)
     spec = cell_spec(kernel, hidden)
+    kernels = load_kernels("recurrence")
     kernels.forward(rows, workers, spec, arrays, dropout_arrays(dropout, x_proj), save)
-    return ForwardResult(states, gates, saved, h_in)
+    return result
 
 
 class Recurrence(torch.autograd.Function):
@@ -298,27 +326,18 @@ class Recurrence(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor, *dfinal: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, bias, states, gates, saved, h_in = ctx.saved_tensors
+        hidden, bias, *saved_tensors = ctx.saved_tensors
+        result = ForwardResult(*saved_tensors)
+        gates = result.gates
         kernel, batch_sizes = ctx.kernel, ctx.batch_sizes
-        dx_proj = buffer(gates, batch_sizes, *gates.shape)
-        drecurrent = dx_proj
-        if kernel.separate_recurrent_grad:
-            drecurrent = buffer(gates, batch_sizes, *gates.shape)
+        dx_proj, drecurrent = gradient_buffers(kernel, batch_sizes, gates)
         dstate = torch.stack(dfinal)  # (S, B, D)
         kernels = load_kernels("recurrence")
-        arrays = kernels.ForwardArrays(
-            to_numpy(gates.new_empty(0, 0, 0)),  # the backward pass does not read x_proj
-            to_numpy(gates),
-            to_numpy(states),
-            to_numpy(saved),
-            bias_array(bias, hidden),
-            to_numpy(hidden.T),
-            to_numpy(h_in),
-        )
+        arrays = backward_arrays(hidden, bias, result)
         grads = kernels.BackwardArrays(to_numpy(dy), dstate.numpy(), dx_proj.numpy(), drecurrent.numpy())
         rows, workers = partition_rows(batch_sizes, gates.shape[1], hidden)
         spec = cell_spec(kernel, hidden)
         kernels.backward(rows, workers, spec, arrays, dropout_arrays(ctx.dropout, gates), grads)
-        dhidden = recurrent_weight_grad(kernel, drecurrent, hidden, h_in, saved)
+        dhidden = recurrent_weight_grad(kernel, drecurrent, hidden, result.h_in, result.saved)
         dbias = None if bias is None else drecurrent.flatten(0, 1).sum(0)
         return None, None, None, dx_proj, dhidden, dbias, *dstate.unbind()

@@ -107,6 +107,21 @@ class DecoderOutputs(NamedTuple):
     cells: tuple[State, ...]  # the final states of the cells
 
 
+def decoder_layers(
+    cell: Factory[Cell], size: int, dim: int, layers: int, init_from: InitFrom
+) -> nn.ModuleList:
+    """The layers of a decoder whose first reads `size` numbers, and the checks of these options."""
+    require(
+        layers > 0 and dim > 0,
+        f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
+    )
+    require(
+        init_from in ("last", "first", "mean"),
+        f"init_from must be last, first or mean, not {init_from!r}",
+    )
+    return nn.ModuleList(UnrolledCell(cell(dim if layer else size, dim)) for layer in range(layers))
+
+
 class AttentiveRNN(Layer):
     """A recurrent decoder that attends to the memory at each step   [F4, F8, D-8]
 
@@ -139,25 +154,15 @@ class AttentiveRNN(Layer):
         super().__init__()
         dim = dim or size
         require(
-            layers > 0 and dim > 0,
-            f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
-        )
-        require(
             query in ("previous", "current", "word"),
             f"query must be previous, current or word, not {query!r}",
-        )
-        require(
-            init_from in ("last", "first", "mean"),
-            f"init_from must be last, first or mean, not {init_from!r}",
         )
         self.dim = dim
         self.query = query
         self.init_from = init_from
         self.summary = summary
         in_dim = size + memory if query == "word" else size
-        self.layers = nn.ModuleList(
-            UnrolledCell(cell(dim if layer else in_dim, dim)) for layer in range(layers)
-        )
+        self.layers = decoder_layers(cell, in_dim, dim, layers, init_from)
         self.attention = attention(size if query == "word" else dim, memory)
         self.context_proj = (
             nn.Linear(memory, self.cells[0].width, bias=False) if query == "previous" else None
@@ -305,19 +310,9 @@ class RNNDecoder(Layer):
     ):
         super().__init__()
         dim = dim or memory
-        require(
-            layers > 0 and dim > 0,
-            f"an RNN needs at least one layer and one unit, not {layers} layers of {dim}",
-        )
-        require(
-            init_from in ("last", "first", "mean"),
-            f"init_from must be last, first or mean, not {init_from!r}",
-        )
         self.dim = dim
         self.init_from = init_from
-        self.layers = nn.ModuleList(
-            UnrolledCell(cell(dim if layer else size, dim)) for layer in range(layers)
-        )
+        self.layers = decoder_layers(cell, size, dim, layers, init_from)
         self.init_proj = nn.Linear(memory, dim) if memory != dim else None
         self.dropout = Dropout(dropout)
 
