@@ -85,7 +85,7 @@ def test_older_names(capsys, tmp_path):
     [
         (["show"], "no files"),
         (["show", "none.tsv"], "no such file"),
-        (["show", "--format", "xml", "none.tsv"], "'xml' is no form of a file"),
+        (["show", "--format", "xml", "none.tsv"], "'xml' is not a form of a file"),
         (["split", "none.tsv", "--out", "x"], "no such file"),
         (["cache", "--prune", "soon"], "not a number"),
     ],

@@ -151,7 +151,7 @@ def test_a_tokenizer_is_trained(tmp_path, text):
     trained = data.train_tokenizer(text, tmp_path / "t.json", type="BPE", size=300)
     assert trained.size <= 300 and trained.characters_per_token > 1
     assert load(tmp_path / "t.json").encode("the king").ids
-    with pytest.raises(ValueError, match="is no type of a tokenizer"):
+    with pytest.raises(ValueError, match="is not a type of a tokenizer"):
         data.train_tokenizer(text, type="Letters")
 
 

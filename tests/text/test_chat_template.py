@@ -89,11 +89,11 @@ HOSTILE = {
     "{{ raise_exception('roles must alternate') }}": "roles must alternate",
     "{% if %}": "line 1: Expected an expression",
     "{{ " + "(" * 20_000: "not a template",
-    "{{ messages }}": "leaves the assistant's words out",
+    "{{ messages }}": "a chat of a question and an answer: the chat template leaves the assistant's words out",
     "{{ messages[-1].content | upper }}": "changes the assistant's words",
     "{{ 1 }}": "leaves the assistant's words out",
     "{{ messages[7]['content'] }}": "list object has no element 7",
-    "no template": "is no chat template; choose from plain",
+    "no template": "is not a chat template; choose from plain",
     "{" * 300_000: "characters, more than",
 }
 
@@ -118,5 +118,5 @@ def test_an_endless_template_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None
     loops = "{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4
     with pytest.raises(DataError, match="takes too long"):
         check_template(loops)
-    assert ended[0].returncode in (-24, -9)  # by its own limit, before the parent's clock
+    assert ended[0].returncode in chat_template.OUT_OF_TIME  # by its own limit, before the parent's clock
     assert template_sandbox.SECONDS < chat_template.WALL_SECONDS

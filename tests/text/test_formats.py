@@ -59,7 +59,7 @@ def test_one_long_line_is_not_read_whole(tmp_path):
 def test_names_of_forms():
     assert check_format("auto") == "auto" and check_format("Table") == "table" == format_of(Table)
     assert all(check_format(name) == name for name in FORMATS)
-    with pytest.raises(ValueError, match="'xml' is no form of a file; choose from auto, text, lines"):
+    with pytest.raises(ValueError, match="'xml' is not a form of a file; choose from auto, text, lines"):
         check_format("xml")
 
 

@@ -99,7 +99,7 @@ def test_the_implied_reward_is_measured_on_preferences(
     assert before["implicit_reward_accuracy"].value == 50  # all are ties
     assert before["implicit_reward_loss"].value == pytest.approx(0.6931, abs=1e-3)
     reward = train("reward", base, data["preferences"], tmp_path / "reward")
-    with pytest.raises(UserError, match="no language model"):
+    with pytest.raises(UserError, match="not a language model; give"):
         implicit_rewards(reward, base, str(data["preferences"]))
 
 

@@ -31,7 +31,7 @@ OLD_VERBS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# Older options of a verb; "" stands for every verb.
+# Older options of a verb; "" is every verb.
 OLD_OPTIONS: dict[str, dict[str, str]] = {
     "export": {"--to": "--format"},
     "generate": {

@@ -41,7 +41,7 @@ def train_tokenizer(
     from seqloom.text.records import iter_texts
 
     if type not in TYPES:
-        raise DataError(f"{type!r} is no type of a tokenizer; choose from {', '.join(TYPES)}")
+        raise DataError(f"{type!r} is not a type of a tokenizer; choose from {', '.join(TYPES)}")
     reader = open_reader(data, format)
     texts = iter_texts(reader)
     if type == "Characters":

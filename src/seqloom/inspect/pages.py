@@ -199,7 +199,7 @@ def gates_page(found: Gates, title: str, coordinates: int = 16) -> str:
     parts = [f"<h1>Gates</h1><p class=soft>{escape(title)}</p>"]
     parts.append(
         "<p>A gate near 1 is open. One that keeps holds on to the old state, one that writes lets the new value in, one that reads shows the state. "
-        "The carry is the product of the keeping gate over all words that are read later: what is left of a memory at the end.</p>"
+        "The carry is the product of the keeping gate over all words that are read later: the share of a memory that is kept to the end.</p>"
     )
     if found.window:
         parts.append(f"<p class=note>{escape(found.window)}</p>")

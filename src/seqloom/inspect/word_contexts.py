@@ -24,7 +24,7 @@ GROUPS = 5  # neighbours that have a marker of their own
 
 @dataclass(frozen=True)
 class Context(Result):
-    """One occurrence of the word: where it is, where its vector lies on the map, and which other occurrence is nearest."""
+    """One occurrence of the word: where it is, where its vector is on the map, and which other occurrence is nearest."""
 
     text: str
     start: int

@@ -48,7 +48,7 @@ class StepChange:
 
 
 class KeepSteps(StepChange):
-    """Changes nothing, and keeps the value of each step as it stands in the graph of gradients; a captured value of a loop is a copy
+    """Changes nothing, and keeps the value of each step as it is in the graph of gradients; a captured value of a loop is a copy
     of all steps, to which no gradient flows."""
 
     def __init__(self) -> None:

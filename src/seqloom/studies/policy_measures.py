@@ -125,7 +125,9 @@ def implicit_rewards(
     policy, reference = policy_and_reference(run, against)
     for one in (policy, reference):
         if not one.model.predicts_tokens:
-            raise UserError(f"{one.folder}: a {type(one.model).__name__} is no language model")
+            raise UserError(
+                f"{one.folder}: a {type(one.model).__name__} is not a language model; give runs of language models"
+            )
     policy, reference = (as_language_model(one, preferences) for one in (policy, reference))
     test = read_data(policy, preferences, limit)
     shared = conditions(policy, test.store)

@@ -1,6 +1,6 @@
 """The systems of a comparison, as a command line names them: presets, YAML files, finished runs, and named sets of systems.
 
-A change such as model.dim=64 belongs to the system before it, or to all systems if it stands first.
+A change such as model.dim=64 belongs to the system before it, or to all systems if it comes first.
 """
 
 from __future__ import annotations

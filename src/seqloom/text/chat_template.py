@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ from seqloom.text.chat_records import Message
 TEMPLATE_FILE = "chat_template.jinja"
 MAX_TEMPLATE = 256 << 10  # characters
 WALL_SECONDS = 60.0  # that the child may take
+# The return codes of a child that has used up its processor time; Windows has no such limit.
+OUT_OF_TIME = [-getattr(signal, name) for name in ("SIGXCPU", "SIGKILL") if hasattr(signal, name)]
+PROBE = "a chat of a question and an answer"  # that every template must be able to write
 MARK = "\ufdd0{}\ufdd1"  # the content of a turn; these characters are refused in chats
 SENTINELS = {"bos": "\ufdd2", "eos": "\ufdd3", "unk": "\ufdd4", "pad": "\ufdd5"}  # of tokens without a text
 
@@ -94,7 +98,7 @@ def template_source(template: str) -> str:
     source = TEMPLATES.get(template, template)
     if source is template and "{" not in template:
         raise DataError(
-            f"{template!r} is no chat template; choose from {', '.join(TEMPLATES)}, or give the text of one"
+            f"{template!r} is not a chat template; choose from {', '.join(TEMPLATES)}, or give the text of one"
         )
     if len(source) > MAX_TEMPLATE:
         raise DataError(
@@ -121,7 +125,7 @@ class ChatTemplate:
         """The text that ends a turn of the assistant."""
         probe = [Message("user", "u"), Message("assistant", MARK.format(0))]
         before, after = self.results([(probe[:1], True), (probe, False)])
-        return turn_edges(text_of(before, "the template"), text_of(after, "the template"))[1]
+        return turn_edges(text_of(before, PROBE), text_of(after, PROBE))[1]
 
     def prompts(self, chats: Sequence[Sequence[Message]], locations: Sequence[str] = ()) -> list[str]:
         """The text after which the assistant answers, for each chat."""
@@ -140,7 +144,7 @@ class ChatTemplate:
             *((chat, False) for pair in zip(chats, marked, strict=True) for chat in pair),
         ]
         before, after, *results = self.results(rows)
-        edges = turn_edges(text_of(before, "the template"), text_of(after, "the template"))
+        edges = turn_edges(text_of(before, PROBE), text_of(after, PROBE))
         rendered = []
         for i, chat in enumerate(chats):
             location = place(locations, i)
@@ -157,7 +161,7 @@ def place(locations: Sequence[str], index: int) -> str:
 def text_of(result: dict[str, str], location: str) -> str:
     if "error" in result:
         raise DataError(
-            f"{location}: the chat template does not accept it: {result['error']}; correct the one or the other"
+            f"{location}: the chat template does not accept it: {result['error']}; correct the chat or the template"
         )
     return result["text"]
 
@@ -174,7 +178,7 @@ def turn_edges(prompt: str, probe: str) -> tuple[str, str]:
     """The text of a template between the end of a prompt and the content, and that which ends a turn, without white space after it."""
     mark = MARK.format(0)
     if mark not in probe:
-        raise DataError("the chat template leaves the assistant's words out; use another template")
+        raise DataError(f"{PROBE}: the chat template leaves the assistant's words out; use another template")
     before, _, after = probe.partition(mark)
     gap = before[len(prompt) :] if before.startswith(prompt) else ""
     return gap, after.rstrip() or after
@@ -240,7 +244,7 @@ def render_in_child(request: dict[str, Any]) -> list[dict[str, str]]:
     except subprocess.TimeoutExpired:
         raise DataError("the chat template takes too long; use another one") from None
     if done.returncode != 0:
-        reason = "takes too long" if done.returncode in (-24, -9) else "takes too much memory"
+        reason = "takes too long" if done.returncode in OUT_OF_TIME else "takes too much memory"
         raise DataError(f"the chat template {reason}; use another one")
     results: list[dict[str, str]] = json.loads(done.stdout)
     return results

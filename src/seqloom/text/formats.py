@@ -91,7 +91,7 @@ def check_format(name: str) -> str:
     """The name of a form, `auto` included; the name of its reader is accepted too."""
     name = OLD_NAMES.get(name, name)
     if name != "auto" and name not in FORMATS:
-        raise DataError(f"{name!r} is no form of a file; choose from auto, {', '.join(FORMATS)}")
+        raise DataError(f"{name!r} is not a form of a file; choose from auto, {', '.join(FORMATS)}")
     return name
 
 

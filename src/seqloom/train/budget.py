@@ -171,7 +171,7 @@ class Estimate(NamedTuple):
         return cls(**{name: record[name] for name in cls._fields if name in record})
 
     def text(self, certainty: str = "") -> str:
-        """The estimate in one line; `certainty` stands before the number of steps."""
+        """The estimate in one line; `certainty` comes before the number of steps."""
         return (
             f"promise: {sum(self.parameters.values()):,} parameters, {self.memory / 2**20:,.0f} MiB, "
             f"{certainty}{self.steps:,} step{'' if self.steps == 1 else 's'} in "

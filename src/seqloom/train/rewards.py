@@ -53,7 +53,7 @@ class Regex(TextReward):
             self.pattern = re.compile(pattern)
         except re.error as error:
             raise ConfigError(
-                f"rollouts.reward.pattern: {pattern!r} is no regular expression ({error})"
+                f"rollouts.reward.pattern: {pattern!r} is not a regular expression ({error}); correct it"
             ) from None
 
     def __call__(
