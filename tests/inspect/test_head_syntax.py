@@ -47,7 +47,7 @@ def test_conllu_is_read_with_heads_and_relations(tmp_path: Path):
         ParsedSentence(("The", "cat", "sleeps"), (1, 2, -1), ("det", "nsubj", "root"))
     ]
     path.write_text(CONLLU.replace("\t3\tnsubj", "\t9\tnsubj"), "utf-8")
-    with pytest.raises(UserError, match="'9', which is no word"):
+    with pytest.raises(UserError, match="'9', which is not a word"):
         parsed_sentences(path)
 
 

@@ -90,7 +90,7 @@ def iterate_parsed(path: str | Path) -> Iterator[ParsedSentence]:
         for cells in rows:
             if cells[6] != "0" and cells[6] not in places:
                 raise DataError(
-                    f"{location}: the head of {cells[1]!r} is {cells[6]!r}, which is no word of the sentence; repair it"
+                    f"{location}: the head of {cells[1]!r} is {cells[6]!r}, which is not a word of the sentence; repair it"
                 )
             heads.append(places.get(cells[6], -1))
         yield ParsedSentence(
