@@ -11,6 +11,7 @@ from PIL import Image
 
 from seqloom.cli import main
 from seqloom.errors import UserError
+from seqloom.inference.caption_attention import caption_attention
 from seqloom.inference.captioning import caption, score_captions
 from seqloom.inspect import activations, attention, gates, read
 from seqloom.nn.source import SourceEncoder
@@ -77,6 +78,34 @@ def test_attention_over_regions_has_maps_and_effects(run: Run, folder: Path, cap
     assert gates(run, file, "a blue square").cells and activations(run, file, "a blue square").source
     main(["inspect", "attention", str(run.folder), file, "--target", "a blue square", "--edges", "5", "-q"])
     assert "page: " in capsys.readouterr().out
+    main(["inspect", "trace", str(run.folder), file, "--target", "a blue square", "-q"])
+    assert "agree" in capsys.readouterr().out
+
+
+def test_a_class_token_is_a_position_of_its_own_and_no_region(folder: Path, tmp_path: Path, capsys):
+    """Maps of attention name it; the page of the picture shows the regions after it."""
+    stack = "{type: Transformer, layers: 1, heads: 2, causal: false}"
+    token = [f"model.encoder.stack={stack}", "model.encoder.class_token=true"]
+    with at_once():
+        run = fit(
+            "show-attend-tell",
+            *SMALL,
+            *token,
+            data=[str(folder / "captions.tsv")],
+            out=tmp_path / "token",
+            steps=3,
+            seed=0,
+        )
+    file = str(folder / "images" / "1.png")
+    rows, columns = run.model.grid
+    [cross] = [one for one in attention(run, file, "a blue square", edges=4).maps if one.reads == "cross"]
+    source = read(run, file, "a blue square").source
+    assert source[:2] == ("class", "1,1") and len(source) == 1 + rows * columns
+    looks = caption_attention(run, file, "a blue square")
+    assert looks.weights.shape == (3, rows, columns) and cross.weights.shape[1] == len(source)
+    shares = looks.weights.sum((1, 2)) + cross.weights[:3, 0]
+    assert np.allclose(shares, 1, atol=1e-4)
+    assert np.allclose(looks.weights.reshape(3, -1), cross.weights[:3, 1:], atol=1e-4)
     main(["inspect", "trace", str(run.folder), file, "--target", "a blue square", "-q"])
     assert "agree" in capsys.readouterr().out
 

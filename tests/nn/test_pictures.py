@@ -16,22 +16,26 @@ from seqloom.nn import (
     LSTM,
     Additive,
     ConvStem,
+    FirstPool,
     GatedAttention,
     LearnedGrid,
     Memory,
     NoGrid,
+    NoPosition,
     Patches,
     PictureEncoder,
     RegionRNN,
     ResNet,
     ScaledDot,
     SinusoidalGrid,
+    TableGrid,
     Transformer,
 )
 from seqloom.nn.layer import collect_aux_losses
 from seqloom.nn.region_decoder import spread
 
 SHAPE = (12, 8, 3)
+MIXED = partial(Transformer, layers=1, heads=2, causal=False)
 
 
 def pixels(batch: int = 2, shape: tuple[int, ...] = SHAPE) -> Tensor:
@@ -135,20 +139,36 @@ def test_learned_positions_are_a_row_and_a_column():
     torch.testing.assert_close(NoGrid(4, (3, 2))(x), x)
 
 
+def test_positions_of_a_table_are_one_vector_for_each_region():
+    part = shaken(TableGrid(4, (3, 2)))
+    x = torch.randn(2, 3, 2, 4, dtype=torch.float64)
+    found = part(x)
+    for i in range(3):
+        for j in range(2):
+            torch.testing.assert_close(found[:, i, j], x[:, i, j] + part.table[i, j])
+    assert part.table.shape == (3, 2, 4)
+
+
 @pytest.mark.parametrize(
     "stem",
     [partial(ConvStem, dims=[4, 8]), partial(ResNet, dims=[4, 8]), partial(Patches, dim=8, patch=4)],
     ids=["ConvStem", "ResNet", "Patches"],
 )
 @pytest.mark.parametrize(
-    "stack", [None, partial(Transformer, layers=1, heads=2, causal=False)], ids=["plain", "stack"]
+    "stack, class_token",
+    [(None, False), (MIXED, False), (MIXED, True)],
+    ids=["plain", "stack", "class token"],
 )
-def test_a_picture_has_the_same_regions_in_every_batch(stem: partial, stack: partial | None):
-    encoder = shaken(PictureEncoder((8, 8, 3), stem, SinusoidalGrid, stack)).eval()
+def test_a_picture_has_the_same_regions_in_every_batch(
+    stem: partial, stack: partial | None, class_token: bool
+):
+    encoder = shaken(PictureEncoder((8, 8, 3), stem, SinusoidalGrid, stack, class_token)).eval()
     batch = pixels(3, (8, 8, 3))
     together, _ = encoder(batch)
-    assert together.shape == (3, 4, 8) and encoder.dim == 8
-    assert encoder.memory_mask(batch).shape == (3, 4)
+    assert together.shape == (3, 4 + class_token, 8) and encoder.dim == 8 and encoder.grid == (2, 2)
+    assert encoder.memory_mask(batch).shape == (3, 4 + class_token)
+    assert encoder.position_names(4 + class_token)[-4:] == ["1,1", "1,2", "2,1", "2,2"]
+    assert (encoder.position_names(5)[0] == "class") == class_token
     for index in range(3):
         alone, _ = encoder(batch[index : index + 1])
         torch.testing.assert_close(alone[0], together[index], rtol=1e-9, atol=1e-9)
@@ -159,8 +179,20 @@ def test_a_picture_has_the_same_regions_in_every_batch(stem: partial, stack: par
     [partial(ConvStem, dims=[4]), partial(ResNet, dims=[2, 4]), partial(Patches, dim=4, patch=4)],
     ids=["ConvStem", "ResNet", "Patches"],
 )
-def test_the_gradient_is_right(stem: partial):
-    encoder = shaken(PictureEncoder((4, 4, 3), stem, LearnedGrid))
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"position": LearnedGrid},
+        {
+            "position": TableGrid,
+            "class_token": True,
+            "stack": partial(Transformer, layers=1, heads=1, position=NoPosition, causal=False),
+        },
+    ],
+    ids=["regions", "class token"],
+)
+def test_the_gradient_is_right(stem: partial, options: dict):
+    encoder = shaken(PictureEncoder((4, 4, 3), stem, **options))
     names = [name for name, _ in encoder.named_parameters()]
     picture = pixels(2, (4, 4, 3))
 
@@ -170,6 +202,23 @@ def test_the_gradient_is_right(stem: partial):
 
     weights = tuple(weight.detach().clone().requires_grad_() for weight in encoder.parameters())
     assert torch.autograd.gradcheck(regions, weights, eps=1e-6, atol=1e-5)
+
+
+def test_a_class_token_is_a_vector_before_the_regions():
+    """As the stack alone computes from [c; regions]; without it, nothing about the encoder is new."""
+    stem = partial(Patches, dim=8, patch=4)
+    encoder = shaken(PictureEncoder((8, 8, 3), stem, TableGrid, MIXED, class_token=True)).eval()
+    batch = pixels(2, (8, 8, 3))
+    regions = encoder.position(encoder.stem(batch)).flatten(1, 2)
+    expected, _ = encoder.stack(torch.cat([encoder.class_token.expand(2, 1, 8), regions], 1))
+    torch.testing.assert_close(encoder(batch).values, expected)
+    torch.testing.assert_close(FirstPool(8)(expected), expected[:, 0])
+    without = PictureEncoder((8, 8, 3), stem, TableGrid, MIXED)
+    assert {name for name, _ in encoder.named_parameters()} - {
+        name for name, _ in without.named_parameters()
+    } == {"class_token"}
+    with pytest.raises(ConfigError, match="a class token knows nothing of the picture without a stack"):
+        PictureEncoder((8, 8, 3), stem, TableGrid, class_token=True)
 
 
 def test_a_picture_encoder_refuses_what_is_no_picture_and_a_stack_that_reads_forward():

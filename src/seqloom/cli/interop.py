@@ -24,7 +24,7 @@ def import_checkpoint(
 ) -> None:
     """Turn a checkpoint of another program into a run.
 
-    A Hugging Face folder (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama.cpp (.gguf, Llama and GPT-2), llama2.c
+    A Hugging Face folder (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian, ViT), or a file of llama.cpp (.gguf, Llama and GPT-2), llama2.c
     (.bin), nanoGPT (.pt) or letters to phonemes (.npz). No code of the checkpoint is run.
 
     Examples:
@@ -45,10 +45,8 @@ def import_checkpoint(
 
     run = read(source, out, tokenizer)
     results = run.results
-    summary = (
-        f"{(results.base or {})['format']}: {results.parameters.total:,} parameters, "
-        f"{run.tokenizer.get_vocab_size():,} tokens"
-    )
+    outputs = f"{len(run.labels):,} labels" if run.labels else f"{run.tokenizer.get_vocab_size():,} tokens"
+    summary = f"{(results.base or {})['format']}: {results.parameters.total:,} parameters, {outputs}"
     print_result({"run": str(run.folder), **results.to_dict()}, [summary, f"run: {run.folder}"], common.json)
 
 
@@ -64,7 +62,7 @@ def export(
 ) -> None:
     """Write a run as files that other programs load.
 
-    A GPT-2, Llama, BERT, DistilBERT or Marian in its shape, imported or trained here, becomes a folder that `transformers` loads; a GPT-2 or
+    A GPT-2, Llama, BERT, DistilBERT, Marian or ViT in its shape, imported or trained here, becomes a folder that `transformers` loads; a GPT-2 or
     Llama a file of llama.cpp; a GPT, Llama or RNN language model a folder with a numpy program that needs no torch.
 
     Examples:

@@ -35,7 +35,8 @@ Box = Sequence[float]
 
 @dataclass(frozen=True)
 class CaptionAttention(Result):
-    """A caption of a picture, its words, and the weight of each region for each word, (words, rows, columns)."""
+    """A caption of a picture, its words, and the weight of each region for each word, (words, rows, columns). The weights of a word
+    sum to 1, less that of the class token if the encoder has one."""
 
     file: str
     caption: str
@@ -100,6 +101,7 @@ def found_for(name: str, found: CaptionAttention) -> CaptionAttention:
 def attend(run: Run, pictures: Sequence[np.ndarray], captions: Sequence[str]) -> Iterator[CaptionAttention]:
     """The attention of each word of a caption of each picture."""
     grid = require_grid(run)
+    regions = grid[0] * grid[1]
     encodings = run.tokenizer.encode_batch(list(captions), add_special_tokens=False)
     prompt, state, _ = prepare_prompt(run, *stack_sources(pictures))
     rows = forced_attention(run.model, prompt, [encoding.ids for encoding in encodings], state)
@@ -111,7 +113,7 @@ def attend(run: Run, pictures: Sequence[np.ndarray], captions: Sequence[str]) ->
         counts = np.zeros(len(words))
         for (start, end), weights in zip(spans, alpha.float().numpy(), strict=True):
             if end > start and word_of[end - 1] >= 0:
-                sums[word_of[end - 1]] += weights.reshape(grid)
+                sums[word_of[end - 1]] += weights[-regions:].reshape(grid)  # a class token is before them
                 counts[word_of[end - 1]] += 1
         yield CaptionAttention("", text, tuple(words), sums / counts.clip(1)[:, None, None], pixels)
 

@@ -19,8 +19,9 @@ STYLE = """
 """
 EXPLANATION = (
     "Each picture shows one word: the brighter a region, the larger its weight α when the model computes the probability of "
-    "that word after the words before it. The weights of a word sum to 1; the brightest region of each picture has the weight "
-    "that is written below it. A weight says where the model reads, not whether the word depends on it."
+    "that word after the words before it. The weights of a word sum to 1, with that of the class token if the encoder has one; "
+    "the brightest region of each picture has the weight that is written below it. A weight says where the model reads, not "
+    "whether the word depends on it."
 )
 
 

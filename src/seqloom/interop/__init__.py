@@ -45,7 +45,7 @@ def import_checkpoint(
 ) -> Run:
     """Writes a run folder from the checkpoint at `source`; default: runs/NAME.
 
-    The source is a folder of the Hugging Face layout (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian), or a file of llama.cpp (.gguf,
+    The source is a folder of the Hugging Face layout (GPT-2, Llama, BERT, MiniLM, DistilBERT, Marian, ViT), or a file of llama.cpp (.gguf,
     Llama and GPT-2), of llama2.c (.bin), of nanoGPT (.pt), or of letters to phonemes (.npz). `tokenizer` replaces its own
     tokenizer.
 

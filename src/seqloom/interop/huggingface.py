@@ -1,4 +1,4 @@
-"""Reads and writes folders of the Hugging Face layout: GPT-2, Llama, BERT, DistilBERT, Marian."""
+"""Reads and writes folders of the Hugging Face layout: GPT-2, Llama, BERT, DistilBERT, Marian, ViT."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from seqloom.interop import tokenizer as hf_tokenizer
 from seqloom.interop.import_run import ForeignCheckpoint, with_vocab_size
 from seqloom.layouts import (
     FAMILIES,
+    Family,
     export_files,
     find_family,
     hf_folder,
     import_weights,
     names_without_prefix,
+    vit,
 )
-from seqloom.layouts.hf_folder import HFConfig, read_json
+from seqloom.layouts.hf_folder import HFConfig, SafetensorsFiles, read_json
 from seqloom.run import Run, named_weights
 from seqloom.text.chat_template import TEMPLATE_FILE, read_template, template_source
-from seqloom.text.tokenizer import special_tokens
+from seqloom.text.tokenizer import Characters, special_tokens
 
 MIN_TENSORS_PER_LAYER = 9
 
@@ -40,15 +42,16 @@ def read(folder: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
     tensors = hf_folder.tensors(folder)
     config = config.with_aliases(family.aliases)
     names = names_without_prefix(tensors, family)
+    if model_type == "vit":
+        if tokenizer is not None:
+            raise DataError(f"{config.source}: a ViT reads pictures; leave --tokenizer {tokenizer} out")
+        return read_picture_classifier(folder, config, family, tensors, names)
     tokenizer_path = tokenizer or folder / "tokenizer.json"
     loaded = hf_tokenizer.read(tokenizer_path, config, family.roles, family.special_frame)
     tree = family.model_tree(config, set(names))
     for stack in (tree.get("stack"), tree.get("encoder"), tree.get("decoder")):
-        if stack and stack["layers"] > 1 + len(names) // MIN_TENSORS_PER_LAYER:
-            raise DataError(
-                f"{config.source}: {len(names)} tensors are too few for {stack['layers']} layers; "
-                "the two do not belong together"
-            )
+        if stack:
+            check_layers(stack["layers"], len(names), config.source)
     if tree.get("embedding", {}).get("type") == "SegmentEmbedding":
         tree["embedding"]["separator"] = special_tokens(loaded).eos
     rows = config.count("vocab_size", 1)
@@ -59,6 +62,32 @@ def read(folder: Path, tokenizer: Path | None = None) -> ForeignCheckpoint:
         loaded,
         lambda model: import_weights(family, model, tensors, str(folder)),
         folder_template(folder),
+    )
+
+
+def check_layers(layers: int, tensors: int, source: str) -> None:
+    """Rejects a number of layers for which the file has too few tensors, before any layer is made."""
+    if layers > 1 + tensors // MIN_TENSORS_PER_LAYER:
+        raise DataError(
+            f"{source}: {tensors} tensors are too few for {layers} layers; the two do not belong together"
+        )
+
+
+def read_picture_classifier(
+    folder: Path, config: HFConfig, family: Family, tensors: SafetensorsFiles, names: dict[str, str]
+) -> ForeignCheckpoint:
+    """Reads a ViT; the tokenizer of its run has the characters of the labels, as that of a run trained here."""
+    vit.check_processor(folder)
+    tree = family.model_tree(config, set(names))
+    check_layers(tree["encoder"]["stack"]["layers"], len(names), config.source)
+    labels = vit.label_names(config)
+    return ForeignCheckpoint(
+        family.model_type,
+        tree,
+        Characters(labels),
+        lambda model: import_weights(family, model, tensors, str(folder)),
+        size=vit.sides(config, "image_size", 224),
+        labels=tuple(labels),
     )
 
 

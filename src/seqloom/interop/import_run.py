@@ -17,6 +17,7 @@ from seqloom.layouts.family import Shapes
 from seqloom.run import Run, load, save_weights
 from seqloom.run_config import Config
 from seqloom.run_files import ParameterCounts, Results, write_results
+from seqloom.text import labels
 from seqloom.text import tokenizer as tokenizers
 from seqloom.text.chat_template import TEMPLATE_FILE
 from seqloom.text.tokenizer import special_tokens
@@ -38,6 +39,11 @@ SECTIONS: dict[str, config_tree.Tree] = {
         "objective": {"type": "masked"},
     },
 }
+SECTIONS["PictureClassifier"] = {
+    "corpus": {"type": "Pictures", "kinds": ["image", "label"], "fit": "stretch"},
+    "batches": {"type": "LabelledPictures", "batch": 32},
+    "objective": {"type": "classification"},
+}
 SECTIONS["Encoder"] = SECTIONS["MaskedLM"]
 
 
@@ -50,6 +56,8 @@ class ForeignCheckpoint(NamedTuple):
     weights: Callable[[nn.Module], dict[str, Tensor]]  # a model on the meta device → its weights
     template: str | None = None  # of chats
     context: int | None = None  # tokens for which the model was made, if its parts have no limit
+    size: list[int] | None = None  # height and width of the pictures that it reads
+    labels: tuple[str, ...] = ()  # names of what it predicts
 
 
 def run_config(checkpoint: ForeignCheckpoint) -> config_tree.Tree:
@@ -58,6 +66,8 @@ def run_config(checkpoint: ForeignCheckpoint) -> config_tree.Tree:
     context = checkpoint.model.get("stack", {}).get("position", {}).get("length")
     if context and "width" in sections["batches"]:
         sections["batches"]["width"] = min(sections["batches"]["width"], context)
+    if checkpoint.size:
+        sections["corpus"]["size"] = checkpoint.size
     return {
         "corpus": sections["corpus"],
         "tokenizer": {"type": "File", "path": "tokenizer.json"},
@@ -87,7 +97,7 @@ def write(checkpoint: ForeignCheckpoint, source: Path, out: Path) -> Run:
     config = Config(tree, config_tree.Locations(str(source)))
     try:
         with torch.device("meta"):
-            model = config.model(checkpoint.tokenizer.get_vocab_size())
+            model = config.model(checkpoint.tokenizer.get_vocab_size(), checkpoint.labels)
     except (RuntimeError, ConfigError) as error:
         if isinstance(error, ConfigError) and not isinstance(error.__cause__, RuntimeError):
             raise
@@ -105,6 +115,8 @@ def write(checkpoint: ForeignCheckpoint, source: Path, out: Path) -> Run:
         raise DataError(f"{out}: cannot create the run folder ({reason}); choose another --out") from None
     try:
         tokenizers.save(checkpoint.tokenizer, out / "tokenizer.json")
+        if checkpoint.labels:
+            labels.save(checkpoint.labels, out / "labels.json")
         save_weights(out, model, weights, checkpoint.tokenizer)
         if checkpoint.template is not None:
             files.write_atomic(out / TEMPLATE_FILE, checkpoint.template)

@@ -1,4 +1,4 @@
-"""Weight names and file layouts of `transformers` for GPT-2, Llama, BERT, DistilBERT and Marian.
+"""Weight names and file layouts of `transformers` for GPT-2, Llama, BERT, DistilBERT, Marian and ViT.
 
 A run whose model has the shape of such a family stores its weights under these names, beside a config.json,
 so that its folder loads in `transformers`. Every other model is stored under our own names. Each family has
@@ -52,12 +52,14 @@ FAMILIES = {
     "bert": "seqloom.layouts.bert:BERT",
     "distilbert": "seqloom.layouts.bert:DISTILBERT",
     "marian": "seqloom.layouts.marian:MARIAN",
+    "vit": "seqloom.layouts.vit:VIT",
 }
 FAMILIES_OF_TASK = {
     "language modelling": ("gpt2", "llama"),
     "encoding": ("bert", "distilbert"),
     "masked language modelling": ("bert", "distilbert"),
     "translation": ("marian",),
+    "classification": ("vit",),
 }
 # metadata of a safetensors file with a family's names; more keys would be written in arbitrary order
 HF_METADATA = {"format": "pt"}
@@ -102,7 +104,7 @@ def with_family_template(model: nn.Module, tokenizer: Tokenizer) -> Tokenizer:
 
     `model` may be on the meta device.
     """
-    if isinstance(model, Model) and model.task == "language modelling":
+    if isinstance(model, Model) and (model.task == "language modelling" or model.reads != "text"):
         return tokenizer
     for family in families_for(model):
         try:
@@ -116,28 +118,27 @@ def with_family_template(model: nn.Module, tokenizer: Tokenizer) -> Tokenizer:
 def export_files(model: nn.Module, weights: Mapping[str, Tensor], tokenizer: Tokenizer) -> ExportedFiles:
     """The files of a model with the given weights, in the layout of its family."""
     family, config = family_of(model)
-    if family.model_type == "llama":
-        from seqloom.layouts.llama import to_half_layout
-
-        weights = to_half_layout(model, weights)
+    weights = family.to_hf(model, weights)
     is_body = config["architectures"][0] in ("BertModel", "DistilBertModel")
     prefix = "" if is_body else family.prefix
     mappings = family.mappings(model, prefix)
-    weights = flip_nsp_classes(weights)
     for name in sorted(weights.keys() - {entry.name for entry in mappings}):
         raise Unsupported(
             f"no folder of the Hugging Face layout can hold this model: as {family.model_type}, "
             f"it has {name}, which that family does not have"
         )
     tensors = mapping.write(mappings, weights, missing_shapes(model, mappings, weights))
-    if not config["tie_word_embeddings"]:  # then transformers does not tie the other copies either
+    if not config.get("tie_word_embeddings", True):  # then transformers does not tie the other copies either
         tensors |= {
             f"{prefix}{copy}": tensors[f"{prefix}{original}"].clone()
             for copy, original in family.tied_copies.items()
             if copy not in tensors and f"{prefix}{original}" in tensors
         }
     context = model.context if isinstance(model, Model) else None
-    texts, ids = tokenizer_files(tokenizer, family.model_type, context)
+    if family.input_files is None:
+        texts, ids = tokenizer_files(tokenizer, family.model_type, context)
+    else:
+        texts, ids = family.input_files(model), {}
     config = {**config, **ids, "dtype": "float32", "torch_dtype": "float32"}
     texts = {**texts, "config.json": json.dumps(config, indent=1)}
     return ExportedFiles(family.model_type, save(tensors, HF_METADATA), texts)
@@ -164,7 +165,8 @@ def import_weights(
     """
     full_names = names_without_prefix(tensors, family)
     mappings = family.mappings(model, "")
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    sizes = {name: torch.empty(weight.shape, device="meta") for name, weight in model.named_parameters()}
+    shapes = {name: tuple(weight.shape) for name, weight in family.to_hf(model, sizes).items()}
     mapped = {name for entry in mappings for name in entry.hf_names}
 
     def is_neutral(name: str, default: float) -> bool:
@@ -197,12 +199,7 @@ def import_weights(
     weights = mapping.read(
         mappings, shapes, lambda name: tensors.get(full_names[name]) if name in full_names else None
     )
-    weights = flip_nsp_classes(weights)
-    if family.model_type != "llama":
-        return weights
-    from seqloom.layouts.llama import to_interleaved_layout
-
-    return to_interleaved_layout(model, weights)
+    return family.from_hf(model, weights)
 
 
 def check_equal(name: str, original: str, copy: Tensor, first: Tensor, tolerance: float, source: str) -> None:
@@ -212,14 +209,6 @@ def check_equal(name: str, original: str, copy: Tensor, first: Tensor, tolerance
             f"{source}: {name} is not the same as {original}, as it must be for this kind of model; "
             "it cannot be read"
         )
-
-
-def flip_nsp_classes(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Swaps the classes of next-sentence prediction: "is next" is class 0 in `transformers` and 1 here."""
-    return {
-        name: tensor.flip(0) if name in ("nsp_head.weight", "nsp_head.bias") else tensor
-        for name, tensor in weights.items()
-    }
 
 
 def names_without_prefix(tensors: SafetensorsFiles, family: Family) -> dict[str, str]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from torch import nn
+from torch import Tensor, nn
 
 from seqloom import models
 from seqloom.config_tree import Tree
@@ -146,6 +147,14 @@ def bert_mappings(model: nn.Module, prefix: str) -> list[WeightMapping]:
         if model.pooler is not None:
             table += weight_and_bias("nsp_head", "cls.seq_relationship")
     return table
+
+
+def flip_nsp_classes(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Swaps the classes of next-sentence prediction: "is next" is class 0 in `transformers` and 1 here."""
+    return {
+        name: tensor.flip(0) if name in ("nsp_head.weight", "nsp_head.bias") else tensor
+        for name, tensor in weights.items()
+    }
 
 
 class EncoderSizes(NamedTuple):
@@ -293,6 +302,8 @@ BERT = Family(
     hf_config=bert_config,
     roles=ROLES,
     special_frame=FRAME,
+    to_hf=flip_nsp_classes,
+    from_hf=flip_nsp_classes,
 )
 DISTILBERT = Family(
     model_type="distilbert",

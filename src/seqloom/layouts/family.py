@@ -47,8 +47,16 @@ T = TypeVar("T")
 E = TypeVar("E", bound="Embedding")
 
 
+def unchanged(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of a family that stores them as we do, apart from their names."""
+    return dict(weights)
+
+
 class Family(NamedTuple):
-    """One kind of checkpoint, for reading and writing."""
+    """One kind of checkpoint, for reading and writing.
+
+    `to_hf` changes our weights, under our names, to the form that `mappings` describes, and `from_hf` back.
+    """
 
     model_type: str  # as in config.json
     prefix: str  # optional prefix of the tensor names of the model's body
@@ -61,6 +69,9 @@ class Family(NamedTuple):
     special_frame: tuple[str, ...] = ()  # special tokens around a text, if tokenizer.json has no template
     aliases: Mapping[str, str] = NONE  # alternative keys of config.json → the usual keys
     computed: Mapping[str, Callable[[nn.Module, int], Tensor]] = NONE  # tensors that we compute → their rows
+    to_hf: Callable[[nn.Module, Mapping[str, Tensor]], dict[str, Tensor]] = unchanged
+    from_hf: Callable[[nn.Module, Mapping[str, Tensor]], dict[str, Tensor]] = unchanged
+    input_files: Callable[[nn.Module], dict[str, str]] | None = None  # what is written instead of a tokenizer
 
 
 class Unsupported(DataError):

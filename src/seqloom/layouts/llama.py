@@ -233,4 +233,6 @@ LLAMA = Family(
     mappings=mappings,
     hf_config=hf_config,
     roles={"bos": "bos_token_id", "eos": "eos_token_id", "pad": "pad_token_id"},
+    to_hf=to_half_layout,
+    from_hf=to_interleaved_layout,
 )

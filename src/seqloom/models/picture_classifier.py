@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -16,11 +18,12 @@ from seqloom.nn.pool import MeanPool, Pool
 class PictureClassifier(TextClassifier):
     """P(y | picture) = softmax(W v + b),   v = pool(encoder(picture))   [G8]
 
-    With patches and a Transformer it is the ViT of Dosovitskiy et al. 2021, whose class token is replaced by the mean of the
-    regions.
+    With patches and a Transformer it is the ViT of Dosovitskiy et al. 2021 if the encoder has a class token, which `FirstPool`
+    reads; `MeanPool` reads the mean of the regions.
     """
 
     reads = "image"
+    label_names: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -38,6 +41,9 @@ class PictureClassifier(TextClassifier):
         self.dropout = Dropout(dropout)
         self.labels = labels
         self.score = scoring_layer(self.pool.dim, labels)
+
+    def set_labels(self, labels: Sequence[str]) -> None:
+        self.label_names = tuple(labels)
 
     def scores(self, first: IdsAndMask, second: IdsAndMask | None = None) -> Tensor:
         """(B, H, W, 3) → (B, K)"""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     )
     from seqloom.nn.experts import Experts
     from seqloom.nn.frames import ConvolutionFront, Front, Pyramid, SoundEncoder, StackFrames
-    from seqloom.nn.grid_position import GridPosition, LearnedGrid, NoGrid, SinusoidalGrid
+    from seqloom.nn.grid_position import GridPosition, LearnedGrid, NoGrid, SinusoidalGrid, TableGrid
     from seqloom.nn.int8 import quantize
     from seqloom.nn.layer import Factory, Layer, Memory, State, detach, select
     from seqloom.nn.lora import LoRA, add_lora, merge_lora
@@ -163,6 +163,7 @@ __all__ = [
     "State",
     "SumPool",
     "SwiGLU",
+    "TableGrid",
     "TagHead",
     "Transformer",
     "Vanilla",

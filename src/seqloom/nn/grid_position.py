@@ -41,6 +41,17 @@ class LearnedGrid(GridPosition):
         return x + self.rows[:, None] + self.columns
 
 
+class TableGrid(GridPosition):
+    """yᵢⱼ = xᵢⱼ + Pᵢⱼ,   a vector for each region"""
+
+    def __init__(self, size: int, grid: tuple[int, int]):
+        super().__init__(size, grid)
+        self.table = nn.Parameter(torch.randn(*grid, size) * 0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.table
+
+
 class SinusoidalGrid(GridPosition):
     """yᵢⱼ = xᵢⱼ + s [p(i); p(j)],   p(t)₂ₖ = sin(t / b^(4k/D)),  p(t)₂ₖ₊₁ = cos(t / b^(4k/D))
 

@@ -163,10 +163,11 @@ class Patches(PictureStem):
 
 
 class PictureEncoder(SourceEncoder):
-    """m = stack(stem(pixels) + position)   [L10, T8]
+    """m = stack([c; stem(pixels) + position])   [L10, T8]
 
     The regions of a picture, row by row, are a sequence (B, R, D); `stack` is any layer that reads in both directions, None
-    for the regions of the stem themselves.
+    for the regions of the stem themselves. c is a learnt vector before the regions if `class_token` is set: the stack can
+    gather there what `FirstPool` then reads.
     """
 
     points: ClassVar[Points] = {"": Point("m", "BTD")}
@@ -177,6 +178,7 @@ class PictureEncoder(SourceEncoder):
         stem: Factory[PictureStem] = ResNet,
         position: Factory[GridPosition] = SinusoidalGrid,
         stack: Factory[Layer] | None = None,
+        class_token: bool = False,
     ):
         super().__init__()
         require(
@@ -186,6 +188,11 @@ class PictureEncoder(SourceEncoder):
         self.stem = stem(shape)
         self.grid = self.stem.grid
         self.position = position(self.stem.dim, self.grid)
+        require(
+            stack is not None or not class_token,
+            "a class token knows nothing of the picture without a stack: set stack, or class_token: false",
+        )
+        self.class_token = nn.Parameter(torch.randn(self.position.dim) * 0.02) if class_token else None
         self.stack = None if stack is None else stack(self.position.dim)
         require(
             self.stack is None or not self.stack.causal,
@@ -195,14 +202,19 @@ class PictureEncoder(SourceEncoder):
 
     def forward(self, source: Tensor, mask: Tensor | None = None) -> Memory:
         regions = self.position(self.stem(source)).flatten(1, 2)  # (B, R, D)
+        if self.class_token is not None:
+            token = self.class_token.expand(len(regions), 1, -1)
+            regions = torch.cat([token, regions], 1)  # (B, 1 + R, D)
         if self.stack is not None:
             regions, _ = self.stack(regions)
         return Memory(record(self, "", regions), None)
 
     def position_names(self, count: int) -> list[str]:
-        """Regions row by row: row, column, from 1."""
+        """Regions row by row: row, column, from 1; before them the class token, if there is one."""
         rows, columns = self.stem.grid
-        return [f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
+        regions = [f"{row},{column}" for row in range(1, rows + 1) for column in range(1, columns + 1)]
+        return regions if self.class_token is None else ["class", *regions]
 
     def memory_mask(self, source: Tensor, mask: Tensor | None = None) -> Tensor:
-        return torch.ones(len(source), math.prod(self.stem.grid), dtype=torch.bool, device=source.device)
+        positions = math.prod(self.stem.grid) + (self.class_token is not None)
+        return torch.ones(len(source), positions, dtype=torch.bool, device=source.device)
