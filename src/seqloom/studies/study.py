@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,9 +52,11 @@ class Study:
     parameters: float | None = None
     ensembles: bool = False
     data: str = ""
-    configs: dict[Any, Config] = field(
-        default_factory=dict, repr=False, compare=False
-    )  # those that were loaded
+
+    @cached_property
+    def configs(self) -> dict[tuple[System, int], Config]:
+        """The configs that were loaded, by system and seed; a study with other changes or data begins with none."""
+        return {}
 
     def runs_of(self, system: System) -> list[PlannedRun]:
         """The runs of a system, one for each seed; a finished run, or a system without randomness, has one."""
@@ -72,7 +75,7 @@ class Study:
 
     def config(self, system: System, seed: int = 0) -> Config:
         """The config that a system is trained with, without its budget and its size."""
-        key = system, seed, self.changes, self.train
+        key = system, seed
         if key not in self.configs:
             valid = self.valid if isinstance(self.valid, float) else list(self.valid)
             changes = [*self.changes, *system.changes]
