@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqloom.inspect.gate_values import carry
 from seqloom.inspect.trace_log import Derivation, Place, array, weights_of
 from seqloom.inspect.trace_steps import Operand, Step
 from seqloom.nn import cells, recurrent, rnn_decoder
@@ -89,7 +90,7 @@ def shifted(
 
 
 def zoned_out(place: Place) -> list[Step] | None:
-    """y = p h₋₁ + (1 - p) h: what is left of the step before."""
+    """y = p h₋₁ + (1 - p) h: the share p of the step before is kept."""
     part = place.part
     inner = place.log.model.get_submodule(f"{place.path}.cell")
     if not isinstance(part, recurrent.UnrolledCell) or not part.zoneout:
@@ -236,16 +237,16 @@ def lstm_memory(place: Place) -> list[Step] | None:
     }
     return [
         place.step("c = f ⊙ c₋₁ + i ⊙ g", "ti", "f * before + i * g", operands),
-        carry(place, operands["f"].values),
+        carry_step(place, operands["f"].values),
     ]
 
 
-def carry(place: Place, keep: np.ndarray) -> Step:
+def carry_step(place: Place, keep: np.ndarray) -> Step:
     """Π f over the later steps: each is the next f times the next carry."""
     unrolled = place.parent(recurrent.UnrolledCell)
     kept = keep[::-1] if unrolled is not None and unrolled[1].backward else keep
     following = np.concatenate([kept[1:], np.ones_like(kept[:1])])
-    product = np.cumprod(following[::-1], 0)[::-1]
+    product = carry(kept)
     after = np.concatenate([product[1:], np.ones_like(product[:1])])
     if kept is not keep:
         following, after = following[::-1], after[::-1]
@@ -283,7 +284,7 @@ def mixed(place: Place) -> list[Step] | None:
     }
     return [
         place.step("h = z ⊙ h₋₁ + (1 - z) ⊙ n", "ti", "z * before + (1 - z) * n", operands),
-        carry(place, operands["z"].values),
+        carry_step(place, operands["z"].values),
     ]
 
 
