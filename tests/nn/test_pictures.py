@@ -32,7 +32,7 @@ from seqloom.nn import (
     Transformer,
 )
 from seqloom.nn.layer import collect_aux_losses
-from seqloom.nn.region_decoder import spread
+from seqloom.nn.region_decoder import attention_spread_penalty
 
 SHAPE = (12, 8, 3)
 MIXED = partial(Transformer, layers=1, heads=2, causal=False)
@@ -277,7 +277,7 @@ def test_the_regularizer_is_its_equation_and_counts_real_words_only():
         for region in range(5):
             looked = sum(float(weights[row, 0, t, region]) for t in range(3) if mask[row, t])
             expected += (1 - looked) ** 2
-    assert float(spread(weights, mask)) == pytest.approx(expected / 5)
+    assert float(attention_spread_penalty(weights, mask)) == pytest.approx(expected / 5)
 
 
 def test_the_regularizer_is_a_loss_of_training_alone():
@@ -288,7 +288,7 @@ def test_the_regularizer_is_a_loss_of_training_alone():
         part.forward(x, part.start(2, memory), mask)
     [loss] = losses
     _, weights, _ = part.forward_with_weights(x, part.start(2, memory), mask)
-    torch.testing.assert_close(loss, 0.5 * spread(weights, mask))
+    torch.testing.assert_close(loss, 0.5 * attention_spread_penalty(weights, mask))
     part.eval()
     with collect_aux_losses() as losses:
         part.forward(x, part.start(2, memory), mask)

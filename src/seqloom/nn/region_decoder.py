@@ -86,7 +86,7 @@ class RegionRNN(AttentiveRNN):
         with plain() if regularizes else nullcontext():  # the plain form returns the weights
             y, weights, state = super().forward_with_weights(x, state, mask)
         if regularizes and weights is not None:
-            add_aux_loss(self.regularizer * spread(weights, mask))
+            add_aux_loss(self.regularizer * attention_spread_penalty(weights, mask))
         return y, weights, state
 
 
@@ -96,12 +96,12 @@ def replace_cell_state(state: Sequence[Tensor], others: Sequence[Tensor]) -> Seq
     return made
 
 
-def spread(weights: Tensor, mask: Tensor | None) -> Tensor:
+def attention_spread_penalty(weights: Tensor, mask: Tensor | None) -> Tensor:
     """Σⱼ (1 - Σₜ αₜⱼ)² over the rows, divided by the number of their words.
 
     α is (B, 1, T, S), the mask of the words (B, T). An auxiliary loss is a mean over words.
     """
     words = weights.new_ones(weights.shape[0], weights.shape[2], dtype=torch.bool) if mask is None else mask
-    received = (weights[:, 0] * words[..., None].to(weights.dtype)).sum(1)  # (B, S)
+    attention_received = (weights[:, 0] * words[..., None].to(weights.dtype)).sum(1)  # (B, S)
     real = words.any(1, keepdim=True)
-    return (((1 - received) ** 2) * real).sum() / words.sum().clamp(min=1)
+    return (((1 - attention_received) ** 2) * real).sum() / words.sum().clamp(min=1)
