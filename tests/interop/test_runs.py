@@ -42,6 +42,30 @@ def test_without_out_a_run_is_named_as_its_source(tmp_path, capsys, monkeypatch)
     assert load(tmp_path / "runs" / "theirs").task == "language modelling"
 
 
+def test_a_run_is_replaced_and_a_nested_model_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make("gpt2", tmp_path / "down/theirs/main")
+    for words, said in ((["down"], "use: seqloom import down/theirs/main"), (["down/theirs/main"], "")):
+        try:
+            main(["import", *words])
+        except SystemExit:
+            assert said in capsys.readouterr().err
+    assert "use it with: seqloom generate runs/main" in capsys.readouterr().err
+    before = sha256(Path("runs/main/model.safetensors"))
+    make("gpt2", tmp_path / "main", seed=1)
+    with pytest.raises(SystemExit):
+        main(["import", "main"])
+    assert "--overwrite" in capsys.readouterr().err
+    main(["import", "main", "--overwrite"])
+    assert load(Path("runs/main")).folder == Path("runs/main") and not list(Path("runs").glob(".*"))
+    assert sha256(Path("runs/main/model.safetensors")) != before
+    Path("runs/mine").mkdir()
+    Path("runs/mine/thesis.txt").write_text("x", "utf-8")
+    with pytest.raises(SystemExit):
+        main(["import", "main", "--overwrite", "--out", "runs/mine"])
+    assert Path("runs/mine/thesis.txt").exists()
+
+
 def test_the_command_writes_a_complete_run(tmp_path, capsys):
     make("gpt2", tmp_path / "theirs")
     main(["import", str(tmp_path / "theirs"), "--out", str(tmp_path / "run"), "--json"])

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from seqloom.cli.app import FILES, app, print_result
-from seqloom.cli.options import Common, CommonOptions, OutPath, RunPath
+from seqloom.cli.options import OUTPUT, Common, CommonOptions, OutPath, RunPath
 from seqloom.errors import UserError
 
 logger = logging.getLogger("seqloom.cli")
@@ -20,7 +20,13 @@ OldFolder = Annotated[Path | None, Parameter(show=False)]  # earlier versions to
 
 @app.command(name="import", group=FILES)
 def import_checkpoint(
-    source: Path, /, *, out: OutPath = None, tokenizer: Path | None = None, common: CommonOptions = Common()
+    source: Path,
+    /,
+    *,
+    out: OutPath = None,
+    overwrite: Annotated[bool, Parameter(group=OUTPUT)] = False,
+    tokenizer: Path | None = None,
+    common: CommonOptions = Common(),
 ) -> None:
     """Turn a checkpoint of another program into a run.
 
@@ -38,14 +44,19 @@ def import_checkpoint(
         The folder with config.json, model.safetensors and tokenizer.json, or the file.
     out
         The run folder to create; default: runs/NAME.
+    overwrite
+        Replace the run that is in the folder.
     tokenizer
         A tokenizer to use instead of the checkpoint's.
     """
+    from seqloom.inference.verbs import VERBS
     from seqloom.interop import import_checkpoint as read
 
-    run = read(source, out, tokenizer)
+    run = read(source, out, tokenizer, overwrite)
     results = run.results
     outputs = f"{len(run.labels):,} labels" if run.labels else f"{run.tokenizer.get_vocab_size():,} tokens"
+    does, verb = VERBS[run.task]
+    logger.info("the run %s; use it with: seqloom %s %s", does, verb, run.folder)
     summary = f"{(results.base or {})['format']}: {results.parameters.total:,} parameters, {outputs}"
     print_result({"run": str(run.folder), **results.to_dict()}, [summary, f"run: {run.folder}"], common.json)
 

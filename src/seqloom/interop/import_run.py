@@ -106,7 +106,9 @@ def write(checkpoint: ForeignCheckpoint, source: Path, out: Path) -> Run:
         ) from None
     weights = checkpoint.weights(model)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DataError(f"{out}: exists and is not empty; choose another --out")
+        raise DataError(
+            f"{out}: exists and is not empty; choose another --out, or replace the run with --overwrite"
+        )
     created_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         out.mkdir(parents=True, exist_ok=True)
