@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +18,9 @@ from seqloom.inspect.gradient_norms import gradients
 from seqloom.inspect.head_pages import gradients_page, heads_page, scaling
 from seqloom.inspect.head_values import heads
 from seqloom.inspect.reading import read_given
+from seqloom.inspect.removed_edges import no_attention
 from seqloom.nn.capture import capture
+from seqloom.nn.pool import AttentionPool
 from seqloom.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
@@ -323,3 +326,13 @@ def test_gradients_need_a_loss_and_a_text(runs):
 def test_long_texts_are_cut_and_it_is_reported(runs, caplog):
     heads(runs("gpt"), ["the old cat sees a river " * 300, "a cat"], max_tokens=8)
     assert "1 of 2 texts are cut at 9 tokens" in caplog.text
+
+
+def test_a_model_whose_pooling_attends_says_where_to_look():
+    model = torch.nn.Sequential(AttentionPool(4))
+    found = [
+        str(no_attention(SimpleNamespace(folder="runs/a", model=one)))
+        for one in (model, torch.nn.Linear(1, 1))
+    ]
+    assert "only its pooling attends: seqloom inspect trace runs/a TEXT" in found[0]
+    assert "inspect its gates" in found[1]

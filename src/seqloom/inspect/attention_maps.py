@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from seqloom.errors import RunError
 from seqloom.inspect.reading import Reading, read
-from seqloom.inspect.removed_edges import AttentionLayer, BlockEdges, attention_layers, hidden
+from seqloom.inspect.removed_edges import AttentionLayer, BlockEdges, attention_layers, hidden, no_attention
 from seqloom.nn.capture import capture
 from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import RunLike, as_run
@@ -86,9 +85,7 @@ def attention(
     reading = read(run, text, target, max_tokens, window)
     layers = attention_layers(run.model, bool(reading.source))
     if not layers:
-        raise RunError(
-            f"{run.folder}: a {type(run.model).__name__} of this config has no attention; inspect its gates or activations"
-        )
+        raise no_attention(run)
     with torch.no_grad():
         with capture(run.model, *(f"{layer.path}.weights" for layer in layers)) as captured:
             reading.scores(1)

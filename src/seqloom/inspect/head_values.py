@@ -26,7 +26,7 @@ from seqloom.inspect.attention_maps import BATCH_TOKENS
 from seqloom.inspect.head_pruning import Pruned, RemoveHeads, choose_heads, compare, prune
 from seqloom.inspect.head_syntax import ParsedSentence, Syntax, syntax
 from seqloom.inspect.reading import Reading, read_given
-from seqloom.inspect.removed_edges import AttentionLayer, attention_layers
+from seqloom.inspect.removed_edges import AttentionLayer, attention_layers, no_attention
 from seqloom.nn.capture import KeepSteps, StepChange, capture, change
 from seqloom.nn.layer import HasPoints
 from seqloom.results import ProgressOption, Reporter, Result
@@ -101,9 +101,7 @@ def heads(
         logger.warning("%d of %d texts are cut at %d tokens", len(cut), len(texts), cut[0])
     layers = attention_layers(run.model, bool(readings[0].source))
     if not layers:
-        raise RunError(
-            f"{run.folder}: a {type(run.model).__name__} of this config has no attention, so no heads; inspect its gates"
-        )
+        raise no_attention(run)
     maps = Maps(layers)
     for reading in readings:
         with torch.no_grad(), capture(run.model, *(f"{layer.path}.weights" for layer in layers)) as captured:

@@ -11,12 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqloom.errors import RunError
 from seqloom.inspect.reading import Reading
 from seqloom.nn.attention import SelfAttention
 from seqloom.nn.attention_core import AttentionWeights, Softmax
 from seqloom.nn.capture import StepChange, capture, change
 from seqloom.nn.layer import HasPoints
+from seqloom.nn.pool import AttentionPool
 from seqloom.nn.transformer import Block, Transformer, resume
+from seqloom.run import Run
 
 
 class AttentionLayer(NamedTuple):
@@ -37,6 +40,19 @@ def attention_layers(model: torch.nn.Module, has_source: bool) -> list[Attention
             reads = "cross" if part.reads_memory else "source" if path.startswith("encoder") else "target"
             found.append(AttentionLayer(path, reads if has_source else "text", isinstance(weights, Softmax)))
     return found
+
+
+def no_attention(run: Run) -> RunError:
+    """The error for a model without layers that attend: what to look at instead."""
+    name = type(run.model).__name__
+    if any(isinstance(part, AttentionPool) for part in run.model.modules()):
+        return RunError(
+            f"{run.folder}: a {name} of this config has no attention between tokens; only its pooling attends: "
+            f"seqloom inspect trace {run.folder} TEXT shows its weights"
+        )
+    return RunError(
+        f"{run.folder}: a {name} of this config has no attention; inspect its gates or activations"
+    )
 
 
 class HideEdges(StepChange):
