@@ -44,6 +44,16 @@ def test_the_time_left_follows_a_machine_that_becomes_slower_or_faster(
     assert len(report.samples) <= 2 * PACE_SAMPLES
 
 
+def test_what_comes_before_the_first_report_is_not_counted(clock: Clock) -> None:
+    report = Reporter("translating", 100, progress=False)
+    clock.now += 60  # compilation
+    report.advance(10)
+    assert report.seconds_left() is None and "left" not in report.line()
+    clock.now += 5
+    report.advance(10)
+    assert report.seconds_left() == pytest.approx(80 * 5 / 10)
+
+
 def test_a_resumed_call_is_judged_by_what_it_did_itself(clock: Clock) -> None:
     shown: list[Progress] = []
     report = Reporter("training", 1000, progress=shown.append, done=900)

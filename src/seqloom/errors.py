@@ -76,7 +76,6 @@ class Stopped(TrainingError):
     """A signal stopped the work; everything is saved."""
 
     def __init__(self, signal: int, step: int):
-        super().__init__(
-            f"stopped by signal {signal} after step {step}; run the same command again to resume"
-        )
+        what = "Ctrl-C" if signal == 2 else f"signal {signal}"
+        super().__init__(f"stopped by {what} after step {step}; run the same command again to resume")
         self.code = 128 + signal

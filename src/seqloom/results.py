@@ -97,7 +97,8 @@ class Reporter:
         self.callback = progress if callable(progress) else None
         self.logs = progress is True
         self.start_time = self.last_log_time = time.perf_counter()
-        self.samples: deque[tuple[float, float]] = deque([(self.start_time, done)])  # when so much was done
+        # When so much was done. It begins with the first report: what comes before, such as compilation, says nothing about the rest.
+        self.samples: deque[tuple[float, float]] = deque()
         self.bar: Any = make_bar() if self.logs and shows_bars() else None
         if self.bar:
             self.bar.start()
@@ -138,16 +139,16 @@ class Reporter:
         """Keeps a sample of how far it is, and drops those that are too old for the pace."""
         now = time.perf_counter()
         period = max(PACE_SECONDS, (now - self.start_time) / 4)
-        if now - self.samples[-1][0] >= period / PACE_SAMPLES:
+        if not self.samples or now - self.samples[-1][0] >= period / PACE_SAMPLES:
             self.samples.append((now, self.done))
         while len(self.samples) > 2 and self.samples[1][0] <= now - period:
             self.samples.popleft()
 
     def seconds_left(self) -> float | None:
-        """The time that the rest takes at the pace of late, which follows the load of the machine."""
-        then, done = self.samples[0]
-        if self.total is None or self.done <= done:
+        """The time that the rest takes at the pace of late, which follows the load of the machine; None before the second report."""
+        if self.total is None or not self.samples or self.done <= self.samples[0][1]:
             return None
+        then, done = self.samples[0]
         return max(0.0, self.total - self.done) * (time.perf_counter() - then) / (self.done - done)
 
     def line(self) -> str:

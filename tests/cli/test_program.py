@@ -57,6 +57,10 @@ def test_a_mistake_is_one_line_and_code_2(capsys: pytest.CaptureFixture):
         (["classifier"], "classifier: a preset, not a verb; train it with: seqloom train classifier --data FILE"),
         (["trian", "gpt"], "trian: there is no such verb; did you mean train? All verbs: seqloom --help"),
         (["blah"], "blah: there is no such verb; the verbs are in: seqloom --help"),
+        (
+            ["--nosuch"],
+            "--nosuch: there is no such option; the verbs, which have options of their own, are in: seqloom --help",
+        ),
     ],
 )  # fmt: skip
 def test_what_is_missing_is_shown_by_an_example(words: list[str], line: str, capsys: pytest.CaptureFixture):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from seqloom.errors import Stopped
 from seqloom.python_process import python_command, python_environment
 
 # One call of C that takes hours and holds no lock of Python, as a backward pass does.
@@ -57,3 +58,10 @@ def test_the_second_signal_ends_a_long_call(number: signal.Signals) -> None:
     finally:
         process.kill()
     assert process.returncode in (128 + number, -number) and "Traceback" not in err
+
+
+def test_ctrl_c_is_called_so():
+    assert [str(Stopped(number, 5)).partition(" after")[0] for number in (2, 15)] == [
+        "stopped by Ctrl-C",
+        "stopped by signal 15",
+    ]

@@ -77,3 +77,13 @@ def test_few_words_and_one_number_still_make_a_map(tmp_path: Path):
         write_map(Vectors(["a", "b"], np.eye(2)), tmp_path / "other.html")
     with pytest.raises(ValueError, match="one cluster or more"):
         write_map(some(), tmp_path / "other.html", clusters=0)
+
+
+def test_no_word_of_the_picture_ends_beyond_its_edge(tmp_path: Path):
+    rows = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
+    words = [f"{'word' * 5}{index}" for index in range(200)]
+    write_map(Vectors(words, rows), tmp_path / "map.svg", clusters=2)
+    picture = (tmp_path / "map.svg").read_text("utf-8")
+    width = float(re.search(r'viewBox="0 0 (\d+)', picture)[1])
+    shown = re.findall(r'<text x="([\d.-]+)" y="[\d.]+" fill="hsl[^>]*>(\w+)</text>', picture)
+    assert shown and all(float(x) >= 0 and float(x) + 7 * len(word) <= width for x, word in shown)

@@ -368,6 +368,8 @@ def unknown_verb(word: str) -> str:
     """What to do about a verb that does not exist."""
     from seqloom.config_source import preset_names
 
+    if word.startswith("-"):
+        return f"{word}: there is no such option; the verbs, which have options of their own, are in: seqloom --help"
     if word in preset_names():
         return f"{word}: a preset, not a verb; train it with: seqloom train {word} --data FILE"
     near = difflib.get_close_matches(word, [verb for group in VERBS.values() for verb in group], 1)

@@ -26,7 +26,7 @@ def env(*, common: CommonOptions = Common()) -> None:
         *(f"{name:13} {number or 'not installed'}" for name, number in found.versions.items()),
         f"{'system':13} {found.system}",
         f"{'processor':13} {found.processor}, {found.cores} cores, {short_bytes(found.memory)} memory",
-        f"{'devices':13} {', '.join(found.devices)}, {found.threads} threads",
+        f"{'devices':13} {', '.join(found.devices)}, {found.threads} thread{'' if found.threads == 1 else 's'}",
         f"{'extras':13} {extras or 'unknown: seqloom is not installed as a package'}",
         *(f"{name:13} {folder}" for name, folder in found.folders.items()),
         f"{'cache size':13} {short_bytes(found.cache_size)}",

@@ -28,6 +28,7 @@ TEMPLATE = Path(__file__).with_name("map.html")
 ENDINGS = (".html", ".svg")
 GRID = 10_000  # positions are integers from 0 to this
 SVG_SIZE = 1000
+SVG_WIDTH = SVG_SIZE + 120
 SVG_MARGIN = 20
 CONTROL = re.compile(r"[\x00-\x1f\x7f\ufffe\uffff]")  # characters that XML does not have
 
@@ -125,12 +126,16 @@ def _draw_svg(data: dict[str, Any]) -> str:
         color = f"hsl({round(360 * cluster / count + 12)} 58% 40%)"
         dots.append(f'<circle cx="{left:.1f}" cy="{top:.1f}" r="2" fill="{color}"/>')
         text = escape(CONTROL.sub(" ", word))
-        box = (left + 4, top - 7, left + 4 + 7 * len(word), top + 5)
+        width = 7 * len(word)
+        start = (
+            left + 4 if left + 4 + width < SVG_WIDTH else left - 4 - width
+        )  # beyond the edge: to the left of its dot
+        box = (start, top - 7, start + width, top + 5)
         if all(box[0] > b[2] or b[0] > box[2] or box[1] > b[3] or b[1] > box[3] for b in boxes):
             boxes.append(box)
-            labels.append(f'<text x="{left + 4:.1f}" y="{top + 4:.1f}" fill="{color}">{text}</text>')
+            labels.append(f'<text x="{start:.1f}" y="{top + 4:.1f}" fill="{color}">{text}</text>')
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SVG_SIZE + 120} {SVG_SIZE + 24}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {SVG_WIDTH} {SVG_SIZE + 24}" '
         'font-family="sans-serif" font-size="12">',
         f"<title>Map of words: {escape(name)}</title>",
         '<rect width="100%" height="100%" fill="#ffffff"/>',

@@ -218,7 +218,8 @@ def _run_epochs(
     def learning_rate(epoch: int, words: int) -> float:
         return lr + (options.final_lr - lr) * (epoch + words / corpus_words) / epochs
 
-    with Reporter(options.method, epochs * corpus_words, progress) as report:
+    name = "skip-gram" if options.method == "skipgram" else options.method
+    with Reporter(name, epochs * corpus_words, progress) as report:
         for epoch in range(epochs):
             loss = 0.0
             num_targets = 0
