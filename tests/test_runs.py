@@ -12,6 +12,7 @@ import torch
 import seqloom
 from seqloom import runs
 from seqloom.cli import main
+from seqloom.config_source import is_run
 from seqloom.errors import UserError
 from seqloom.run import load
 
@@ -52,6 +53,12 @@ def test_the_list_holds_each_run_with_its_facts(folder: Path):
 def test_names_are_the_shortest_that_tell_runs_apart():
     paths = [Path("runs/a/seed-0"), Path("runs/b/seed-0"), Path("runs/c")]
     assert runs.shortest_names(paths) == ["a/seed-0", "b/seed-0", "c"]
+
+
+def test_the_printed_list_has_paths_that_verbs_take(folder: Path, capsys: pytest.CaptureFixture[str]):
+    main(["runs", "list", str(folder)])
+    paths = [line.split()[0] for line in capsys.readouterr().out.split("\n\n")[0].splitlines()[1:]]
+    assert str(folder / "study/runs/b/seed-0") in paths and all(map(is_run, paths))
 
 
 def test_the_list_is_filtered_and_sorted_best_first(folder: Path):

@@ -110,7 +110,7 @@ def run_row(run: RunSummary, scores: list[str], letters: dict[str, str]) -> tupl
     """A run as a row of the table."""
     steps = f"{run.step:,}" if run.steps in (None, run.step) else f"{run.step:,}/{run.steps:,}"
     return (
-        run.name,
+        str(run.path),
         run.task,
         run.state,
         steps,
