@@ -237,6 +237,15 @@ def test_every_difference_is_the_same_from_the_other_side():
     assert rows(there, False) == rows(back, True)
 
 
+def test_names_and_equations_are_not_cut():
+    text = diff(explain("gpt", vocabulary=V, length=T), explain("lstm-lm", vocabulary=V, length=T)).to_text()
+    lines = text.splitlines()
+    assert any(line.startswith("  train.optimizer.weight_decay ") for line in lines)
+    assert "stack.position, only in gpt" in lines and "stack.layers.0.0.cell, only in lstm-lm" in lines
+    assert any("αⱼ = exp(sⱼ) / Σ exp(s)" in line and "nothing is visible" in line for line in lines)
+    assert all(line.count("FLOP a token") for line in lines if line.startswith("  flops"))
+
+
 # Forms
 
 

@@ -7,6 +7,7 @@ import textwrap
 from seqloom.equations.diff import Difference, DiffRow, PartDifference
 from seqloom.equations.parts import Explanation, PartSummary, format_value
 
+LABEL = 30  # columns of the name of a value; a longer name moves its line
 NOTE = (
     "FLOPs are those of matrix products (a multiplication and an addition are two), forward, for each token of a "
     "sequence of T; elementwise work is left out. Training takes three times as many: the backward pass has two "
@@ -115,11 +116,26 @@ def text_differences(difference: Difference) -> list[str]:
         return [f"no difference between {difference.first} and {difference.second}"]
     lines = [*two_columns("", difference.first, difference.second), ""]
     for group in sections(difference):
-        lines.append(group.place)
-        for row in group.rows:
-            lines += two_columns(f"  {row.what}", *sides(row))
+        owner = only_side(group)
+        if owner is None:
+            lines.append(group.place)
+            for row in group.rows:
+                lines += two_columns(f"  {row.what}", *sides(row))
+        else:  # nothing beside it: the whole width is free
+            lines.append(f"{group.place}, only in {(difference.first, difference.second)[owner]}")
+            for row in group.rows:
+                lines += one_column(f"  {row.what}", sides(row)[owner])
         lines.append("")
     return lines[:-1]
+
+
+def only_side(group: PartDifference) -> int | None:
+    """The side that all values of a group belong to, 0 or 1; None if both sides have values."""
+    there = [
+        any(value is not None for value in side)
+        for side in zip(*((row.first, row.second) for row in group.rows), strict=True)
+    ]
+    return None if all(there) else there.index(True)
 
 
 def markdown_differences(difference: Difference) -> list[str]:
@@ -138,9 +154,17 @@ def markdown_differences(difference: Difference) -> list[str]:
 def sides(row: DiffRow) -> tuple[str, str]:
     """The two values of a row as text."""
     if row.what == "flops":
-        first, second = ("–" if flops is None else f"{flops:,.0f}" for flops in (row.first, row.second))
+        first, second = (
+            "–" if flops is None else f"{flops:,.0f} FLOP a token" for flops in (row.first, row.second)
+        )
         return first, second
     return format_value(row.first), format_value(row.second)
+
+
+def one_column(label: str, value: str) -> list[str]:
+    """A label and a column, wrapped."""
+    lines = [line for paragraph in value.split("\n") for line in textwrap.wrap(paragraph, 112) or [""]]
+    return [f"{label if not index else '':14} {line}".rstrip() for index, line in enumerate(lines)]
 
 
 def two_columns(label: str, first: str, second: str, width: int = 46) -> list[str]:
@@ -152,7 +176,7 @@ def two_columns(label: str, first: str, second: str, width: int = 46) -> list[st
     height = max(map(len, wrapped))
     left, right = (lines + [""] * (height - len(lines)) for lines in wrapped)
     labels = [label] + [""] * (height - 1)
-    return [f"{a:24.24} {b:{width}} │ {c}".rstrip() for a, b, c in zip(labels, left, right, strict=True)]
+    return [f"{a:{LABEL}} {b:{width}} │ {c}".rstrip() for a, b, c in zip(labels, left, right, strict=True)]
 
 
 def format_mflops(flops: float) -> str:
