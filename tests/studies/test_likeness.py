@@ -15,7 +15,15 @@ from seqloom.cli import main
 from seqloom.evaluation import evaluate
 from seqloom.measure.number import Number, letter
 from seqloom.studies import compare, measuring
-from seqloom.studies.likeness import Conditions, comparable, letters, marks_of, ranked_rows, shared_signature
+from seqloom.studies.likeness import (
+    Conditions,
+    comparable,
+    letters,
+    marks_of,
+    ranked_rows,
+    shared_signature,
+    windows_text,
+)
 
 TINY = ("model.dim=8", "model.stack.layers=1", "model.stack.dim=8", "batches.batch=4", "batches.width=8")
 LSTM = {"model.dim": 8, "model.stack.dim": 8, "batches.width": 8, "batches.batch": 4}
@@ -60,7 +68,12 @@ def test_other_conditions_are_marked() -> None:
     marks = marks_of(rows)
     assert marks[0] == marks[3] == marks[6] == () and all(ranked_rows(rows))
     assert marks[1] == ("tokenizer t2, not t1: no comparison per token",)
-    assert marks[2] == ("read in windows of width:4, not width:8",)
+    assert marks[2] == (
+        "reads blocks of 4 tokens and carries its state on, not blocks of 8 tokens and carries its state on; "
+        "the scores may be compared: each model reads the same text as it was trained to",
+    )
+    assert windows_text("width:64|stride:64") == "separate windows of 64 tokens"
+    assert windows_text("width:64|stride:32") == "separate windows of 64 tokens that begin every 32"
     assert marks[4] == ("trained on b.txt, not a.txt",)
     assert marks[5] == ("trained on a.txt (d3), not d1",)
     assert letters(marks) == {

@@ -103,7 +103,13 @@ def marks_of(rows: Sequence[Conditions]) -> list[tuple[str, ...]]:
                 found.append(sentence(row, usual))
 
     mark(lambda row: row.measured, measured_sentence)
-    mark(lambda row: row.windows, lambda row, usual: f"read in windows of {row.windows}, not {usual.windows}")
+    mark(
+        lambda row: row.windows,
+        lambda row, usual: (
+            f"reads {windows_text(row.windows)}, not {windows_text(usual.windows)}; "
+            "the scores may be compared: each model reads the same text as it was trained to"
+        ),
+    )
     mark(
         lambda row: row.tokenizer,
         lambda row, usual: f"tokenizer {row.tokenizer}, not {usual.tokenizer}: no comparison per token",
@@ -124,6 +130,16 @@ def marks_of(rows: Sequence[Conditions]) -> list[tuple[str, ...]]:
         if row.leaks and differ:
             found.append(f"{row.leaks} test records are in its training data, or nearly")
     return [tuple(found) for found in marks]
+
+
+def windows_text(windows: str) -> str:
+    """How a text is read, from the part of a signature such as `width:64|stride:32`."""
+    sizes = dict(part.split(":") for part in windows.split("|"))
+    width, stride = sizes.get("width", "all"), sizes.get("stride")
+    if stride is None:
+        return f"blocks of {width} tokens and carries its state on"
+    overlap = "" if stride == width else f" that begin every {stride}"
+    return f"separate windows of {width} tokens{overlap}"
 
 
 def measured_sentence(row: Conditions, usual: Conditions) -> str:
