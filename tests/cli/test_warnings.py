@@ -12,6 +12,7 @@ import pytest
 from seqloom.cli import main
 from seqloom.cli.caption import caption_lines
 from seqloom.cli.decoding_options import Captioning
+from seqloom.cli.train import describe_results
 from seqloom.decoding import Decoding
 from seqloom.inference.unknown_text import warn_of_unknown
 from seqloom.text.tokenizer import Characters, Words, special_tokens
@@ -59,6 +60,15 @@ def test_a_chat_with_a_run_without_chats_warns(capsys: pytest.CaptureFixture[str
         with pytest.raises(SystemExit) as end:
             main(words)
         assert end.value.code == 2 and said in capsys.readouterr().err
+
+
+def test_the_last_line_of_a_training_says_which_step_is_kept():
+    results = SimpleNamespace(valid=[], promised=None, actual=None, best_step=136, steps=480)
+    run: Any = SimpleNamespace(results=results, config=SimpleNamespace(tree={"train": {}}))
+    assert next(describe_results(run)).endswith("kept: step 136 of 480, the best on held-out data")
+    for changed in ({"best_step": 480}, {"best_step": None}):
+        vars(results).update(changed)
+        assert "kept" not in next(describe_results(run))
 
 
 def test_empty_captions_are_counted(

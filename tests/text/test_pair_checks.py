@@ -74,3 +74,7 @@ def test_a_summary_of_pairs_names_blank_sides_and_the_shift(tmp_path):
     assert f"1 pair with a blank side is left out: {tmp_path}/a.en:101" in summary.lines()
     assert describe(write(tmp_path, ENGLISH, FRENCH)).warnings == []
     assert "same language" in describe(write(tmp_path, ENGLISH[:200], ENGLISH[200:])).warnings[0]
+    twice = Parallel([tmp_path / "a.en", tmp_path / "a.en"])
+    assert describe(twice).warnings == [
+        f"{tmp_path}/a.en: the same file twice, as source and as target; give two files"
+    ]

@@ -125,7 +125,9 @@ def test_the_digest_depends_on_pixels_texts_and_options(folder: Path):
 def test_the_store_has_pixels_and_captions_as_they_are(folder: Path, tmp_path: Path):
     reader = Pictures([folder / "captions.tsv"], size=8)
     tokenizer = Words(records.iter_texts(reader), size=50)
-    store = build(reader, tokenizer, tmp_path / "cache")
+    sizes: list[int] = []
+    store = build(reader, tokenizer, tmp_path / "cache", progress=sizes.append)
+    assert sum(sizes) >= sum(picture.array().size for picture, _ in reader)  # not of the captions alone
     assert store.names == ("pixel_shape", "pixels", "caption_ends", "captions") and len(store) == 3
     for number, (_, texts, _) in enumerate(EXPECTED):
         shape, pixels, ends, ids = store[number]

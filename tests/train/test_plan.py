@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import seqloom
-from seqloom import evaluation, progress
+from seqloom import evaluation, results
 from seqloom.cli import main
 from seqloom.config_source import config_of
 from seqloom.errors import ConfigError, RunError
@@ -243,7 +243,8 @@ def test_a_lengthened_run_goes_on_and_a_kill_changes_nothing(
         fit(text, tmp_path / name, steps=16)
     first = read_metrics(tmp_path / "run")
     seqloom.fit(str(tmp_path / "whole"), steps="+16", progress=False)
-    assert "ends at step 32 instead of 16" in caplog.text and "goes on after step 16 of 32" in caplog.messages
+    assert "lengthened to 32 steps in all (--steps +N adds N): the run now ends at step 32" in caplog.text
+    assert any(line.startswith("goes on after step 16 of 32, about ") for line in caplog.messages)
     for cut in (3, 11):  # before and after the first checkpoint of the new steps
         cut_after(monkeypatch, cut)
         with pytest.raises(Cut):
@@ -281,6 +282,7 @@ def test_a_larger_budget_of_another_kind_lengthens_too(
     if "minutes" in budget_:
         assert longer.results.steps == pytest.approx(90, rel=0.05)
         assert config_of(run.folder)[0]["train"]["minutes"] == 1.5
+        assert longer.results.promised.seconds == pytest.approx(90, rel=0.1)  # not those of the first phase
     else:
         assert longer.results.steps == (steps or 4 * batches.epoch_batches())
 
@@ -393,7 +395,7 @@ def test_a_training_that_takes_longer_than_promised_says_so_once(
     tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock(monkeypatch, 0.5)
-    monkeypatch.setattr(progress, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(results, "time", SimpleNamespace(perf_counter=lambda: clock.now))
     step = TrainLoop.train_step
 
     def slower(loop_: TrainLoop, *arguments):

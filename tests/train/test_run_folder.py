@@ -10,7 +10,10 @@ import pytest
 import seqloom
 from seqloom.cli import main
 from seqloom.errors import ConfigError, OutOfMemory, RunError
+from seqloom.files import cache_folder
+from seqloom.run_config import Config
 from seqloom.train.loop import TrainLoop
+from seqloom.train.run_folder import default_folder
 
 TINY = ["model.dim=8", "model.stack.dim=8", "batches.width=9", "train.eval_every=4"]
 
@@ -45,6 +48,19 @@ def test_another_config_is_refused_with_the_difference_and_a_free_name(
     second = fit(text, {"model.dim": 12}, overwrite=True)
     assert second.folder == first.folder and seqloom.load(second.folder).config.tree["model"]["dim"] == 12
     assert not list(Path("runs").glob(".*"))
+    other = tmp_path / "other.txt"
+    other.write_text(text.read_text("utf-8") * 2, "utf-8")
+    with pytest.raises(
+        ConfigError,
+        match=r"config \(data: text\.txt → other\.txt; train\.steps: \d+ → train\.minutes: 1\); choose",
+    ):
+        fit(other, {"model.dim": 12}, out=first.folder, steps=None, minutes=1)
+
+
+def test_the_built_in_world_names_its_run() -> None:
+    world = str(cache_folder() / "world-pictures" / "train.captions.tsv")
+    for data, name in ((world, "gpt-world"), ("/a/train.txt.gz", "gpt-train"), ("-", "gpt-stdin")):
+        assert default_folder("gpt", Config.load("gpt").change({"files.train": [data]})).name == name
 
 
 def test_only_runs_are_overwritten(text: Path, tmp_path: Path) -> None:

@@ -143,6 +143,9 @@ def describe_results(run: Run) -> Iterator[str]:
     if promised and actual:
         expected = duration_range(promised.seconds, promised.low, promised.high)
         line += f"; promised {expected}, took {duration(actual.seconds)}"
+    averages = run.config.tree.get("train", {}).get("average_checkpoints", 0) > 1
+    if results.best_step and results.best_step < results.steps and not averages:
+        line += f"; kept: step {results.best_step:,} of {results.steps:,}, the best on held-out data"
     yield line
 
 

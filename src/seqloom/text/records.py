@@ -296,8 +296,11 @@ def write_store(
                 if pool is not None and type(field) is TextField:
                     pending.append((field_writers[0], pool.submit(text_fields.index(field), values)))
                 else:
-                    columns = zip(field_writers, field.encode(values), strict=True)
-                    progress(sum(writer.add(*encoded) for writer, encoded in columns))
+                    columns = field.encode(values)
+                    size = sum(
+                        writer.add(*encoded) for writer, encoded in zip(field_writers, columns, strict=True)
+                    )
+                    progress(size or sum(len(stored) for stored, _, _ in columns))  # pictures have no text
             while len(pending) > 2 * workers:
                 writer, future = pending.popleft()
                 progress(writer.add(*future.result()))

@@ -229,8 +229,11 @@ def pair_warnings(reader: Reader, pairs: Sequence[Sequence[str]], places: Sequen
     """What is wrong with pairs: a shift between the sides, one language on both sides."""
     if not pairs or reader.measure == "pronunciation":
         return []
+    from seqloom.text.corpus import Parallel
     from seqloom.text.pair_checks import find_shift, same_language
 
+    if isinstance(reader, Parallel) and len(set(map(str, reader.paths))) == 1:
+        return [f"{reader.paths[0]}: the same file twice, as source and as target; give two files"]
     sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
     warnings = []
     shift = find_shift(sources, targets)

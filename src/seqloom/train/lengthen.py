@@ -110,9 +110,13 @@ def lengthen_if_asked(
     run_files.write_with_config(folder, config.to_yaml())
     phases = read_plan(folder)
     write_plan(folder, [*phases, phase])
+    name, value = next(iter(options.budget.items()))
     logger.info(
-        "lengthened: the run now ends at step %s instead of %s, and so does its schedule; "
+        "lengthened to %s %s in all (--%s +N adds N): the run now ends at step %s instead of %s, and so does its schedule; "
         "after an interruption, go on with: seqloom train %s",
+        f"{value:,g}",
+        name,
+        name,
         f"{phase.steps:,}",
         f"{phases[-1].steps:,}",
         folder,

@@ -93,7 +93,7 @@ class TrainLoop:
         if resumed_from is None:
             self.begin()
         elif self.group.is_main:
-            logger.info("goes on after step %s of %s", f"{resumed_from:,}", f"{self.plan.last_step:,}")
+            logger.info("%s", self.plan.going_on(resumed_from, self.seconds))
         step = TrainStep(job.model, job.objective)
         module = DistributedDataParallel(step) if self.group.size > 1 else step
         self.metrics = self.open_metrics()

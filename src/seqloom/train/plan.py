@@ -28,6 +28,7 @@ from seqloom.train.budget import (
     duration,
     duration_range,
     measure_costs,
+    promise_range,
     time_checkpoint,
     time_evaluation,
 )
@@ -205,7 +206,7 @@ class RunPlan:
         self.eval_every = options.eval_every
         self.estimate: Estimate | None = None
         self.timer: StepTimer | None = None
-        self.is_late = False  # whether it was said that the training takes longer than promised
+        self.is_late = False  # whether a warning has said that the training takes longer than promised
         self.save_seconds = 0.0  # of a checkpoint
         self.costs: Costs
 
@@ -219,7 +220,22 @@ class RunPlan:
         if not self.phases:  # an older version began the run
             self.phases = [Phase(0, {}, state["steps"], state.get("eval_every", self.options.eval_every))]
         if state["estimate"]:
-            self.estimate = Estimate.from_json(state["estimate"])._replace(steps=self.last_step)
+            self.estimate = Estimate.from_json(state["estimate"])
+            if self.estimate.steps != self.last_step:  # lengthened: the new steps at the pace of the old ones
+                done, ahead = state["seconds"], self.seconds_ahead(state["step"], state["seconds"])
+                low, high = promise_range(done, ahead, 1.0)
+                self.estimate = self.estimate._replace(
+                    steps=self.last_step, seconds=done + ahead, low=low, high=high
+                )
+
+    def seconds_ahead(self, step: int, seconds: float) -> float:
+        """The time that the other steps take at the pace of the first `step`."""
+        return seconds / max(step, 1) * max(0, self.last_step - step)
+
+    def going_on(self, step: int, seconds: float) -> str:
+        """Where a resumed run goes on, and the promise of its rest."""
+        rest = duration(self.seconds_ahead(step, seconds))
+        return f"goes on after step {step:,} of {self.last_step:,}, about {rest} more"
 
     def begin(self, elapsed: float) -> None:
         """Measures what the run costs, logs it, and sets the number of steps, unless it is fixed already."""

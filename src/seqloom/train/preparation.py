@@ -108,7 +108,8 @@ def prepare(
         label_names: Sequence[str] = labels.load(saved.with_name("labels.json"))
     else:
         label_names = config.labels()
-    with Reporter("tokenizing, MB", progress=progress if is_main else False) as report:
+    what = "tokenizing, MB" if meta_model.reads == "text" else "reading, MB"
+    with Reporter(what, progress=progress if is_main else False) as report:
         train, valid = config.stores(trained_tokenizer, lambda size: report.advance(size / 1e6), label_names)
     check_positions(config, meta_model, [train, valid])
     if is_main and describes_data and not (saved and saved.exists()):

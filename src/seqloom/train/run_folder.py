@@ -23,6 +23,7 @@ from seqloom.text import labels, records, tokenizer
 from seqloom.train.checkpoint import Checkpoint, remove_stale
 from seqloom.train.options import TrainOptions
 from seqloom.train.plan import (
+    BUDGETS,
     PLAN_FILE,
     budget_of,
     final_results,
@@ -69,8 +70,14 @@ def default_folder(what: str, config: Config) -> Path:
         first = Path(config.files.train[0])
         if first.suffix in COMPRESSED:
             first = first.with_suffix("")
-        name += f"-{'stdin' if first.name == '-' else first.stem}"
+        name += f"-{'stdin' if first.name == '-' else 'world' if is_world(first) else first.stem}"
     return Path(os.environ.get("SEQLOOM_RUNS") or "runs") / name
+
+
+def is_world(path: Path) -> bool:
+    """Whether a file is one of those that `--data world` stands for."""
+    cache = Path(os.path.realpath(files.cache_folder()))
+    return path.is_relative_to(cache) and path.relative_to(cache).parts[0].startswith("world")
 
 
 def free_name(folder: Path) -> Path:
@@ -180,11 +187,12 @@ def check_same_config(folder: Path, config: Config, may_lengthen: bool) -> None:
     trees = [{**tree, "files": None} for tree in (config_of(folder)[0], config.tree)]
     if may_lengthen:
         trees = [without_budget(tree) for tree in trees]
-    changes = config_tree.diff(trees[0], trees[1])
-    if not changes:
+    if not config_tree.diff(trees[0], trees[1]):
         return
+    changes = differences(config_of(folder)[0], config.tree, may_lengthen)
     remedy = f"choose another name, such as --out {free_name(folder)}, or replace the run with --overwrite"
-    if not config_tree.diff(without_budget(trees[0]), without_budget(trees[1])):
+    same_options = without_budget(trees[0]) == without_budget(trees[1])
+    if same_options and not changes[0].startswith("data: "):
         name, value = next(iter(budget_of(build_options(config)).items()), ("steps", 0))
         phases = read_plan(folder)
         shorter = name == "steps" and phases and value <= phases[-1].steps
@@ -193,7 +201,24 @@ def check_same_config(folder: Path, config: Config, may_lengthen: bool) -> None:
             if shorter
             else f"lengthen it with: seqloom train {folder} --{name} {budget_value(name, value)}; or {remedy}"
         )
-    raise ConfigError(f"{folder}: the run there has another config ({'; '.join(changes[:3])}); {remedy}")
+    raise ConfigError(f"{folder}: the run there has another config ({'; '.join(changes[:4])}); {remedy}")
+
+
+def differences(old: config_tree.Tree, new: config_tree.Tree, may_lengthen: bool) -> list[str]:
+    """What differs between the configs of two runs: the names of their data, their options, their budgets."""
+    data = [
+        " ".join(map(os.path.relpath, (tree.get("files") or {}).get("train") or [])) for tree in (old, new)
+    ]
+    found = [] if data[0] == data[1] else [f"data: {data[0]} → {data[1]}"]
+    found += config_tree.diff({**without_budget(old), "files": None}, {**without_budget(new), "files": None})
+    budgets = [
+        {name: value for name, value in tree.get("train", {}).items() if name in BUDGETS}
+        for tree in (old, new)
+    ]
+    if not may_lengthen and budgets[0] != budgets[1]:
+        (name, before), (other, after) = ([*budget.items(), ("steps", None)][0] for budget in budgets)
+        found.append(f"train.{name}: {before} → {'' if other == name else f'train.{other}: '}{after}")
+    return found
 
 
 def budget_value(name: str, value: float) -> str:
