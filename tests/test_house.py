@@ -214,7 +214,7 @@ def test_imports_run_one_way(path: Path):
         ),
         ("train/loop.py", "from seqloom.cli import main", "train/loop.py:1 imports cli/main"),
         ("__init__.py", "from seqloom.cli import main", "__init__.py:1 imports cli/main"),
-        ("attic/a.py", "", "attic/a.py: say in test_house.py which rooms attic may import"),
+        ("attic/a.py", "", "attic/a.py: say in test_house.py which packages attic may import"),
     ],
 )
 def test_a_wrong_import_is_a_sentence_that_names_both(file: str, text: str, sentence: str):
@@ -240,7 +240,7 @@ def test_rooms_form_no_circle():
     left = {name: {other.split(".")[0] for other in allowed} for name, allowed in MAY_IMPORT.items()}
     while left:
         ready = [name for name, others in left.items() if not others & set(left)]
-        assert ready, f"these rooms may import one another in a circle: {', '.join(sorted(left))}"
+        assert ready, f"these packages may import one another in a circle: {', '.join(sorted(left))}"
         for name in ready:
             del left[name]
 

@@ -108,7 +108,8 @@ def test_a_hostile_template_is_one_line(template: str) -> None:
 
 def test_an_endless_template_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert template_sandbox.SECONDS < chat_template.WALL_SECONDS
-    monkeypatch.setattr(chat_template, "WALL_SECONDS", 600.0)  # a busy machine may need minutes for seconds of computing
+    # a busy machine may need minutes for seconds of computing
+    monkeypatch.setattr(chat_template, "WALL_SECONDS", 600.0)
     ended = []
     run = subprocess.run
 
