@@ -251,7 +251,7 @@ def test_an_output_that_takes_nothing_is_one_clear_line(any_run: Path) -> None:
 
 
 def test_closed_streams_are_no_mistake(any_run: Path) -> None:
-    command = f"exec {sys.executable} -m seqloom generate {any_run} the --max-tokens 2"
+    command = f"exec {sys.executable} -m seqloom generate {any_run} line --max-tokens 2"
     assert subprocess.run(["sh", "-c", f"{command} <&- >&-"], stderr=subprocess.PIPE).stderr == b""
 
 

@@ -14,7 +14,7 @@ from seqloom.cli.caption import caption_lines
 from seqloom.cli.decoding_options import Captioning
 from seqloom.cli.train import describe_results
 from seqloom.decoding import Decoding
-from seqloom.inference.unknown_text import warn_of_unknown
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.text.tokenizer import Characters, Words, special_tokens
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
@@ -26,9 +26,9 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
         (
             Characters,
             ["日本 abc", "日"],
-            "3 characters of the prompts are not in its vocabulary ('日', '本')",
+            "3 characters of the input are not in its vocabulary ('日', '本')",
         ),
-        (Words, ["abc 日本"], "1 word of the prompts is not in its vocabulary ('日本')"),
+        (Words, ["abc 日本"], "1 word of the input is not in its vocabulary ('日本')"),
         (Characters, ["abc"], ""),
     ],
 )
@@ -37,7 +37,9 @@ def test_what_a_tokenizer_does_not_know_is_counted_once(
 ):
     tokenizer = make(["abc c ab"])
     run: Any = SimpleNamespace(folder=Path("runs/a"), tokenizer=tokenizer, specials=special_tokens(tokenizer))
-    assert list(warn_of_unknown(run, iter(texts), "prompts")) == texts
+    unknown = UnknownText(run)
+    assert list(unknown.counted(iter(texts))) == texts
+    unknown.warn()
     assert len(caplog.messages) == bool(said) and said in "".join(caplog.messages)
 
 

@@ -72,7 +72,7 @@ def chat(
         int8: one byte for each weight, faster to read.
     """
     from seqloom.inference.chatting import Chat
-    from seqloom.inference.unknown_text import check_known
+    from seqloom.inference.unknown_text import UnknownText
 
     if common.json and once is None:
         raise UserError('--json: give one message, as in: seqloom chat RUN --once "Hello" --json')
@@ -80,23 +80,25 @@ def chat(
         raise UserError("--once: an empty message; write one")
     options = decoding.options(machine.seed)
     talk = Chat(open_run(run, machine.threads, quantize), **options)
+    if file is not None:
+        talk.load(file)
+    if system is not None:
+        talk.set_system(system)
     if talk.run.chat_template is None:
         logger.warning(
             "%s: not trained on chats, so answers may be noise; train it: seqloom train sft --from %s --data FILE",
             run,
             run,
         )
-    if file is not None:
-        talk.load(file)
-    if system is not None:
-        talk.set_system(system)
     if once is not None:
-        check_known(talk.run, once, "message")
         if common.json:
             reply = talk.say(once)
             print_result({**reply.to_dict(), **talk.to_dict()}, [reply.text], True)
         else:
             answer(talk, once)
+        unknown = UnknownText(talk.run)
+        unknown.add(once)
+        unknown.warn()
         return
     with conversation():
         converse(talk, common.quiet)

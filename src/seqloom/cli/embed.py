@@ -176,12 +176,13 @@ def score(
         int8: one byte for each weight, faster to read.
     """
     from seqloom.inference.one_or_many import in_blocks
-    from seqloom.inference.unknown_text import warn_of_unknown
+    from seqloom.inference.unknown_text import UnknownText
 
     given = read_texts(texts, file, 'seqloom score RUN "To be"')
     loaded = open_run(run, machine.threads, quantize)
+    unknown = UnknownText(loaded)
     if loaded.model.task == "language modelling":
-        given = warn_of_unknown(loaded, given)
+        given = unknown.counted(given)
     if loaded.model.task == "language modelling" and loaded.starts_bare:
         logger.info("nothing precedes a text of this model: the first token is context and is not scored")
     scores = in_blocks(given, lambda block: list(zip(block, score_block(loaded, block), strict=True)))
@@ -189,6 +190,7 @@ def score(
         line = f"{found.logprob:.4f}\t{len(found.tokens)}\t{found.perplexity:.4f}\t{text}"
         tokens = token_lines(found.token_logprobs, found.tokens) if per_token else ()
         print_result(found.to_dict(), [line, *tokens], common.json)
+    unknown.warn()
 
 
 def score_block(run: Run, block: list[str]) -> list[TextScore]:

@@ -80,24 +80,26 @@ def generate(
     from seqloom.inference.generation import check_continues, generations
     from seqloom.inference.one_or_many import in_blocks
     from seqloom.inference.streaming import stream_plan
-    from seqloom.inference.unknown_text import check_known, warn_of_unknown
+    from seqloom.inference.unknown_text import UnknownText
 
     texts = read_texts(prompts, file, 'seqloom generate RUN "To be"')
     loaded = open_run(run, machine.threads, quantize)
     check_continues(loaded)
-    texts = warn_of_unknown(loaded, texts, "prompts")
+    unknown = UnknownText(loaded)
+    texts = unknown.counted(texts)
     plan = Decoding().with_options(decoding.options(machine.seed)).plan(loaded.decoding)
     logprobs = logprobs or top_logprobs is not None
     if logprobs and plan.searches:
         raise UserError("--logprobs: beam search has no probabilities of single tokens; use --beam 1")
     one_text = len(prompts) == 1 and prompts != ("-",) and plan.n == 1
     if one_text and not (plan.searches or common.json or logprobs):
-        check_known(loaded, prompts[0], "prompt")
         tokens = stream_plan(loaded, prompts[0], plan)
         print(prompts[0], end="", flush=True)
         for token in tokens:
             print(token.text, end="", flush=True)
         print()
+        unknown.add(prompts[0])
+        unknown.warn()
         return
     execution = Execution(workers=workers)
     occurrences = Counter[int]()
@@ -120,6 +122,7 @@ def generate(
             lines.append(found.prompt + completion.text)
             lines += token_lines(completion.token_logprobs, **detail) if detail else []
         print_result(report, lines, common.json)
+    unknown.warn()
     if full:
         context = loaded.model.context
         logger.warning("%s of the texts end where the model's context of %s tokens is full", full, context)

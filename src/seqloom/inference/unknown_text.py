@@ -1,4 +1,4 @@
-"""Warns of characters or words that a run does not know. Only the verbs of the command line ask, because every text is read once more."""
+"""Counts characters or words that a run does not know. Only the verbs of the command line ask, because every text is read once more."""
 
 from __future__ import annotations
 
@@ -12,32 +12,40 @@ SHOWN = 5  # examples in the warning
 logger = logging.getLogger("seqloom.inference")
 
 
-def warn_of_unknown(run: Run, texts: Iterable[str], name: str = "texts") -> Iterator[str]:
-    """The texts; after the last one, a warning if the run's tokenizer does not know all that they hold."""
-    unk = run.specials.unk
-    unknown: Counter[str] = Counter()
-    for text in texts:
-        yield text
-        encoding = run.tokenizer.encode(text, add_special_tokens=False)
+class UnknownText:
+    """What a run's tokenizer does not know of the texts that pass."""
+
+    def __init__(self, run: Run):
+        self.run = run
+        self.pieces: Counter[str] = Counter()
+
+    def counted(self, texts: Iterable[str]) -> Iterator[str]:
+        """The texts, which are counted as they pass."""
+        for text in texts:
+            self.add(text)
+            yield text
+
+    def add(self, text: str) -> None:
+        """Counts one text."""
+        unk = self.run.specials.unk
+        encoding = self.run.tokenizer.encode(text, add_special_tokens=False)
         if unk in encoding.ids:
             spans = zip(encoding.ids, encoding.offsets, strict=True)
-            unknown.update(text[start:end] for index, (start, end) in spans if index == unk)
-    if unknown:
-        count = unknown.total()
-        unit = "word" if type(run.tokenizer.model).__name__ in ("WordLevel", "WordPiece") else "character"
+            self.pieces.update(text[start:end] for index, (start, end) in spans if index == unk)
+
+    def warn(self) -> None:
+        """A warning if there was something unknown."""
+        if not self.pieces:
+            return
+        count = self.pieces.total()
+        by_word = type(self.run.tokenizer.model).__name__ in ("WordLevel", "WordPiece")
+        unit = "word" if by_word else "character"
         logger.warning(
-            "%s: %d %s of the %s %s not in its vocabulary (%s) and read as unknown; train on text that has %s",
-            run.folder,
+            "%s: %d %s of the input %s not in its vocabulary (%s) and read as unknown; train on text that has %s",
+            self.run.folder,
             count,
             unit if count == 1 else f"{unit}s",
-            name,
             "is" if count == 1 else "are",
-            ", ".join(map(repr, list(unknown)[:SHOWN])) + (", …" if len(unknown) > SHOWN else ""),
+            ", ".join(map(repr, list(self.pieces)[:SHOWN])) + (", …" if len(self.pieces) > SHOWN else ""),
             "it" if count == 1 else "them",
         )
-
-
-def check_known(run: Run, text: str, name: str) -> None:
-    """A warning if the run's tokenizer does not know all of one text."""
-    for _ in warn_of_unknown(run, [text], name):
-        pass

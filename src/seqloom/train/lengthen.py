@@ -115,7 +115,7 @@ def lengthen_if_asked(
         "lengthened to %s %s in all (--%s +N adds N): the run now ends at step %s instead of %s, and so does its schedule; "
         "after an interruption, go on with: seqloom train %s",
         f"{value:,g}",
-        name,
+        name.removesuffix("s") if value == 1 else name,
         name,
         f"{phase.steps:,}",
         f"{phases[-1].steps:,}",
