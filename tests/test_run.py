@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import seqloom
+from seqloom import files
 from seqloom.errors import RunError
 from seqloom.run import Run, as_run, load
 
@@ -60,6 +61,17 @@ def test_an_unfinished_run_opens_at_a_checkpoint(run: Run, tmp_path: Path):
     ):
         load(folder)
     assert weights_of(load(f"{folder}@4")).keys() == weights_of(run).keys()
+
+
+def test_a_checkpoint_of_an_unfinished_run_is_evaluated(run: Run, tmp_path: Path):
+    """The digest of the evaluation is that of the weights that were measured."""
+    folder = tmp_path / "unfinished"
+    shutil.copytree(run.folder, folder)
+    (folder / "model.safetensors").unlink()
+    (folder / "results.json").unlink()
+    found = seqloom.evaluate(f"{folder}@2", str(run.folder.parent / "text.txt"))
+    stored = folder / "checkpoints" / "step-00000002" / "model.safetensors"
+    assert found.weights_sha256 == files.sha256(stored)
 
 
 @pytest.mark.parametrize(

@@ -259,10 +259,10 @@ def evaluate(
     from seqloom.inference.verbs import wrong_verb
 
     run = as_run(run)
-    training = run.config
+    training, weights = run.config, run.weights_sha256
     run = as_language_model(run, data)
     if run.model.task == "reward" or run.config.kinds() == ("answer", "answer"):
-        return evaluate_feedback(run, data, limit)
+        return evaluate_feedback(run, data, limit, weights)
     if not run.model.predicts_labels and not run.model.predicts_tokens:
         raise wrong_verb(
             run, "evaluate", f"embed texts with it, seqloom embed {run.folder}, or fine-tune it for a task"
@@ -271,7 +271,6 @@ def evaluate(
     test = read_data(run, data, limit)
     leaks = training_leaks(training, test.records, run.config.kinds(), test.digest)
     log_leaks(leaks)
-    weights = run.results.weights_sha256
     if run.model.predicts_labels:
         metrics = evaluate_labels(run, test.store)
         scored = label_records(run, test, metrics)
@@ -298,7 +297,7 @@ def evaluate(
     return Evaluation(tuple(numbers), test.digest, weights, leaks, records)
 
 
-def evaluate_feedback(run: Run, data: Data, limit: int | None) -> Evaluation:
+def evaluate_feedback(run: Run, data: Data, limit: int | None, weights: str) -> Evaluation:
     """Accuracy and calibration of a reward model; or how often a language model finds the chosen answer more probable."""
     from seqloom.inference import feedback_numbers
     from seqloom.inference.evaluation_data import read_data
@@ -306,7 +305,7 @@ def evaluate_feedback(run: Run, data: Data, limit: int | None) -> Evaluation:
     test = read_data(run, data, limit)
     batches = run.config.data(test.store).sequential()
     numbers = feedback_numbers.measure(run.model, run.config.objective, batches, conditions(run, test.store))
-    return Evaluation(tuple(numbers), test.digest, run.results.weights_sha256)
+    return Evaluation(tuple(numbers), test.digest, weights)
 
 
 def check_options(run: Run, has_windows: bool, decoding: DecodingOptions) -> None:

@@ -50,9 +50,16 @@ class Run:
     """
 
     def __init__(
-        self, folder: Path, config: Config, tokenizer: Tokenizer, model: Model, labels: Sequence[str] = ()
+        self,
+        folder: Path,
+        config: Config,
+        tokenizer: Tokenizer,
+        model: Model,
+        labels: Sequence[str] = (),
+        checkpoint_sha256: str | None = None,
     ):
         self.folder = folder
+        self.checkpoint_sha256 = checkpoint_sha256  # of the weights, if they are those of a checkpoint
         self.config = config
         self.tokenizer = tokenizer
         self.model = model
@@ -111,6 +118,11 @@ class Run:
     def results(self) -> Results:
         """The scores and costs of the training, as results.json has them."""
         return read_results(self.folder)
+
+    @property
+    def weights_sha256(self) -> str:
+        """The digest of the weights that were opened: of the finished run, or of a checkpoint."""
+        return self.checkpoint_sha256 or self.results.weights_sha256
 
     @property
     def chat_template(self) -> str | None:
@@ -233,7 +245,8 @@ def load(
         from seqloom.nn import quantize as quantize_model
 
         quantize_model(model, quantize)
-    return Run(folder, config, run_tokenizer, model.eval(), names)
+    digest = None if checkpoint is None else files.sha256(weights_file)
+    return Run(folder, config, run_tokenizer, model.eval(), names, digest)
 
 
 def require_run(folder: Path) -> None:
