@@ -56,7 +56,12 @@ class SoundAlignment(Result):
 
 @torch.inference_mode()
 def sound(run: RunLike, file: str | os.PathLike[str], target: str | None = None) -> SoundAlignment:
-    """The times of the text that a recognizer writes for a recording, or of a given text."""
+    """The times of the text that a recognizer writes for a recording, or of a given text.
+
+    >>> seqloom.inspect.sound(translator, "a.wav")
+    Traceback (most recent call last):
+    seqloom.errors.RunError: ...: inspect sound does not fit this run, which translates; use: seqloom translate ...
+    """
     opened = as_run(run)
     model = opened.model
     if model.task != "speech recognition":

@@ -300,7 +300,9 @@ def write_store(
                     size = sum(
                         writer.add(*encoded) for writer, encoded in zip(field_writers, columns, strict=True)
                     )
-                    progress(size or sum(len(stored) for stored, _, _ in columns))  # pictures have no text
+                    if not size and not isinstance(field, TextField):  # pictures and sounds have no text
+                        size = sum(len(stored) for stored, _, _ in columns)
+                    progress(size)
             while len(pending) > 2 * workers:
                 writer, future = pending.popleft()
                 progress(writer.add(*future.result()))
