@@ -85,7 +85,7 @@ def split(
     Equal records are in one part, each label gives its share, and the parts have the form of the file, with its header.
 
     Examples:
-      seqloom data split reviews.tsv --out parts --test 0.1
+      seqloom data split reviews.tsv --out parts
       seqloom data split cmudict.gz --out data/g2p --by word
       seqloom data split preferences.jsonl --out parts --by near
 
