@@ -270,18 +270,24 @@ def finetuned(place: Path, out: Path, minutes: float) -> None:
         labelled(run, test, "accuracy", "macro_f1", "calibration_error")
 
 
-def json_lines(source: Path, target: Path, tenth: int | None = None) -> Path:
-    """A JSON array or JSON Lines as JSON Lines; of an array every tenth record from `tenth` on is left out, or taken if it is negative."""
+def json_lines(source: Path, target: Path) -> Path:
+    """A JSON array or JSON Lines as JSON Lines."""
     import json
 
     with gzip.open(source, "rt", encoding="utf-8") as file:
         text = file.read()
     records = json.loads(text) if text.startswith("[") else [json.loads(line) for line in text.splitlines()]
-    if tenth is not None:
-        records = [record for n, record in enumerate(records) if (n % 10 == abs(tenth)) == (tenth < 0)]
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text("".join(json.dumps(record) + "\n" for record in records), "utf-8")
     return target
+
+
+def divided(source: Path, folder: Path) -> list[Path]:
+    """Train, valid and test files of a JSON array; records with equal or nearly equal prompts are in one of them."""
+    if not folder.exists():
+        whole = json_lines(source, folder.with_suffix(".jsonl"))
+        seqloom.data.split(whole, out=folder, valid=0.1, test=0.1, by="near")
+    return [folder / f"{side}.jsonl" for side in ("train", "valid", "test")]
 
 
 def judged_baseline(train: Path, test: Path) -> str:
@@ -308,16 +314,16 @@ def judged_baseline(train: Path, test: Path) -> str:
 
 
 def feedback(place: Path, out: Path, minutes: float) -> None:
-    """Perplexity of the assistant's turns after supervised tuning, and accuracy of reward models: on coffee orders (Taskmaster) and on polite against
-    impolite answers. Small models from scratch: every tenth pair, or the test file, is held out."""
+    """Perplexity of the assistant's turns after supervised tuning, accuracy and calibration of reward models, and accuracy of DPO's implied reward:
+    on coffee orders (Taskmaster, with its own test files) and on polite against impolite answers. Small models from scratch."""
+    from seqloom.studies.policy_measures import implicit_rewards
+
     folder, orders = out / "feedback-data", place / "taskmaster"
-    splits, halves = ("train", "valid", "test"), (("train", 5), ("test", -5))
+    splits = ("train", "valid", "test")
     chats = [json_lines(orders / f"{s}.jsonl.gz", folder / f"tm-{s}.jsonl") for s in splits]
     judged = [json_lines(orders / f"reward.{s}.jsonl.gz", folder / f"tm-reward-{s}.jsonl") for s in splits]
-    pairs_file = place / "preference/instruction-data-with-preference.json.gz"
-    polite = [json_lines(pairs_file, folder / f"polite-{name}.jsonl", tenth) for name, tenth in halves]
-    texts_file = place / "instruction/instruction-data.json.gz"
-    texts = [json_lines(texts_file, folder / f"instruct-{name}.jsonl", tenth) for name, tenth in halves]
+    polite = divided(place / "preference/instruction-data-with-preference.json.gz", folder / "polite")
+    texts = divided(place / "instruction/instruction-data.json.gz", folder / "instruction")
     print("| run | parameters | steps | score | 95 % | minutes | promised |\n|---|---|---|---|---|---|---|")
     size = ["tokenizer={type: BPE, size: 2000}", "train.optimizer.lr=1e-3", "model.dropout=0.1"]
     size.append(f"train.minutes={minutes}")
@@ -328,17 +334,27 @@ def feedback(place: Path, out: Path, minutes: float) -> None:
         "objective={type: judged}",
     ]
     single += ["train.steps=800", "train.eval_every=50"]  # nothing is learnt in the first 250
-    for name, preset, changes, base, (train, valid, test), metric in (
-        ("taskmaster-sft", "sft", size, None, chats, "perplexity"),
-        ("taskmaster-reward", "reward", [*rewards, *single], "taskmaster-sft", judged, "ranking_accuracy"),
-        ("instruction-sft", "sft", size, None, [*texts, texts[1]], "perplexity"),
-        ("polite-reward", "reward", rewards, "instruction-sft", [*polite, polite[1]], "preference_accuracy"),
-        ("polite-dpo", "dpo", ["train.steps=100"], "instruction-sft", [*polite, polite[1]], None),
+    wanted = {
+        "sft": ["perplexity"],
+        "reward": ["ranking_accuracy", "preference_accuracy", "calibration_error"],
+        "dpo": ["implicit_reward_accuracy", "calibration_error"],
+    }
+    for name, preset, changes, base, (train, valid, test) in (
+        ("taskmaster-sft", "sft", size, None, chats),
+        ("taskmaster-reward", "reward", [*rewards, *single], "taskmaster-sft", judged),
+        ("instruction-sft", "sft", size, None, texts),
+        ("polite-reward", "reward", rewards, "instruction-sft", polite),
+        ("polite-dpo", "dpo", ["train.steps=100"], "instruction-sft", polite),
     ):
-        run = fitted(out / name, preset, *changes, data=[train], valid=[valid], base=base and out / base)
-        if run is not None:
-            found = run.results.valid[0] if metric is None else evaluate(run, str(test))[metric]
-            print(row(run, f"{found.name} {found.value:.2f}", found.interval))
+        before = out / base if base else None
+        run = fitted(out / name, preset, *changes, data=[train], valid=[valid], base=before)
+        if run is None:
+            continue
+        compared = implicit_rewards(run, before, str(test)) if preset == "dpo" and before else None
+        numbers = compared or evaluate(run, str(test))
+        for number in numbers:
+            if number.name in wanted[preset]:
+                print(row(run, f"{number.name} {number.value:.2f}", number.interval), flush=True)
     print(judged_baseline(judged[0], judged[2]))
 
 
