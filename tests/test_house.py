@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "threads": set(),
     "measure": {"files"},
     "world": {"files"},
-    "media": {"files"},
+    "media": {"files", "fused.mel_energies"},
     "text": {"files", "media", "python_process"},
     "data": {"files", "media", "text", "world"},
     "fused": {"kernels"},

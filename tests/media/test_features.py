@@ -13,6 +13,7 @@ import soundfile
 from scipy.signal import resample_poly
 
 from seqloom.errors import ConfigError, DataError
+from seqloom.fused.dispatch import plain
 from seqloom.media.features import FrameStream, SoundFeatures, normalized, slopes
 from seqloom.media.recordings import Recording
 from seqloom.media.sounds import SUFFIXES, load_sound, read_blocks, resample_blocks, sound_info
@@ -45,6 +46,18 @@ def test_log_mel_is_librosas(rate: int, bins: int) -> None:
     theirs = np.log(np.maximum(librosa_mel(samples, rate, bins), 1e-10)).T
     assert ours.shape == theirs.shape
     assert np.abs(ours - theirs).max() < 1e-4
+
+
+@pytest.mark.parametrize("window", [0.008, 0.025, 0.0319, 0.064])
+@pytest.mark.parametrize("rate", [2_000, 8_000, 16_000, 22_050, 48_000])
+def test_the_compiled_energies_are_the_plain_ones(rate: int, window: float) -> None:
+    features = SoundFeatures("logmel", rate, 4, window, normalize=False)
+    for seconds in (0.003, 0.4, 1.03):
+        samples = chirp(seconds, rate)
+        fast = features(samples)
+        with plain():
+            assert np.abs(fast - features(samples)).max() < 2e-5
+        assert np.array_equal(features(np.zeros_like(samples)), np.full_like(fast, np.log(np.float32(1e-10))))
 
 
 def test_mfcc_is_librosas() -> None:

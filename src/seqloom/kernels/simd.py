@@ -1,4 +1,4 @@
-"""Vectors of eight float32 inside numba: compiled functions for `word2vec.py`, builders of LLVM code for
+"""Vectors of eight float32 inside numba: compiled functions for `word2vec.py` and `mel_energies.py`, builders of LLVM code for
 `gemm_tiles.py`, views of addresses.
 
 numba's own vectoriser gives up where several rows are read and written in one loop, since it cannot know that
@@ -161,6 +161,26 @@ def mul(typing, a, b):
 
     def code(context, builder, signature, args):
         return builder.fmul(args[0], args[1], flags=FAST_ARCP)
+
+    return floats(floats, floats), code
+
+
+@intrinsic
+def add(typing, a, b):
+    """a + b"""
+
+    def code(context, builder, signature, args):
+        return builder.fadd(args[0], args[1], flags=FAST_ARCP)
+
+    return floats(floats, floats), code
+
+
+@intrinsic
+def sub(typing, a, b):
+    """a - b"""
+
+    def code(context, builder, signature, args):
+        return builder.fsub(args[0], args[1], flags=FAST_ARCP)
 
     return floats(floats, floats), code
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from seqloom.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from seqloom.fused.mel_energies import SparseFilters
 
 FLOOR = 1e-10  # of mel energies
 CHUNK = 256  # frames transformed at a time: their spectra stay in the cache
@@ -100,28 +103,31 @@ class SoundFeatures:
 
     def transform(self, samples: np.ndarray, count: int) -> np.ndarray:
         """The first `count` frames of samples that begin where the first window does."""
-        out = np.empty((count, self.bins), np.float32)
-        size, hop = self.fft_size, self.hop
-        windows = np.lib.stride_tricks.sliding_window_view(samples, size)[::hop][:count]
-        for start in range(0, count, CHUNK):
-            out[start : start + CHUNK] = self.spectrum(windows[start : start + CHUNK])
-        return out
+        from seqloom.fused.mel_energies import mel_energies
 
-    def spectrum(self, windows: np.ndarray) -> np.ndarray:
-        """(t, N) samples → (t, bins)."""
-        import torch
-
-        spectra = torch.fft.rfft(torch.from_numpy(windows * hann(self.window_size, self.fft_size)))
-        parts = torch.view_as_real(spectra).numpy()
-        parts *= parts
-        power = parts[..., 0] + parts[..., 1]
-        mel = np.empty((len(windows), self.num_filters), np.float32)
-        for first, low, high, filters in filter_groups(self.rate, self.fft_size, self.num_filters):
-            mel[:, first : first + GROUP] = power[:, low:high] @ filters
+        filters = mel_filter_spans(self.rate, self.fft_size, self.num_filters)
+        mel = mel_energies(samples, count, self.hop, hann(self.window_size, self.fft_size), filters)
+        if mel is None:
+            mel = self.plain_energies(samples, count)
         np.maximum(mel, FLOOR, out=mel)
         if self.kind == "logmel":
             return np.log(mel, out=mel)
         return 10 * np.log10(mel) @ cosines(self.num_filters, self.bins)
+
+    def plain_energies(self, samples: np.ndarray, count: int) -> np.ndarray:
+        """M |FFT xₜ|² for the first `count` frames: (count, filters)."""
+        import torch
+
+        window, mel = hann(self.window_size, self.fft_size), np.empty((count, self.num_filters), np.float32)
+        frames = np.lib.stride_tricks.sliding_window_view(samples, self.fft_size)[:: self.hop][:count]
+        for start in range(0, count, CHUNK):
+            part = slice(start, start + CHUNK)
+            parts = torch.view_as_real(torch.fft.rfft(torch.from_numpy(frames[part] * window))).numpy()
+            parts *= parts
+            power = parts[..., 0] + parts[..., 1]
+            for first, low, high, filters in filter_groups(self.rate, self.fft_size, self.num_filters):
+                mel[part, first : first + GROUP] = power[:, low:high] @ filters
+        return mel
 
     def finish(self, frames: np.ndarray) -> np.ndarray:
         """Deltas and normalisation of all frames of a recording: (T, bins) → (T, dim)."""
@@ -228,6 +234,14 @@ def filter_groups(rate: int, fft_size: int, count: int) -> list[tuple[int, int, 
         low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 1)
         groups.append((first, low, high, np.ascontiguousarray(part[low:high])))
     return groups
+
+
+@lru_cache(8)
+def mel_filter_spans(rate: int, fft_size: int, count: int) -> SparseFilters:
+    """The mel filters without their zeros."""
+    from seqloom.fused.mel_energies import sparse_filters
+
+    return sparse_filters(mel_filters(rate, fft_size, count))
 
 
 @lru_cache(8)
