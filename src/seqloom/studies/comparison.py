@@ -22,7 +22,7 @@ from seqloom.run_config import Config
 from seqloom.studies import report
 from seqloom.studies.cautions import cautions
 from seqloom.studies.held_out import divide
-from seqloom.studies.study import Study, check, is_random, is_solved, open_folder
+from seqloom.studies.study import Study, check, is_random, is_solved, open_folder, refuse_other_folder
 from seqloom.studies.systems import CHANGE, System, no_system, parse_systems
 from seqloom.studies.table import ResultRow, rows
 from seqloom.studies.training import Failure, train_all
@@ -139,6 +139,7 @@ def run_study(
         trained = next((system for system in study.systems if not system.is_finished), None)
         if trained is None or any(system.is_finished for system in study.systems):
             raise UserError("finished runs are measured on test files: give them with --test")
+        refuse_other_folder(folder)
         parts = divide(study.config(trained), share, folder / "data")
         study = replace(
             study,

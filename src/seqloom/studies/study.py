@@ -165,10 +165,7 @@ def open_folder(study: Study) -> None:
                     f"{study.folder}: its runs have {difference(key, before.get(key), value)}; "
                     f"choose another --out, such as --out {free_name(study.folder)}"
                 )
-    elif study.folder.exists() and (
-        not study.folder.is_dir() or {p.name for p in study.folder.iterdir()} - {"data"}
-    ):
-        raise UserError(f"{study.folder}: exists and is not the folder of a study; choose another --out")
+    refuse_other_folder(study.folder)
     study.folder.mkdir(parents=True, exist_ok=True)
     systems = {system["title"]: system for system in before.get("systems", [])}
     for system in study.systems:
@@ -178,6 +175,14 @@ def open_folder(study: Study) -> None:
             raise UserError(f"{study.folder}: its {system.title} is {old}; choose another --out")
     content = {**now, "systems": [*systems.values()], "seeds": max(study.seeds, before.get("seeds", 1))}
     files.write_atomic(file, json.dumps(content, indent=1, ensure_ascii=False))
+
+
+def refuse_other_folder(folder: Path) -> None:
+    """Raises if the folder exists and is not that of a study."""
+    if not folder.exists() or (folder / "study.json").exists():
+        return
+    if not folder.is_dir() or {path.name for path in folder.iterdir()} - {"data"}:
+        raise UserError(f"{folder}: exists and is not the folder of a study; choose another --out")
 
 
 def difference(key: str, before: Any, now: Any) -> str:
