@@ -9,7 +9,6 @@ out: they fill the memory, not the processor.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probe import Row, apart, interleave, lone, probe, record, show
+from probe import Row, apart, benchmark_options, interleave, lone, probe, record, show
 from seqloom.fused.dispatch import plain
 from seqloom.nn import ALiBi, NoPosition, Rotary, SelfAttention
 from seqloom.nn.position import slopes
@@ -199,16 +198,7 @@ def measure(case: Case, rounds: int, cpu: bool) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="lengths 64 and 1024, few rounds")
-    parser.add_argument("--rounds", type=int, help="timings of each variant")
-    parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument(
-        "--cpu",
-        action="store_true",
-        help="one thread and processor seconds: a first look while others use the machine",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object for each case")
+    parser = benchmark_options(__doc__, "lengths 64 and 1024, few rounds")
     options = parser.parse_args()
     for case in cases(options.quick):
         if options.only not in case.title:

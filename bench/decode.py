@@ -9,7 +9,6 @@ memory's read bandwidth, with which every weight could be read once for each ste
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ import numpy as np
 import torch
 
 import peers
-from probe import Row, apart, bandwidth, interleave, lone, record, show
+from probe import Row, apart, bandwidth, benchmark_options, interleave, lone, record, show
 from seqloom.decoding import generate_batch
 from seqloom.models import LanguageModel
 from seqloom.nn import FeedForward, Learned, Transformer, quantize
@@ -160,16 +159,7 @@ def measure(kind: str, batch: int, count: int, rounds: int, cpu: bool, folder: P
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="32 new tokens, few rounds")
-    parser.add_argument("--rounds", type=int, help="timings of each variant")
-    parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument(
-        "--cpu",
-        action="store_true",
-        help="one thread and processor seconds: a first look while others use the machine",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object for each case")
+    parser = benchmark_options(__doc__, "32 new tokens, few rounds")
     options = parser.parse_args()
     count = 32 if options.quick else NEW
     with tempfile.TemporaryDirectory() as place:

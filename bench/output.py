@@ -9,7 +9,6 @@ AdamW. Left out: what the smaller sizes of rare words cost in perplexity, which 
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -22,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import torch
 from torch import Tensor, nn
 
-from probe import Row, apart, interleave, lone, probe, record, show
+from probe import Row, apart, benchmark_options, interleave, lone, probe, record, show
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN, AdaptiveSoftmax, Output
 from train import our_step, peer_step
@@ -118,16 +117,7 @@ def measure(title: str, rounds: int, cpu: bool) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds")
-    parser.add_argument("--rounds", type=int, help="timings of each variant")
-    parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument(
-        "--cpu",
-        action="store_true",
-        help="one thread and processor seconds: a first look while others use the machine",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object for each case")
+    parser = benchmark_options(__doc__, "few rounds")
     options = parser.parse_args()
     for title in CASES:
         if options.only in title:

@@ -9,6 +9,7 @@ and best-of-n, which reward luck.
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import time
@@ -214,6 +215,21 @@ def show(title: str, rows: list[Row], unit: str = "tok/s") -> None:
 def record(title: str, rows: list[Row]) -> str:
     """One line for machines."""
     return json.dumps({"case": title, "rows": [row._asdict() for row in rows]})
+
+
+def benchmark_options(description: str, quick: str) -> argparse.ArgumentParser:
+    """The options that benchmarks share; `quick` says what --quick leaves out."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=quick)
+    parser.add_argument("--rounds", type=int, help="timings of each variant")
+    parser.add_argument("--only", default="", help="cases whose title contains this")
+    parser.add_argument(
+        "--cpu",
+        action="store_true",
+        help="one thread and processor seconds: a first look while others use the machine",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object for each case")
+    return parser
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ fastest peer; the line below gives it to each. Left out: embeddings, output laye
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import time
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import torch
 from torch import Tensor, nn
 
-from probe import Row, apart, interleave, lone, probe, record, show
+from probe import Row, apart, benchmark_options, interleave, lone, probe, record, show
 from seqloom.fused.dispatch import plain
 from seqloom.nn import GRU, LSTM, RNN, UGRNN, Cell, Gated, Vanilla
 from seqloom.train.process import keep_freed_memory
@@ -149,21 +148,12 @@ def measure(title: str, dim: int, mode: str, rounds: int, tokens: bool, cpu: boo
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="five cells, hidden size 200 only, few rounds")
-    parser.add_argument("--rounds", type=int, help="timings of each variant")
-    parser.add_argument("--only", default="", help="cases whose title contains this")
+    parser = benchmark_options(__doc__, "five cells, hidden size 200 only, few rounds")
     parser.add_argument(
         "--tokens",
         action="store_true",
         help="tokens per second; without, GFLOP of products, which cells of different work share",
     )
-    parser.add_argument(
-        "--cpu",
-        action="store_true",
-        help="one thread and processor seconds: a first look while others use the machine",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object for each case")
     options = parser.parse_args()
     cases = {
         f"{title}, hidden {dim}, {mode}": (title, dim, mode)

@@ -10,7 +10,6 @@ to start, and half precision, which these processors do not have.
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
 import sys
@@ -27,7 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from probe import Row, apart, interleave, lone, probe, record, show
+from probe import Row, apart, benchmark_options, interleave, lone, probe, record, show
 from seqloom.batches.batch import TokenBatch
 from seqloom.models import LanguageModel
 from seqloom.nn import RNN, Learned, Transformer
@@ -387,16 +386,7 @@ def measure(title: str, rounds: int, cpu: bool) -> list[Row]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the small model only, few rounds")
-    parser.add_argument("--rounds", type=int, help="timings of each variant")
-    parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument(
-        "--cpu",
-        action="store_true",
-        help="one thread and processor seconds: a first look while others use the machine",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object for each case")
+    parser = benchmark_options(__doc__, "the small model only, few rounds")
     options = parser.parse_args()
     for title in CASES:
         if options.only not in title or (options.quick and CASES[title][0] is not SMALL):

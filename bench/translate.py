@@ -9,7 +9,6 @@ in single precision must be the same.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 import torch
 
 import peers
-from probe import Row, apart, interleave, lone, probe, record, show
+from probe import Row, apart, benchmark_options, interleave, lone, probe, record, show
 from seqloom.decoding import beam_search, parallel_map
 from seqloom.models import Seq2Seq
 from seqloom.nn import Embedding, FeedForward, Output, Sinusoidal, Transformer, quantize
@@ -179,16 +178,7 @@ def measure(names: list[str], rounds: int, cpu: bool, folder: Path) -> list[Row]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds")
-    parser.add_argument("--rounds", type=int, help="timings of each variant")
-    parser.add_argument("--only", default="", help="cases whose title contains this")
-    parser.add_argument(
-        "--cpu",
-        action="store_true",
-        help="one thread and processor seconds: a first look while others use the machine",
-    )
-    parser.add_argument("--json", action="store_true", help="one JSON object for each case")
+    parser = benchmark_options(__doc__, "few rounds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "ctranslate2"

@@ -6,25 +6,7 @@ from pathlib import Path
 
 import pytest
 
-WORDS = [
-    "the",
-    "a",
-    "old",
-    "young",
-    "king",
-    "queen",
-    "dog",
-    "cat",
-    "river",
-    "street",
-    "sees",
-    "hears",
-    "finds",
-    "and",
-    "but",
-    "then",
-    "never",
-]
+from support.words import WORDS
 
 
 @pytest.fixture(autouse=True, scope="session")

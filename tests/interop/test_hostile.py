@@ -79,7 +79,7 @@ def change(path: Path, **values) -> None:
         ({"n_layer": 1}, "has no place"),
         ({"n_layer": 3}, "is missing"),
         ({"vocab_size": 41}, "has shape"),
-        ({"vocab_size": 3}, "the tokenizer has 20 tokens and the model only 3"),
+        ({"vocab_size": 3}, "the tokenizer has 21 tokens and the model only 3"),
         ({"n_positions": 2**30}, "has shape"),
         ({"layer_norm_epsilon": float("inf")}, "layer_norm_epsilon is inf"),
         ({"activation_function": "__import__('os')"}, "activation_function is __import__"),
@@ -435,7 +435,7 @@ def with_parts(folder: Path, **parts) -> None:
         ),
         (
             {"post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2000]}},
-            "the id 2000 but there are only 21",
+            "the id 2000 but there are only 22",
         ),
     ],
 )
@@ -458,7 +458,7 @@ def test_a_template_with_an_unknown_id(copy, tmp_path, capfd):
             "special_tokens": table,
         },
     )
-    assert "the id 5000 but there are only 21" in refused(folder, tmp_path, capfd)
+    assert "the id 5000 but there are only 22" in refused(folder, tmp_path, capfd)
 
 
 @pytest.mark.parametrize("token", ["[CLS]", "[SEP]"])

@@ -9,24 +9,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-WORDS = [
-    "the",
-    "a",
-    "old",
-    "young",
-    "king",
-    "queen",
-    "dog",
-    "cat",
-    "river",
-    "street",
-    "sees",
-    "hears",
-    "finds",
-    "and",
-    "but",
-    "then",
-]
+from support.words import WORDS
+
 SIZE = 40  # rows of every embedding: more than there are tokens
 
 LLAMA = {

@@ -22,24 +22,8 @@ from seqloom.run import Run, load
 from seqloom.run_config import Config
 from seqloom.train.fit import train
 from seqloom.vectors import labelled_files
+from support.words import OPINIONS
 
-WORDS = [
-    "good",
-    "fine",
-    "bad",
-    "dull",
-    "odd",
-    "plain",
-    "film",
-    "plot",
-    "the",
-    "a",
-    "n't",
-    "so",
-    "so-so",
-    ",",
-    ".",
-]
 Labelled = tuple[list[str], list[str]]
 
 
@@ -47,11 +31,11 @@ def make_texts(count: int, labels: int, seed: int = 0) -> Labelled:
     """Texts whose words lean towards their label."""
     rng = np.random.default_rng(seed)
     indices = rng.integers(0, labels, count)
-    weights = np.ones((labels, len(WORDS)))
+    weights = np.ones((labels, len(OPINIONS)))
     for label in range(labels):
         weights[label, 2 * label : 2 * label + 2] = 3
     weights /= weights.sum(1, keepdims=True)
-    texts = [" ".join(rng.choice(WORDS, rng.integers(2, 12), p=weights[index])) for index in indices]
+    texts = [" ".join(rng.choice(OPINIONS, rng.integers(2, 12), p=weights[index])) for index in indices]
     return texts, [f"label {index}" for index in indices]
 
 

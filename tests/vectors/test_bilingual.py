@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import tracemalloc
 from pathlib import Path
 
@@ -235,11 +234,10 @@ def test_words_of_the_seed_in_the_test_are_reported(folders: Path, caplog):
 
 
 @pytest.mark.data
-def test_english_and_german_captions(tmp_path: Path):
+def test_english_and_german_captions(real_data: Path, tmp_path: Path):
     """Vectors of the two sides of Multi30k, trained apart: far above chance on the dictionary's words that occur."""
-    data = Path(os.environ["SEQLOOM_DATA"])
     for language in ("en", "de"):
-        with gzip.open(data / "multi30k" / f"train.{language}.gz", "rt", encoding="utf-8") as file:
+        with gzip.open(real_data / "multi30k" / f"train.{language}.gz", "rt", encoding="utf-8") as file:
             (tmp_path / language).write_text(file.read(), "utf-8")
     trained = [
         vectors.train(
@@ -247,7 +245,7 @@ def test_english_and_german_captions(tmp_path: Path):
         )
         for language in ("en", "de")
     ]
-    folder = data / "lexicons"
+    folder = real_data / "lexicons"
     found = vectors.lexicon(
         *trained, pairs=folder / "yacle.train.freq.5k.en-de.tsv", test=folder / "yacle.test.freq.2k.en-de.tsv"
     )

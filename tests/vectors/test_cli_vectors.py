@@ -15,26 +15,7 @@ from seqloom.cli import main
 from seqloom.vectors import formats, word2vec
 from seqloom.vectors.training import LowercasedLines, train
 from seqloom.vectors.vectors import Vectors
-
-WORDS = [
-    "the",
-    "a",
-    "old",
-    "young",
-    "king",
-    "queen",
-    "dog",
-    "cat",
-    "river",
-    "street",
-    "sees",
-    "hears",
-    "finds",
-    "and",
-    "but",
-    "then",
-    "never",
-]
+from support.words import WORDS
 
 
 def sentences(count: int, seed: int = 0) -> list[str]:

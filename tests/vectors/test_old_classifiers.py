@@ -15,35 +15,19 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 
 from seqloom.vectors import classify, features, labelled_files
-
-WORDS = [
-    "good",
-    "fine",
-    "bad",
-    "dull",
-    "odd",
-    "plain",
-    "film",
-    "plot",
-    "the",
-    "a",
-    "n't",
-    "so",
-    "so-so",
-    ",",
-    ".",
-]
+from support.words import OPINIONS
 
 
 def some(count: int, labels: int, seed: int = 0) -> tuple[list[str], list[str]]:
     """Texts whose words lean towards their label."""
     rng = np.random.default_rng(seed)
     found = rng.integers(0, labels, count)
-    lean = np.ones((labels, len(WORDS)))
+    lean = np.ones((labels, len(OPINIONS)))
     for label in range(labels):
         lean[label, 2 * label : 2 * label + 2] = 3
     texts = [
-        " ".join(rng.choice(WORDS, rng.integers(2, 12), p=lean[label] / lean[label].sum())) for label in found
+        " ".join(rng.choice(OPINIONS, rng.integers(2, 12), p=lean[label] / lean[label].sum()))
+        for label in found
     ]
     return texts, [f"label {label}" for label in found]
 
@@ -135,7 +119,7 @@ def test_a_saved_classifier_over_latent_features_is_scikit_learns(tmp_path: Path
 def test_vectors_are_averaged() -> None:
     """Of the words that have one; a text without any is zeros."""
     table = np.random.default_rng(4).normal(size=(9, 6))
-    made = features.Features("mine", WORDS[:9], table=table)
+    made = features.Features("mine", OPINIONS[:9], table=table)
     expected = [(table[0] + 2 * table[2]) / 3, np.zeros(6)]
     np.testing.assert_allclose(made(["good bad, bad unknown", "unknown"]), expected, atol=1e-12)
 
