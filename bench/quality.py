@@ -1,7 +1,8 @@
 """Quality on real data, as the tables of docs/figures.md: language models on tiny Shakespeare and, by words, on WikiText-2; translators on Multi30k;
 taggers on English EWT, classifiers on SST-2 and SICK, from scratch and from MiniLM; recognizers of speech on AN4, FSDD and the world's voice.
 
-    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned|feedback|an4|fsdd|spoken|molecules|summaries
+    SEQLOOM_DATA=… python bench/quality.py characters|words|translation|tagging|sentiment|nli|finetuned|feedback
+        |drawings|emoji|flickr8k|an4|fsdd|spoken|molecules|folds|summaries
         [--out FOLDER] [--minutes 12] [--only RUN] [--threads N]
 
 Runs that are there already are not trained again; one that was cut goes on. SEQLOOM_MINILM is the folder of MiniLM's files.
@@ -366,7 +367,7 @@ def speech(what: str, place: Path, out: Path, minutes: float) -> None:
 
 
 def strings(what: str, place: Path, out: Path, minutes: float) -> None:
-    """A table of bench/strings.py: molecules or summaries."""
+    """A table of bench/strings.py: molecules, folds or summaries."""
     import strings as tables
 
     getattr(tables, what)(place, out, minutes, fitted, row)
@@ -381,6 +382,7 @@ def pictures(what: str, place: Path, out: Path, minutes: float) -> None:
 
 TIMED = {
     "molecules": partial(strings, "molecules"),
+    "folds": partial(strings, "folds"),
     "summaries": partial(strings, "summaries"),
     "drawings": partial(pictures, "drawings"),
     "emoji": partial(pictures, "emoji"),

@@ -1,15 +1,20 @@
 """Tables of bench/quality.py: the error of a property of molecules on ESOL, and ROUGE of summaries of Debian packages."""
 
 import gzip
+import re
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import torch
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import RidgeCV
 
 import seqloom
 from seqloom.errors import UserError
 from seqloom.evaluation import evaluate
 from seqloom.run import Run
+from seqloom.text.smiles import TOKEN
 
 Fitted = Callable[..., Run | None]
 Row = Callable[..., str]
@@ -68,6 +73,68 @@ def molecules(place: Path, out: Path, _: float, fitted: Fitted, row: Row) -> Non
         if predicted:
             error = (torch.stack(predicted).mean(0) - gold).square().mean().sqrt()
             print(f"{name}: RMSE of the mean of {len(predicted)} seeds {error:.3f}")
+
+
+def folds(place: Path, out: Path, _: float, fitted: Fitted, row: Row) -> None:
+    """The error on all of ESOL by five folds: each molecule is predicted by a model that has not seen it. Beside it the mean of the training
+    molecules, and a ridge regression on counts of one to three tokens, whose penalty is chosen within the training molecules."""
+    molecules = [
+        line
+        for part in ("train", "valid", "test")
+        for line in gzip.decompress((place / "esol" / f"{part}.tsv.gz").read_bytes()).decode().splitlines()
+    ]
+    order = np.random.default_rng(0).permutation(len(molecules))
+    errors: dict[str, list[np.ndarray]] = {"smiles": [], "ridge of tokens": [], "the mean": []}
+    for fold in range(5):
+        unseen, others = order[fold::5], np.delete(order, np.s_[fold::5])
+        sides = {"valid": others[:64], "train": others[64:], "test": unseen}
+        rows = {side: [molecules[index] for index in indices] for side, indices in sides.items()}
+        paths = {side: out / f"esol-fold-{fold}-{side}.tsv" for side in sides}
+        for side, path in paths.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("".join(f"{line}\n" for line in rows[side]), "utf-8")
+        run = fitted(out / f"esol-fold-{fold}", "smiles", data=[paths["train"]], valid=[paths["valid"]])
+        if run is None:
+            continue
+        smiles, gold = parsed(rows["test"])
+        texts, values = parsed(rows["train"] + rows["valid"])
+        counts = CountVectorizer(analyzer=token_counts)
+        ridge = RidgeCV(np.logspace(-2, 3, 11)).fit(counts.fit_transform(texts), values)
+        predicted = {
+            "smiles": np.array([value.value for value in seqloom.predict(run, smiles)]),
+            "ridge of tokens": ridge.predict(counts.transform(smiles)),
+            "the mean": np.full(len(gold), values.mean()),
+        }
+        for name, numbers in predicted.items():
+            errors[name].append(numbers - gold)
+    print("| model | molecules | RMSE | 95 % | MAE |\n|---|---|---|---|---|")
+    for name, parts in errors.items():
+        if parts:
+            error = np.concatenate(parts)
+            rmse, low, high = bootstrap(error)
+            print(
+                f"| {name} | {len(error):,} | {rmse:.3f} | {low:.3f} to {high:.3f} | {np.abs(error).mean():.3f} |"
+            )
+
+
+def parsed(lines: list[str]) -> tuple[list[str], np.ndarray]:
+    """The SMILES and the numbers of rows."""
+    smiles, numbers = zip(*(line.split("\t") for line in lines), strict=True)
+    return list(smiles), np.array(numbers, np.float64)
+
+
+def token_counts(smiles: str) -> list[str]:
+    """Runs of one to three tokens of a molecule."""
+    tokens = re.findall(TOKEN, smiles)
+    return ["".join(tokens[i : i + n]) for n in (1, 2, 3) for i in range(len(tokens) - n + 1)]
+
+
+def bootstrap(error: np.ndarray, samples: int = 2000) -> tuple[float, float, float]:
+    """The root of the mean square with its 95 % interval."""
+    squares = error**2
+    draws = np.random.default_rng(0).choice(squares, (samples, len(squares))).mean(1)
+    low, high = np.sqrt(np.quantile(draws, (0.025, 0.975)))
+    return float(np.sqrt(squares.mean())), float(low), float(high)
 
 
 SUMMARY_SIZES = [
