@@ -21,7 +21,7 @@ from types import ModuleType
 from typing import Any, BinaryIO
 from uuid import uuid4
 
-from seqloom.errors import DataError, NoRoom
+from seqloom.errors import DataError, NoRoom, UserError
 
 fcntl: ModuleType | None
 try:
@@ -199,6 +199,29 @@ def _regular_target(path: str | Path) -> Path:
     if target.exists() and not target.is_file():
         raise DataError(f"{path}: this is not a regular file; choose the path of a file.")
     return target
+
+
+def require_new(path: str | Path, overwrite: bool = False) -> None:
+    """Raises if something is already at a path that is to be written, unless it may be overwritten."""
+    path = Path(path)
+    if path.name in ("", ".."):
+        raise UserError(
+            f"{path}: this names no new file or folder; give --out a name, such as {path / 'words'}"
+        )
+    if os.path.lexists(path) and not overwrite:
+        raise UserError(
+            f"{path}: exists already; choose another --out, such as {free_name(path)}, or replace it with --overwrite"
+        )
+
+
+def free_name(path: Path) -> Path:
+    """The path with the first number that makes it new: runs/v-2, words-2.txt."""
+    ending = "" if path.is_dir() else "".join(path.suffixes[-2 if path.suffix == ".gz" else -1 :])
+    stem = path.name.removesuffix(ending)
+    number = 2
+    while os.path.lexists(path.with_name(f"{stem}-{number}{ending}")):
+        number += 1
+    return path.with_name(f"{stem}-{number}{ending}")
 
 
 def write_new(path: str | Path, data: bytes, mode: int = 0o666) -> None:

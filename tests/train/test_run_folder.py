@@ -141,3 +141,18 @@ def test_other_errors_stay_what_they_are(text: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(TrainLoop, "train_step", failing)
     with pytest.raises(RuntimeError, match="shapes differ"):
         fit(text, out=tmp_path / "run")
+
+
+def test_other_data_for_a_finished_run_is_refused(
+    text: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The run is finished, so nothing would be learnt from them."""
+    run = str(fit(text, out=tmp_path / "run").folder)
+    other, copy = tmp_path / "other.txt", tmp_path / "copy.txt"
+    other.write_text(text.read_text("utf-8") * 2, "utf-8")
+    copy.write_text(text.read_text("utf-8"), "utf-8")
+    assert "not what the run began with" in refused(capsys, "train", run, "--data", str(other))
+    assert "no such file" in refused(capsys, "train", run, "--data", str(tmp_path / "none.txt"))
+    main(["train", run, "--data", str(copy)])
+    text.unlink()
+    main(["train", run])

@@ -12,8 +12,17 @@ from cyclopts import Parameter
 from seqloom.cli.app import USE, app, json_text
 from seqloom.cli.decoding_options import Captioning, CaptioningOptions
 from seqloom.cli.inputs import open_run
-from seqloom.cli.options import Common, CommonOptions, Kind, Machine, MachineOptions, OutPath, RunPath
-from seqloom.cli.outputs import write_pieces
+from seqloom.cli.options import (
+    Common,
+    CommonOptions,
+    Kind,
+    Machine,
+    MachineOptions,
+    OutPath,
+    Overwrite,
+    RunPath,
+)
+from seqloom.cli.outputs import check_output, write_pieces
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ def caption(
     ensemble: Runs = None,
     rank: Path | None = None,
     out: OutPath = None,
+    overwrite: Overwrite = False,
     quantize: Kind | None = None,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
@@ -59,12 +69,15 @@ def caption(
         A file with a caption on each line: they are ranked by ln P(caption | picture) instead of writing one.
     out
         The file to write; stdout by default.
+    overwrite
+        Replace the file that is already there.
     quantize
         int8: one byte per weight, faster to read.
     """
     from seqloom.inference.captioning import check_captions
     from seqloom.inference.derived_runs import ensemble as join_runs
 
+    check_output(out, overwrite)
     if not pictures:
         raise UserError("no picture to describe; give files, as in: seqloom caption RUN photo.jpg")
     loaded = join_runs(*(open_run(folder, machine.threads, quantize) for folder in (run, *(ensemble or []))))

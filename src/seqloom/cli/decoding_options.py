@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from seqloom.cli.options import DECODING, Count, parse_escapes
+from seqloom.cli.options import DECODING, Count, CountOrNone, parse_escapes
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Sampling(Search):
     """Texts of each prompt: samples, or the best of the beam."""
     temperature: float | None = None
     """Below 1 sharpens the choice, above 1 flattens it, 0 is greedy; default: the run's own, 1 for language models."""
-    top_k: Count | None = None
+    top_k: CountOrNone | None = None
     """Choose among the k most probable tokens only; 0 switches it off."""
     top_p: float | None = None
     """Choose among the most probable tokens that together reach p (nucleus)."""

@@ -19,8 +19,10 @@ from seqloom.cli.options import (
     Machine,
     MachineOptions,
     OutPath,
+    Overwrite,
     RunPath,
 )
+from seqloom.cli.outputs import check_output
 from seqloom.errors import DataError, UserError
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ def embed(
     max_input_tokens: Count = 256,
     quantize: Kind | None = None,
     out: OutPath = None,
+    overwrite: Overwrite = False,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
 ) -> None:
@@ -66,6 +69,8 @@ def embed(
         int8: one byte for each weight. Logs how close the vectors are to full precision.
     out
         A .npy file to write the vectors to.
+    overwrite
+        Replace the file that is already there.
     """
     import numpy as np
 
@@ -74,6 +79,7 @@ def embed(
     from seqloom.inference.embeddings import embed as embed_texts
     from seqloom.inference.one_or_many import in_blocks
 
+    check_output(out, overwrite)
     if out is not None and out.suffix != ".npy":
         raise UserError(f"{out}: vectors are written as .npy; choose a name with that ending")
     if any(not text.strip() for text in texts):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from seqloom.cli.app import CHANGE, LOOK, app, json_text, print_result
 from seqloom.cli.inputs import load_code
-from seqloom.cli.options import CodeFiles, Common, CommonOptions, Count, OutPath, What
+from seqloom.cli.options import CodeFiles, Common, CommonOptions, Count, PagePath, What
 from seqloom.errors import UserError
 
 ENDINGS: dict[str, Literal["html", "md", "text"]] = {".html": "html", ".md": "md", ".txt": "text"}
@@ -20,7 +20,7 @@ def explain(
     vocabulary: Count = 1000,
     format: Literal["auto", "text", "md", "html"] = "auto",
     code: CodeFiles = (),
-    out: OutPath = None,
+    out: PagePath = None,
     common: CommonOptions = Common(),
 ) -> None:
     """Show a model's equations, or where two models differ.

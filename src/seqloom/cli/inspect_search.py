@@ -19,7 +19,7 @@ from seqloom.cli.options import (
     Count,
     Machine,
     MachineOptions,
-    OutPath,
+    PagePath,
     RunPath,
 )
 from seqloom.cli.outputs import write_pieces
@@ -39,7 +39,7 @@ def beam(
     length_penalty: Annotated[float | None, Parameter(group=DECODING)] = None,
     max_tokens: Annotated[Count | None, Parameter(group=DECODING)] = None,
     branches: Count = 10,
-    out: OutPath = None,
+    out: PagePath = None,
     show: Open = False,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
@@ -103,7 +103,7 @@ def alignment(
     format: Literal["pharaoh", "lexicon"] = "pharaoh",
     lexicon: Annotated[Path | None, Parameter(show=False)] = None,
     ensemble: Runs = None,
-    out: OutPath = None,
+    out: PagePath = None,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
 ) -> None:
@@ -167,7 +167,7 @@ def sound(
     /,
     *,
     target: str | None = None,
-    out: OutPath = None,
+    out: PagePath = None,
     show: Open = False,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from seqloom.cli.inspect import Open, finish, inspect, open_text, single_text
-from seqloom.cli.options import Common, CommonOptions, Count, Machine, MachineOptions, OutPath, RunPath
+from seqloom.cli.options import Common, CommonOptions, Count, Machine, MachineOptions, PagePath, RunPath
 from seqloom.errors import UserError
 
 
@@ -20,7 +20,7 @@ def trace(
     beam: int = 0,
     max_tokens: Count = 16,
     window: Count = 1,
-    out: OutPath = None,
+    out: PagePath = None,
     show: Open = False,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),

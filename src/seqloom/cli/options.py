@@ -78,8 +78,26 @@ def converter(parse: Any) -> Any:
     return convert
 
 
+def check_page(_: Any, path: Path | None) -> None:
+    """Raises if a page would replace a file that is not a page of seqloom."""
+    if path is None or not os.path.lexists(path):
+        return
+    from seqloom.report.page import GENERATOR
+
+    try:
+        with path.open("rb") as file:
+            start = file.read(200)
+    except OSError:
+        start = b""
+    if GENERATOR.encode() not in start:
+        raise UserError(f"{path}: exists already and is not a page of seqloom; choose another --out")
+
+
 Count = Annotated[
     int, Parameter(converter=converter(parse_count), validator=validators.Number(gte=1, lt=2**31))
+]
+CountOrNone = Annotated[
+    int, Parameter(converter=converter(parse_count), validator=validators.Number(gte=0, lt=2**31))
 ]
 BigCount = Annotated[
     int, Parameter(converter=converter(parse_count), validator=validators.Number(gte=1), metavar="N")
@@ -188,3 +206,5 @@ ComputeOptions = Annotated[Compute, Parameter(name="*", group=MACHINE)]
 TrainingBudget = Annotated[BudgetOptions, Parameter(name="*", group=BUDGET)]
 MachineOptions = Annotated[Machine, Parameter(name="*", group=MACHINE)]
 OutPath = Annotated[Path | None, Parameter(group=OUTPUT)]
+PagePath = Annotated[Path | None, Parameter(group=OUTPUT, validator=check_page)]
+Overwrite = Annotated[bool, Parameter(group=OUTPUT)]

@@ -12,6 +12,14 @@ from seqloom.results import Reporter
 logger = logging.getLogger("seqloom.cli")
 
 
+def check_output(out: Path | None, overwrite: bool) -> None:
+    """Raises if the file to write exists, before any work is done."""
+    from seqloom.files import require_new
+
+    if out is not None and out.is_file():
+        require_new(out, overwrite)
+
+
 def write_pieces(pieces: Iterable[str], out: Path | None, what: str, progress: bool) -> None:
     """Writes text piece by piece. A file appears when all of it is there; its progress is reported as `what`."""
     if out is None:

@@ -15,9 +15,10 @@ from seqloom.cli.options import (
     Machine,
     MachineOptions,
     OutPath,
+    Overwrite,
     RunPath,
 )
-from seqloom.cli.outputs import write_pieces
+from seqloom.cli.outputs import check_output, write_pieces
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def predict(
     format: str = "auto",
     top: Count = 1,
     out: OutPath = None,
+    overwrite: Overwrite = False,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
 ) -> None:
@@ -60,9 +62,12 @@ def predict(
         How many labels to print, most probable first.
     out
         The file to write, in the form of the input.
+    overwrite
+        Replace the file that is already there.
     """
     from seqloom.inference.prediction import require_task
 
+    check_output(out, overwrite)
     loaded = open_run(run, machine.threads)
     require_task(loaded)
     if top > 1 and loaded.model.task != "classification":

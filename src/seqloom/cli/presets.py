@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from seqloom.cli.app import START, app, json_text, print_result
-from seqloom.cli.options import Common, CommonOptions, OutPath
+from seqloom.cli.options import Common, CommonOptions, OutPath, Overwrite
+from seqloom.cli.outputs import check_output
 from seqloom.cli.tables import short_bytes, short_number, table
 from seqloom.errors import UserError
 
@@ -20,7 +21,7 @@ def presets(
     *,
     task: str | None = None,
     out: OutPath = None,
-    overwrite: bool = False,
+    overwrite: Overwrite = False,
     common: CommonOptions = Common(),
 ) -> None:
     """List the presets by task and size, or print one as YAML.
@@ -56,8 +57,7 @@ def presets(
     if out is None:
         print_result(read_preset(name).to_dict(), [text.rstrip()], common.json)
         return
-    if out.exists() and not overwrite:
-        raise UserError(f"{out}: exists; choose another --out, or replace it with --overwrite")
+    check_output(out, overwrite)
     write_atomic(out, text)
     print_result({"preset": name, "out": str(out)}, [f"preset: {out}"], common.json)
 

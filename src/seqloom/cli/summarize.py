@@ -16,9 +16,10 @@ from seqloom.cli.options import (
     Machine,
     MachineOptions,
     OutPath,
+    Overwrite,
     RunPath,
 )
-from seqloom.cli.outputs import write_pieces
+from seqloom.cli.outputs import check_output, write_pieces
 
 if TYPE_CHECKING:
     from seqloom.run import Run
@@ -35,6 +36,7 @@ def summarize(
     lines: bool = False,
     decoding: TranslatingOptions = Translating(),
     out: OutPath = None,
+    overwrite: Overwrite = False,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
 ) -> None:
@@ -60,10 +62,13 @@ def summarize(
         Each line of a text file is a document.
     out
         The file to write; stdout by default.
+    overwrite
+        Replace the file that is already there.
     """
     from seqloom.inference.one_or_many import in_blocks
     from seqloom.inference.summarization import check_summarizes, summarize_texts, summary_plan
 
+    check_output(out, overwrite)
     files = input_files(texts, file, EXAMPLE)
     loaded = open_run(run, machine.threads)
     check_summarizes(loaded)

@@ -18,10 +18,11 @@ from seqloom.cli.options import (
     Machine,
     MachineOptions,
     OutPath,
+    Overwrite,
     RunPath,
     complete_run,
 )
-from seqloom.cli.outputs import write_pieces
+from seqloom.cli.outputs import check_output, write_pieces
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def transcribe(
     n: Count = 1,
     live: bool = False,
     out: OutPath = None,
+    overwrite: Overwrite = False,
     quantize: Kind | None = None,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),
@@ -81,12 +83,15 @@ def transcribe(
         Print the text so far after every half second of sound, as a recognizer does that hears somebody speak.
     out
         The file to write; stdout by default.
+    overwrite
+        Replace the file that is already there.
     quantize
         int8: one byte per weight, faster to read.
     """
     from seqloom.inference.subtitles import format_transcript
     from seqloom.inference.transcription import make_job, transcribe_all
 
+    check_output(out, overwrite)
     if not files:
         raise UserError("no recordings: give sound files, as in: seqloom transcribe RUN a.wav")
     opened = open_run(run, machine.threads, quantize)

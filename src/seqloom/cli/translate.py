@@ -21,9 +21,10 @@ from seqloom.cli.options import (
     Machine,
     MachineOptions,
     OutPath,
+    Overwrite,
     RunPath,
 )
-from seqloom.cli.outputs import write_pieces
+from seqloom.cli.outputs import check_output, write_pieces
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def translate(
     source_lang: str | None = None,
     target_lang: str | None = None,
     out: OutPath = None,
+    overwrite: Overwrite = False,
     quantize: Kind | None = None,
     workers: Count = 1,
     machine: MachineOptions = Machine(),
@@ -87,6 +89,8 @@ def translate(
         Target language of a TMX file.
     out
         The file to write; stdout by default.
+    overwrite
+        Replace the file that is already there.
     quantize
         int8: one byte per weight, faster to read.
     workers
@@ -105,6 +109,7 @@ def translate(
         translate_texts,
     )
 
+    check_output(out, overwrite)
     files = input_files(texts, file, EXAMPLE)
     words = read_lexicon(lexicon) if lexicon else {} if replace_unknowns else None
     loaded = join_runs(*(open_run(folder, machine.threads, quantize) for folder in (run, *(ensemble or []))))

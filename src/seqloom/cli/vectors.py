@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from cyclopts import Parameter
+from typing import Any, Literal
 
 from seqloom.cli.app import DATA, add_group, print_result
 from seqloom.cli.inputs import thread_count
 from seqloom.cli.options import (
-    OUTPUT,
     Amount,
     Bytes,
     Common,
@@ -20,12 +17,12 @@ from seqloom.cli.options import (
     ComputeOptions,
     Count,
     OutPath,
+    Overwrite,
 )
 from seqloom.errors import UserError
 
 vectors = add_group("vectors", "Word vectors: train, query, measure, map, convert.", DATA)
 
-Overwrite = Annotated[bool, Parameter(group=OUTPUT)]
 MEMORY = 1 << 20  # least --memory: earlier versions took MiB
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from seqloom.cli.app import print_result
-from seqloom.cli.options import Common, CommonOptions, Count, OutPath
-from seqloom.cli.vectors import Overwrite, runs_folder, vectors
+from seqloom.cli.options import Common, CommonOptions, Count, OutPath, Overwrite
+from seqloom.cli.vectors import runs_folder, vectors
 from seqloom.errors import UserError
 
 if TYPE_CHECKING:

@@ -106,7 +106,7 @@ class Decoding:
     def resolve(self, defaults: Decoding) -> Decoding:
         """These settings with the defaults of a run for what they leave open. The kind of search that is asked for decides which
         defaults apply: sampling options turn off a run's beam, and a beam turns off a run's sampling."""
-        filters = (self.top_k, self.top_p, self.min_p)
+        filters = (self.top_k or None, None if self.top_p == 1 else self.top_p, self.min_p or None)
         asks_for_beam = self.searches
         asks_for_samples = bool(self.temperature) or any(value is not None for value in filters)
         if asks_for_beam and asks_for_samples:

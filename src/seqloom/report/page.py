@@ -6,6 +6,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+GENERATOR = '<meta name="generator" content="seqloom">'
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2733; --soft: #5b6b7b; --line: #d9e0e7; --paper: #ffffff; --wash: #f4f7fa; --mark: #0b6bcb; }
 @media (prefers-color-scheme: dark) {
@@ -42,7 +43,7 @@ def page(title: str, body: str, script: str = "", style: str = "") -> str:
     """A complete HTML document; `script` comes last in the body, `style` after the common style."""
     script_tag = f"<script>{script}</script>" if script else ""
     return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">{GENERATOR}<title>{escape(title)}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{STYLE}{style}</style></head>\n"
         f"<body>\n{body}\n{script_tag}</body></html>\n"

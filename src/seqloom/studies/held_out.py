@@ -19,7 +19,6 @@ from seqloom.errors import DataError, UserError
 from seqloom.run_config import Config
 from seqloom.text.lines import blocks
 from seqloom.text.split import assign_sides, record_keys
-from seqloom.train.run_folder import free_name
 
 
 class DividedData(NamedTuple):
@@ -56,7 +55,7 @@ def divide(config: Config, share: float, folder: Path) -> DividedData:
             if (study / "study.json").exists():
                 raise UserError(
                     f"{study}: its runs have other training data; "
-                    f"choose another --out, such as --out {free_name(study)}"
+                    f"choose another --out, such as --out {files.free_name(study)}"
                 )
             for part, path in zip(drafts, paths, strict=True):
                 os.replace(part, path)

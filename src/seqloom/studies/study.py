@@ -18,7 +18,6 @@ from seqloom.studies.resize import resize
 from seqloom.studies.systems import System
 from seqloom.text.lines import local_copy
 from seqloom.train.budget import duration
-from seqloom.train.run_folder import free_name
 
 BUDGETS = ("minutes", "steps", "epochs", "tokens", "flops")
 Valid = tuple[str, ...] | float
@@ -163,7 +162,7 @@ def open_folder(study: Study) -> None:
             if before.get(key) != value:
                 raise UserError(
                     f"{study.folder}: its runs have {difference(key, before.get(key), value)}; "
-                    f"choose another --out, such as --out {free_name(study.folder)}"
+                    f"choose another --out, such as --out {files.free_name(study.folder)}"
                 )
     refuse_other_folder(study.folder)
     study.folder.mkdir(parents=True, exist_ok=True)

@@ -80,14 +80,6 @@ def is_world(path: Path) -> bool:
     return path.is_relative_to(cache) and path.relative_to(cache).parts[0].startswith("world")
 
 
-def free_name(folder: Path) -> Path:
-    """The folder's name with the first number that no other folder has."""
-    number = 2
-    while (other := folder.with_name(f"{folder.name}-{number}")).exists():
-        number += 1
-    return other
-
-
 @contextmanager
 def locked_folder(folder: Path) -> Iterator[None]:
     """Creates the folder of a training and locks it; other trainings are refused until the process ends. A folder that is still
@@ -190,7 +182,9 @@ def check_same_config(folder: Path, config: Config, may_lengthen: bool) -> None:
     if not config_tree.diff(trees[0], trees[1]):
         return
     changes = differences(config_of(folder)[0], config.tree, may_lengthen)
-    remedy = f"choose another name, such as --out {free_name(folder)}, or replace the run with --overwrite"
+    remedy = (
+        f"choose another name, such as --out {files.free_name(folder)}, or replace the run with --overwrite"
+    )
     same_options = without_budget(trees[0]) == without_budget(trees[1])
     if same_options and not changes[0].startswith("data: "):
         name, value = next(iter(budget_of(build_options(config)).items()), ("steps", 0))
@@ -345,7 +339,8 @@ def open_run(
         return OpenedRun(prepared=prepared)
     manifest = check_folder(folder, config, may_lengthen)
     finished = finished_results(folder, options) is not None
-    if finished and may_lengthen:  # a run that is named needs no data to be finished
+    has_its_files = config.tree.get("files") == config_of(folder)[0].get("files") if finished else False
+    if finished and may_lengthen and has_its_files:  # a run that is named needs no data to be finished
         return OpenedRun(True)
     is_new, saved = not is_run(folder), None
     if not is_new and not finished:

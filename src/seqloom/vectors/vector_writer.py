@@ -14,7 +14,7 @@ from typing import IO, Any, Literal, cast
 import numpy as np
 
 from seqloom.errors import DataError, UserError
-from seqloom.files import disk_error, draft_folder, fsync_file, fsync_folder, write_atomic
+from seqloom.files import disk_error, draft_folder, fsync_file, fsync_folder, require_new, write_atomic
 
 Format = Literal["folder", "word2vec", "binary", "glove", "npz"]  # fastText's .vec is word2vec's text
 Block = tuple[list[str], np.ndarray]  # words and their rows
@@ -125,29 +125,9 @@ def _new(path: Path, overwrite: bool) -> Iterator[Path]:
 
 def require_absent(path: str | Path, overwrite: bool = False) -> None:
     """Raises an error if a path to be written exists; `overwrite` permits files, and folders that hold vectors."""
-    path = Path(path)
-    if path.name in ("", ".."):
-        raise UserError(
-            f"{path}: this names no new file or folder; give --out a name, such as {path / 'words'}"
-        )
-    if not os.path.lexists(path):
-        return
-    if not overwrite:
-        raise UserError(
-            f"{path}: exists already; choose another --out such as {free_name(path)}, or replace it with --overwrite"
-        )
-    if path.is_dir() and not (path / "vectors.npy").is_file():
+    require_new(path, overwrite)
+    if Path(path).is_dir() and not (Path(path) / "vectors.npy").is_file():
         raise UserError(f"{path}: a folder without vectors is not overwritten; choose another --out")
-
-
-def free_name(path: Path) -> Path:
-    """The path with the first number that makes it new: runs/v-2."""
-    ending = "" if path.is_dir() else "".join(path.suffixes[-2 if path.suffix == ".gz" else -1 :])
-    stem = path.name.removesuffix(ending)
-    number = 2
-    while os.path.lexists(path.with_name(f"{stem}-{number}{ending}")):
-        number += 1
-    return path.with_name(f"{stem}-{number}{ending}")
 
 
 def write_folder(folder: Path, blocks: Iterable[Block], dim: int, meta: dict[str, Any]) -> None:
