@@ -408,3 +408,20 @@ def test_a_training_that_takes_longer_than_promised_says_so_once(
     )
     late = [record.getMessage() for record in caplog.records if "at the pace of late" in record.getMessage()]
     assert len(late) == 1 and "promised were" in late[0]
+
+
+@pytest.mark.parametrize(("first", "later", "count"), [(36.0, 0.5, 5), (12.0, 9.0, 2), (0.125, 0.25, 9)])
+def test_the_step_that_compiles_is_not_timed(
+    first: float, later: float, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first step that compiles kernels on a busy machine takes much longer than those after it, and says nothing of them."""
+    now, steps = 0.0, []
+
+    def step(index: int) -> None:
+        nonlocal now
+        now += later if steps else first
+        steps.append(index)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    assert budget.seconds_per_step(step) == pytest.approx(later)
+    assert len(steps) == count and steps == sorted(steps)

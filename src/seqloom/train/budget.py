@@ -45,7 +45,7 @@ MIN_TIMED_BATCHES = 4  # of an evaluation
 logger = logging.getLogger("seqloom.train")
 NUM_REHEARSED = 32  # batches whose tokens are counted
 SLICE_FLOPS = 2e11  # of the step that is measured: a few seconds of one core
-LONG_STEP = 4.0  # seconds after which a step needs no warm-up
+LONG_STEP = 4.0  # seconds after which no further step is timed
 ACCEPTED_STEP = 60.0  # seconds; a step up to this is never refused, however small the budget is
 
 
@@ -61,15 +61,13 @@ def affordable_rows(model: nn.Module, batch: Batch) -> int:
 
 
 def seconds_per_step(step: Callable[[int], object], min_seconds: float = 2.0, max_steps: int = 20) -> float:
-    """The mean time of a step after one warm-up step; `step` takes the number of the step. A long step is timed once, without warm-up."""
-    first_time = time.perf_counter()
+    """The mean time of a step after one warm-up step, which may compile kernels; `step` takes the number of the step. At least three steps are
+    timed, of a long step one."""
     step(0)
-    first_seconds = time.perf_counter() - first_time
-    if first_seconds > max(LONG_STEP, min_seconds):
-        return first_seconds
     done = 0
     start_time = time.perf_counter()
-    while done < max_steps and (done < 3 or time.perf_counter() - start_time < min_seconds):
+    long = max(LONG_STEP, min_seconds)
+    while done < max_steps and (time.perf_counter() - start_time < (min_seconds if done >= 3 else long)):
         done += 1
         step(done)
     return (time.perf_counter() - start_time) / done
