@@ -225,3 +225,13 @@ def test_an_encoder_is_for_embedding(gpt: Run, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(type(run.model), "task", "encoding")
     with pytest.raises(seqloom.errors.RunError, match="seqloom embed"):
         evaluate(run, str(text))
+
+
+def test_the_world_is_the_world_beside_a_folder_of_that_name(
+    translator: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`data world --out world` makes such a folder, and training reads the built-in world beside it too."""
+    monkeypatch.chdir(tmp_path)
+    alone = evaluate(translator, "world", limit=3)
+    (tmp_path / "world").mkdir()
+    assert evaluate(translator, "world", limit=3).data_sha256 == alone.data_sha256

@@ -9,6 +9,7 @@ import torch
 import seqloom
 from seqloom.batches.prompts import PromptBatch
 from seqloom.errors import ConfigError, UserError
+from seqloom.evaluation import evaluate
 from seqloom.models import ActorCritic, LanguageModel, RewardModel
 from seqloom.nn import lora
 from seqloom.run import Run
@@ -207,6 +208,30 @@ def test_a_reward_run_scores_ids(base: Run, data: dict[str, Path], tmp_path: Pat
         (torch.tensor(rows[:1]), torch.ones(1, len(rows[0]), dtype=torch.bool))
     )  # type: ignore[operator]
     assert good > bad and good == pytest.approx(float(alone), rel=1e-4)
+
+
+@pytest.mark.parametrize(("pattern", "warned"), [("never written", True), ("tired", False)])
+def test_rewards_that_never_differ_are_warned_of(
+    base: Run,
+    data: dict[str, Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    pattern: str,
+    warned: bool,
+) -> None:
+    changes = [f"rollouts.reward={{type: Regex, pattern: {pattern}}}", *PPO[1:], "rollouts.cut_penalty=0"]
+    train("grpo", base, data["chats"], tmp_path / "grpo", *changes, "rollouts.samples=8", steps=12)
+    found = [record for record in caplog.records if "nothing to learn" in record.message]
+    assert len(found) == warned
+
+
+def test_one_file_has_one_digest_for_a_policy_and_the_run_it_began_from(
+    base: Run, data: dict[str, Path], tmp_path: Path
+) -> None:
+    tuned = train("dpo", base, data["preferences"], tmp_path / "dpo")
+    for name in ("preferences", "chats"):
+        digests = {evaluate(run, str(data[name])).data_sha256 for run in (base, tuned)}
+        assert len(digests) == 1
 
 
 def test_rules_by_hand() -> None:

@@ -15,6 +15,7 @@ from seqloom.errors import DataError
 from seqloom.inference.sources import SOURCE_KINDS, source_of
 from seqloom.run import Run
 from seqloom.run_config import Config
+from seqloom.text.chat_template import template_name
 from seqloom.text.formats import detect_format
 from seqloom.text.lazy_array import LazyArray
 from seqloom.text.records import RecordSchema
@@ -59,6 +60,7 @@ def as_language_model(run: Run, data: Data) -> Run:
     template = run.config.template or run.chat_template
     if template is None or not run.model.predicts_tokens:
         return run
+    template = template_name(template)
     items: list[Any] = data if isinstance(data, list) else [data]
     is_file = bool(items) and isinstance(items[0], str | os.PathLike)
     form = detect_format(data_paths(os.fspath(items[0]), ("chat",))) if is_file else None
@@ -83,9 +85,10 @@ def as_language_model(run: Run, data: Data) -> Run:
 
 
 def data_paths(name: str, kinds: Sequence[str]) -> list[str]:
-    """The files that a name stands for: itself, those of a pattern, or the test text of the built-in world."""
-    is_special = name == "world" or glob.has_magic(name)
-    return resolve_path(name, kinds, "test") if is_special and not os.path.exists(name) else [name]
+    """The files that a name stands for: itself, those of a pattern, or the test text of the built-in world, also beside a folder `world`."""
+    if (name == "world" and not os.path.isfile(name)) or (glob.has_magic(name) and not os.path.exists(name)):
+        return resolve_path(name, kinds, "test")
+    return [name]
 
 
 def record_values(run: Run, record: Any, number: int) -> tuple[Any, ...]:

@@ -86,6 +86,11 @@ def read_template(folder: Path) -> str | None:
     return template_source(text)
 
 
+def template_name(template: str) -> str:
+    """The name of the built-in template with this text, or the text: two runs whose configs spell a template differently read the same data."""
+    return next((name for name, source in TEMPLATES.items() if source == template), template)
+
+
 class RenderedChat(NamedTuple):
     """The text of a chat, and [start, end) of each of the assistant's turns, which includes the text that ends a turn."""
 

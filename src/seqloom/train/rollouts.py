@@ -7,6 +7,7 @@ times over. A checkpoint holds the texts that are in use, so a resumed run conti
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Protocol
 
@@ -27,10 +28,12 @@ from seqloom.train import process
 from seqloom.train.process import ProcessGroup
 from seqloom.train.rewards import ExactAnswer, TextReward
 
+logger = logging.getLogger("seqloom.train")
 Reward = Callable[[Tensor, Tensor, PromptBatch], Tensor]
 """Prompts with their texts, (B, T + 1) ids, which targets (B, T) belong to the text, and the prompts → (B,)."""
 Advantage = Literal["gae", "grpo", "grpo-undivided", "rloo"]
 ADAPTATION = 0.1  # of β, for each rollout
+MANY_CONSTANT = 4  # rollouts of equal rewards before a warning
 EVALUATION_SEED = 20  # of held-out texts, which are the same draws in every evaluation
 
 
@@ -132,6 +135,9 @@ class Rollouts:
         self.batch: RolloutBatch | None = None  # the texts in use
         self.order = torch.zeros(0)  # (epochs, B): the order of the texts in each pass
         self.ended = False
+        self.num_constant: int | None = (
+            0  # rollouts of which all rewards are equal; None after one with others
+        )
         for part in model.modules():  # dropout would make π another policy than the one that samples
             if isinstance(part, Dropout):
                 part.rate = 0.0
@@ -154,6 +160,7 @@ class Rollouts:
             prompts = as_prompts(batch).repeated(self.options.samples)
             # The seed comes from the run's own generator, so that a resumed run samples the same texts.
             self.batch = self.rollout(prompts, int(torch.randint(2**62, ())))
+            self.warn_if_constant(self.batch.rewards)
             size = len(self.batch.tokens)
             self.order = torch.stack([torch.randperm(size) for _ in range(self.options.epochs)])
             self.adapt(self.batch)
@@ -217,6 +224,18 @@ class Rollouts:
             self.beta *= 1 + ADAPTATION * error
         limit = self.options.kl_limit
         self.ended = limit is not None and divergence > limit
+
+    def warn_if_constant(self, rewards: Tensor) -> None:
+        """Logs a warning if the rewards of several rollouts, from the first one on, are all the same: nothing is learnt from them."""
+        if self.num_constant is None:
+            return
+        self.num_constant = self.num_constant + 1 if bool((rewards == rewards[0]).all()) else None
+        if self.num_constant == MANY_CONSTANT and self.group.is_main:
+            logger.warning(
+                "the reward of every answer so far is %.4g, so there is nothing to learn: check the reward, sample more answers with "
+                "rollouts.samples, or begin from a run that sometimes earns another reward",
+                float(rewards[0]),
+            )
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint must hold to continue: β, and the texts in use with their order."""
