@@ -82,7 +82,7 @@ def test_a_run_is_like_itself_and_padding_does_not_matter(runs):
 def test_runs_without_vectors_and_no_texts_are_refused(runs, monkeypatch):
     run = runs("gpt")
     monkeypatch.setattr(type(run.model), "embeds_text", False)
-    with pytest.raises(UserError, match="vectors of texts come from"):
+    with pytest.raises(UserError, match="geometry needs vectors of texts"):
         geometry(run, TEXTS)
     monkeypatch.undo()
     with pytest.raises(UserError, match="many texts, not 1"):

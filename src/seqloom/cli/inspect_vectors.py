@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from seqloom.cli.app import print_result
 from seqloom.cli.inputs import open_run
@@ -19,6 +20,9 @@ from seqloom.cli.options import (
     RunPath,
 )
 from seqloom.cli.tables import table
+
+if TYPE_CHECKING:
+    from seqloom.run import Run
 
 
 @inspect.command
@@ -94,28 +98,28 @@ def geometry(
     show
         Open the page in the browser.
     """
-    from seqloom.inspect.layer_vectors import GeometryOfRuns
     from seqloom.inspect.layer_vectors import geometry as find
-    from seqloom.inspect.vector_pages import MEASURES, geometry_page, measure, measure_title, rounded
+    from seqloom.inspect.vector_pages import (
+        CUT_ALIKE,
+        MEASURES,
+        geometry_page,
+        measure,
+        measure_title,
+        read_line,
+        rounded,
+    )
 
+    loaded = open_embedding((run, *runs), "geometry", machine)
     texts = some_texts((), file, "seqloom inspect geometry RUN --file texts.txt", max_texts)
-    loaded = [open_run(folder, machine.threads) for folder in (run, *runs)]
-    found = [find(one, texts, progress=common.progress) for one in loaded]
+    found = find(loaded, texts, progress=common.progress)
     lines = []
-    for one in found:
-        lines.append(f"{one.run}: {one.texts:,} texts, {one.tokens:,} tokens")
+    for one in found.runs:
+        lines.append(f"{one.run}: {read_line(one)}")
         rows = [[layer.layer, *(rounded(measure(layer, name)) for name in MEASURES)] for layer in one.layers]
         lines += table(["layer", *map(measure_title, MEASURES)], rows)
-    finish(
-        loaded[0],
-        "geometry",
-        GeometryOfRuns(tuple(found)),
-        geometry_page(found),
-        lines,
-        out,
-        show,
-        common.json,
-    )
+    if len(loaded) > 1 and any(one.cut for one in found.runs):
+        lines.append(CUT_ALIKE)
+    finish(loaded[0], "geometry", found, geometry_page(found.runs), lines, out, show, common.json)
 
 
 @inspect.command
@@ -162,13 +166,14 @@ def similarity(
         Open the page in the browser.
     """
     from seqloom.inspect.layer_vectors import similarity as find
-    from seqloom.inspect.vector_pages import similarity_page
+    from seqloom.inspect.vector_pages import compared_line, similarity_page
 
+    one, other = open_embedding((first, second), "similarity", machine)
     texts = some_texts((), file, "seqloom inspect similarity A B --file texts.txt", max_texts)
-    one, other = (open_run(folder, machine.threads) for folder in (first, second))
     found = find(one, other, texts, estimate=estimate, kernel=kernel, progress=common.progress)
     numbers = [str(index) for index in range(len(found.columns))]
-    lines = [f"CKA, {found.kernel} kernel, {found.estimate} estimate, {found.examples:,} texts"]
+    read = compared_line(found, str(first), str(second))
+    lines = [f"CKA, {found.kernel} kernel, {found.estimate} estimate, {read}"]
     lines += [f"column {index}: {name}" for index, name in enumerate(found.columns)]
     rows = [
         [name, *(f"{value:.3f}" for value in row)] for name, row in zip(found.rows, found.cka, strict=True)
@@ -218,16 +223,28 @@ def contexts(
     show
         Open the page in the browser.
     """
-    from seqloom.inspect.vector_pages import contexts_page, excerpt
+    from seqloom.inspect.vector_pages import contexts_page, excerpt, left_out_line
     from seqloom.inspect.word_contexts import contexts as find
 
+    [loaded] = open_embedding((run,), "contexts", machine)
     texts = some_texts((), file, "seqloom inspect contexts RUN bank --file texts.txt", 1_000_000)
-    loaded = open_run(run, machine.threads)
     found = find(loaded, word, texts, layer=layer, limit=limit, progress=common.progress)
     lines = [
         f"{len(found.contexts)} contexts of {found.word!r}; mean cosine of two: {found.static_mean_cosine:.3f} at "
         f"{found.static_layer} (static), {found.mean_cosine:.3f} at {found.layer}"
     ]
+    if found.left_out:
+        lines.append(left_out_line(found))
     for one in found.contexts[:5]:
         lines.append(f"{excerpt(one, 30)}  is nearest to  {excerpt(found.contexts[one.nearest], 30)}")
     finish(loaded, "contexts", found, contexts_page(found), lines, out, show, common.json)
+
+
+def open_embedding(folders: Iterable[Path], verb: str, machine: Machine) -> list[Run]:
+    """The runs, all of which have vectors of texts."""
+    from seqloom.inspect.layer_vectors import require_vectors
+
+    found = [open_run(folder, machine.threads) for folder in folders]
+    for run in found:
+        require_vectors(run, f"inspect {verb}")
+    return found

@@ -32,6 +32,8 @@ class Similarity(Result):
     estimate: str
     kernel: str
     examples: int
+    tokens: tuple[int, ...] = ()  # that each of the two runs read
+    cut: int = 0  # texts of which only the part was read that both runs read whole
 
 
 def compare_layers(

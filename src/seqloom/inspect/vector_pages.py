@@ -14,6 +14,7 @@ from seqloom.report.page import escape, table
 from seqloom.report.plots import Series, plot
 
 MOST_TAGS = 80  # points that have their numbers beside them
+CUT_ALIKE = "Of a text that is cut, every run reads the same part: the longest that all of them read whole."
 MEASURES = {
     "anisotropy": "the mean cosine of vectors of different words; 0 if directions are spread evenly",
     "self_similarity": "the mean cosine of one word's vectors in different texts, minus the anisotropy",
@@ -51,7 +52,11 @@ def geometry_page(found: Sequence[Geometry]) -> str:
     longest = max(len(one.layers) for one in found)
     parts = [
         "<h1>Geometry of the vectors</h1>",
-        f"<p class=soft>{escape(', '.join(runs))}: {found[0].texts:,} texts, {found[0].tokens:,} tokens</p>",
+        *(
+            f"<p class=soft>{escape(run)}: {escape(read_line(one))}</p>"
+            for run, one in zip(runs, found, strict=True)
+        ),
+        f"<p>{escape(CUT_ALIKE)}</p>" if len(found) > 1 and any(one.cut for one in found) else "",
         "<p>Layer 0 is the embedding. The tables name the layers.</p>",
     ]
     for name, meaning in MEASURES.items():
@@ -80,7 +85,9 @@ def geometry_page(found: Sequence[Geometry]) -> str:
 def similarity_page(found: Similarity, first: str, second: str) -> str:
     """CKA of each pair of layers."""
     body = f"""<h1>Similarity of layers</h1>
-<p class=soft>rows: {escape(first)}, columns: {escape(second)}</p>
+<p class=soft>rows: {escape(first)}, columns: {escape(second)}; {
+        escape(compared_line(found, first, second))
+    }</p>
 <p>CKA with the {escape(found.kernel)} kernel, {escape(found.estimate)} estimate, over the mean vectors of {
         found.examples:,} texts.
 1 means that one layer is a rotation and scaling of the other. {
@@ -90,6 +97,27 @@ def similarity_page(found: Similarity, first: str, second: str) -> str:
     }</p>
 {heat_table(list(found.rows), list(found.columns), found.cka, "CKA", 1)}"""
     return picture_page("Similarity", body)
+
+
+def read_line(one: Geometry) -> str:
+    """What a run read, in one line."""
+    cut = f", {one.cut:,} of them cut" if one.cut else ""
+    return f"{one.texts:,} texts{cut}, {one.tokens:,} tokens"
+
+
+def compared_line(found: Similarity, first: str, second: str) -> str:
+    """What the two runs of a comparison read, in one line."""
+    cut = f", {found.cut:,} of them cut to the part that both runs read whole" if found.cut else ""
+    tokens = [f"{run} {count:,}" for run, count in zip((first, second), found.tokens, strict=False)]
+    return f"{found.examples:,} texts{cut}" + (f"; tokens: {', '.join(tokens)}" if tokens else "")
+
+
+def left_out_line(found: Contexts) -> str:
+    """How many occurrences are not shown; nothing if all are."""
+    if not found.left_out:
+        return ""
+    are = "occurrence is" if found.left_out == 1 else "occurrences are"
+    return f"{found.left_out:,} more {are} not read whole, because the text is cut there, and left out"
 
 
 def contexts_page(found: Contexts) -> str:
@@ -124,6 +152,7 @@ def contexts_page(found: Contexts) -> str:
 <p class=soft>{escape(found.run)}, layer {escape(found.layer)}</p>
 <p>Mean cosine of two occurrences: {found.static_mean_cosine:.3f} at {escape(found.static_layer)}, where the vector is static;
 {found.mean_cosine:.3f} at {escape(found.layer)}, where the context is in it.</p>
+{f"<p class=note>{escape(left_out_line(found))}.</p>" if found.left_out else ""}
 {plot(points, f"first component, {100 * first:.0f} % of the variance", f"second, {100 * second:.0f} %", lines=False)}
 <p class=soft>Markers: a word near it that other contexts have too; numbers are those of the table. The static vector would be one point.</p>
 {table(["", "text", "group", "nearest", "cosine", "its text"], rows, "every context, and the one whose vector is nearest", (1, 5))}"""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from seqloom.errors import DataError
+from seqloom.inspect.given_texts import check_text, check_texts
 from seqloom.inspect.layer_vectors import text_vectors
 from seqloom.inspect.token_list import framed_spans
 from seqloom.results import ProgressOption, Reporter, Result
@@ -48,6 +49,7 @@ class Contexts(Result):
     static_layer: str
     static_mean_cosine: float  # of all pairs at the embedding
     variance_explained: tuple[float, float]  # by the two components of the map
+    left_out: int  # occurrences that are not read whole, because their texts are cut
     vectors: np.ndarray = field(repr=False, metadata={"json": False})  # (N, D)
     static_vectors: np.ndarray = field(repr=False, metadata={"json": False})
 
@@ -68,8 +70,8 @@ def contexts(
     1.0
     """
     run = as_run(run)
-    if not word.strip():
-        raise DataError("the word is empty; give one")
+    check_text(word, "the word")
+    check_texts(texts)
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
     chosen = [(text, match.span()) for text in texts if (match := pattern.search(text))][:limit]
     if len(chosen) < 2:
@@ -92,16 +94,18 @@ def contexts(
                 text, span = chosen[number]
                 covering = [
                     position
-                    for position, place in enumerate(framed_spans(run, text)[: len(at_top)])
+                    for position, place in enumerate(framed_spans(run, text))
                     if place is not None and place[0] < span[1] and place[1] > span[0]
                 ]
-                if covering:  # not cut off
+                if covering and covering[-1] < len(at_top):  # read whole
                     found[number] = at_top[covering].mean(0), at_bottom[covering].mean(0)
             report.advance(len(batch.index))
     kept = [chosen[number] for number in sorted(found)]
     vectors, statics = ([found[number][which] for number in sorted(found)] for which in (0, 1))
     if len(kept) < 2:
-        raise DataError(f"{word!r}: the texts are so long that the word is cut off; give shorter ones")
+        raise DataError(
+            f"{word!r}: {len(kept)} of {len(chosen)} occurrences are read whole, because the texts are cut; give shorter ones"
+        )
     matrix, static = np.stack(vectors).astype(np.float64), np.stack(statics).astype(np.float64)
     cosines = cosine_matrix(matrix)
     np.fill_diagonal(cosines, -np.inf)
@@ -129,6 +133,7 @@ def contexts(
         bottom,
         mean_of_pairs(static),
         explained,
+        len(chosen) - len(kept),
         matrix,
         static,
     )
