@@ -18,6 +18,7 @@ from torch import Tensor
 
 from seqloom.errors import DataError, RunError
 from seqloom.inspect.attention_maps import BATCH_TOKENS
+from seqloom.inspect.given_texts import check_texts
 from seqloom.inspect.reading import Reading, picked, pieces
 from seqloom.inspect.removed_edges import AttentionLayer, HideEdges, attention_layers
 from seqloom.inspect.token_list import framed_spans
@@ -109,7 +110,7 @@ def coreference(
         raise RunError(
             f"{run.folder}: the probe asks for a French pronoun, so it needs a translator of the world, as seqloom demo trains one"
         )
-    found = [scene_of(text) for text in texts]
+    found = [scene_of(text) for text in check_texts(texts, least=0)]
     decisions: list[Decision] = []
     edges: list[DecisionEdge] = []
     layers: list[DecisionLayer] = []

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from seqloom.errors import DataError, RunError
+from seqloom.errors import RunError
+from seqloom.inspect.given_texts import check_texts
 from seqloom.inspect.reading import Score, read_given
 from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
@@ -79,8 +80,7 @@ def gradients(
     5
     """
     run = as_run(run)
-    if not texts:
-        raise DataError("no texts: give at least one")
+    check_texts(texts)
     flow = GradientFlow(run.model, positions)
     weights: list[Tensor] = []
     tokens = cut = 0

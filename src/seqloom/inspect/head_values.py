@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.errors import DataError, RunError
+from seqloom.errors import RunError
 from seqloom.inspect.attention_maps import BATCH_TOKENS
+from seqloom.inspect.given_texts import check_texts
 from seqloom.inspect.head_pruning import Pruned, RemoveHeads, choose_heads, compare, prune
 from seqloom.inspect.head_syntax import ParsedSentence, Syntax, syntax
 from seqloom.inspect.reading import Reading, read_given
@@ -94,8 +95,7 @@ def heads(
     2
     """
     run = as_run(run)
-    if not texts:
-        raise DataError("no texts: give at least one")
+    check_texts(texts)
     readings = [read_given(run, text, max_tokens, seed) for text in texts]
     if cut := [reading.window.stop for reading in readings if reading.window]:
         logger.warning("%d of %d texts are cut at %d tokens", len(cut), len(texts), cut[0])

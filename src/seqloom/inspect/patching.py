@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from seqloom.errors import DataError, RunError
+from seqloom.inspect.given_texts import check_text
 from seqloom.nn.capture import Captured, StepChange, capture, change
 from seqloom.nn.layer import Point
 from seqloom.results import Result
@@ -58,6 +59,8 @@ def patch(run: RunLike, clean: str, corrupted: str, points: str = "") -> Patch:
     ('queen', 'a')
     """
     run = as_run(run)
+    check_text(clean, "the clean text")
+    check_text(corrupted, "the corrupted text")
     if not run.model.continues or not run.model.predicts_tokens:
         raise RunError(
             f"{run.folder}: patching compares the next token of two texts, so it needs a language model"

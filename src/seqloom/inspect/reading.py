@@ -20,8 +20,9 @@ from seqloom.decoding import Decoding
 from seqloom.errors import DataError, RunError
 from seqloom.inference.completion import complete
 from seqloom.inference.mask_filling import encode_whole as encode_masked
+from seqloom.inspect.given_texts import check_target, check_text
 from seqloom.run import Run
-from seqloom.text.encoder import TEXTS, check_unicode
+from seqloom.text.encoder import TEXTS
 from seqloom.text.records import RecordSchema
 from seqloom.text.store import in_memory_store
 from seqloom.text.unknown_words import source_words, unknown_id
@@ -66,10 +67,8 @@ def read(
     >>> seqloom.inspect.read(run, "the cat").tokens
     ('<eos>', 'the', 'cat')
     """
-    if not text.strip():
-        raise DataError("the text is empty; give one with at least one word")
-    check_unicode(text, "the text")
-    check_unicode(target or "", "the target")
+    check_text(text)
+    check_target(target)
     task = run.model.task
     with torch.no_grad():
         if run.model.reads != "text":

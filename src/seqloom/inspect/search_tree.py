@@ -11,10 +11,11 @@ from seqloom.decoding import Decoding
 from seqloom.decoding.beam import Hypothesis, beam_search
 from seqloom.decoding.options import DecodingPlan
 from seqloom.decoding.search_report import SearchTree
-from seqloom.errors import DataError, RunError
+from seqloom.errors import RunError
 from seqloom.inference.completion import banned_ids, prepare_prompt
 from seqloom.inference.search_report import explain_translation
 from seqloom.inference.sources import source_of
+from seqloom.inspect.given_texts import check_target, check_text
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 
@@ -69,8 +70,8 @@ def beam(
         raise RunError(
             f"{run.folder}: the model ({type(run.model).__name__}) does not generate text, so there is no search"
         )
-    if not text.strip():
-        raise DataError("the text is empty; give one with at least one word")
+    check_text(text)
+    check_target(why, "`why`")
     if why is not None and run.model.reads != "text":
         raise RunError(
             f"{run.folder}: only the search of a model that reads text is explained; leave `why` out"

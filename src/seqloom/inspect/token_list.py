@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seqloom.errors import DataError
+from seqloom.inspect.given_texts import check_text
 from seqloom.inspect.reading import pieces
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
@@ -38,8 +38,7 @@ def tokens(run: RunLike, text: str) -> Tokens:
     [6, 13, 11, 5, 15, 3]
     """
     run = as_run(run)
-    if not text.strip():
-        raise DataError("the text is empty; give one with at least one word")
+    check_text(text)
     spans = framed_spans(run, text)
     ids = run.encode([text])[0][0].tolist()
     names = zip(ids, pieces(run, ids), spans, strict=True)

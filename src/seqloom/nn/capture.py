@@ -110,18 +110,21 @@ class Recorder:
             loop = _loops.get().get(id(self))
             step = 0 if loop is None else loop.next_step(f"{pattern} {full}")
             function = partial(function.at, step=step)
-        if head is None:
-            changed = function(value)
-        else:
-            changed = value.clone()
-            select_head(changed, point, head, pattern).copy_(
-                function(select_head(value, point, head, pattern))
-            )
+        old = value if head is None else select_head(value, point, head, pattern)
+        new = function(old)
         self.matched.add(pattern)
-        if changed.shape != value.shape:
+        if not isinstance(new, Tensor):
             raise ConfigError(
-                f"{pattern}: the change makes {tuple(changed.shape)} of a value of shape {tuple(value.shape)}; keep the shape"
+                f"{pattern}: the change returns {described(new)} instead of a tensor; return the new value"
             )
+        if new.shape != old.shape:
+            raise ConfigError(
+                f"{pattern}: the change makes {tuple(new.shape)} of a value of shape {tuple(old.shape)}; keep the shape"
+            )
+        if head is None:
+            return new
+        changed = value.clone()
+        select_head(changed, point, head, pattern).copy_(new)
         return changed
 
     def keep(self, full: str, value: Tensor, point: Point) -> None:
@@ -160,6 +163,11 @@ class Recorder:
         """Raises if a name had no value."""
         for pattern in [*self.changes, *self.wanted]:
             if pattern not in self.matched:
+                if not self.seen:
+                    raise ConfigError(
+                        f"{pattern}: no value was computed inside the `with` block, so there is nothing to capture or change; "
+                        "run the model of this run inside it, as in run.model(ids)"
+                    )
                 near = get_close_matches(pattern, sorted(self.seen), 3, 0.0)
                 raise ConfigError(
                     f"{pattern}: no value has this name; the nearest are {', '.join(near) or 'none'}"
@@ -286,7 +294,44 @@ class HasModel(Protocol):
 
 
 def model_of(run: nn.Module | HasModel) -> nn.Module:
-    return run if isinstance(run, nn.Module) else run.model
+    try:
+        model = run if isinstance(run, nn.Module) else run.model
+    except AttributeError:
+        model = None
+    if not isinstance(model, nn.Module):
+        raise ConfigError(
+            f"{described(run)} has no model; give a run, as seqloom.load returns it, or a model"
+        )
+    return model
+
+
+def described(value: object) -> str:
+    """What was given in place of something else, in a few words."""
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def check_names(names: Iterable[object]) -> None:
+    """Raises if a name of a value is not a text."""
+    for name in names:
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"{described(name)} instead of the name of a value; give names as texts, as seqloom inspect activations lists them"
+            )
+
+
+def check_changes(changes: object) -> None:
+    """Raises if the changes are not functions by name."""
+    if not isinstance(changes, Mapping):
+        raise ConfigError(
+            f"the changes are {described(changes)}; give a dict from the name of a value to a function of it"
+        )
+    check_names(changes)
+    for name, function in changes.items():
+        if not isinstance(function, StepChange) and (isinstance(function, Tensor) or not callable(function)):
+            raise ConfigError(
+                f"{name}: the change is {described(function)} instead of a function; give a function from the value to "
+                "the new value, such as torch.zeros_like, or lambda value: new"
+            )
 
 
 @contextmanager
@@ -299,6 +344,7 @@ def capture(run: nn.Module | HasModel, *names: str) -> Iterator[Captured]:
     >>> list(captured)
     ['stack.layers.0.0.cell.keep', 'stack.layers.1.0.cell.keep']
     """
+    check_names(names)
     with observe(Recorder(model_of(run), names or ("*",), {})) as recorder:
         yield Captured(recorder)
 
@@ -315,5 +361,6 @@ def change(run: nn.Module | HasModel, changes: Mapping[str, Change | StepChange]
     >>> torch.equal(logits, without_a_head)
     False
     """
+    check_changes(changes)
     with observe(Recorder(model_of(run), (), changes)):
         yield
