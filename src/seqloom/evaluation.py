@@ -270,7 +270,7 @@ def evaluate(
     check_options(run, window is not None or stride is not None, decoding)
     test = read_data(run, data, limit)
     leaks = training_leaks(training, test.records, run.config.kinds(), test.digest)
-    log_leaks(leaks)
+    log_leaks(leaks, training)
     if run.model.predicts_labels:
         metrics = evaluate_labels(run, test.store)
         scored = label_records(run, test, metrics)

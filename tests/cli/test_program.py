@@ -124,11 +124,28 @@ def test_help_is_as_wide_as_the_terminal_and_has_no_colour_where_it_is_refused()
 
 
 @pytest.mark.parametrize(
-    "name", ["--max-new-tokens", "--num-beams", "--lr", "--batch-size", "--output_dir", "-m"]
+    ("verb", "name"),
+    [
+        ("generate", "--max-new-tokens"),
+        ("translate", "--num-beams"),
+        ("explain", "--lr"),
+        ("train", "--batch-size"),
+        ("explain", "--output_dir"),
+        ("explain", "-m"),
+    ],
 )
-def test_options_of_other_tools_are_answered_with_ours(name: str, capsys: pytest.CaptureFixture):
-    code, err = fails(["explain", "gpt", name, "3"], capsys)
+def test_options_of_other_tools_are_answered_with_ours(verb: str, name: str, capsys: pytest.CaptureFixture):
+    code, err = fails([verb, "gpt", name, "3"], capsys)
     assert code == 2 and err == f"seqloom: {name}: here it is {PEER_OPTIONS[name]}\n"
+
+
+@pytest.mark.parametrize(
+    ("verb", "name"),
+    [("train", "--max-new-tokens"), ("predict", "--batch-size"), ("embed", "--lr"), ("score", "--num-beams")],
+)
+def test_no_option_is_offered_that_the_verb_lacks(verb: str, name: str, capsys: pytest.CaptureFixture):
+    code, err = fails([verb, "gpt", name, "3"], capsys)
+    assert code == 2 and err == f"seqloom: {name}: {verb} has no such option; see: seqloom {verb} --help\n"
 
 
 def test_no_name_of_another_tool_is_one_of_ours():

@@ -147,6 +147,19 @@ def test_leaks(tmp_path):
     )
 
 
+def test_leaks_of_running_text_say_how_it_was_read(tmp_path):
+    """Pieces of running text hide equal lines among other lines."""
+    lines = [f"a film of {n} minutes in {2 * n} parts" for n in range(200)]
+    train = write(tmp_path / "train.txt", "\n".join(lines) + "\n")
+    test = write(tmp_path / "test.txt", "\n".join(lines[1::9]) + "\n")
+    report = data.leaks(train, test)
+    assert report.unit == "piece" and "test pieces are in" in report.lines()[0]
+    assert "with --format lines, line by line" in report.lines()[1]
+    by_line = data.leaks(train, test, format="lines")
+    assert by_line.unit == "record" and by_line.exact == by_line.test_records == len(lines[1::9])
+    assert "--format" not in "".join(by_line.lines())
+
+
 def test_a_tokenizer_is_trained(tmp_path, text):
     trained = data.train_tokenizer(text, tmp_path / "t.json", type="BPE", size=300)
     assert trained.size <= 300 and trained.characters_per_token > 1

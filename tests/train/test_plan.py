@@ -320,7 +320,7 @@ def test_what_cannot_be_lengthened_is_refused(
         seqloom.fit(str(run.folder), steps=8, progress=False)
     with pytest.raises(ConfigError, match=r"budget of .*run is 16 steps; lengthen it by steps"):
         seqloom.fit(str(run.folder), minutes="+1", progress=False)
-    with pytest.raises(ConfigError, match="only a run can be lengthened"):
+    with pytest.raises(ConfigError, match="a run is lengthened in its own folder"):
         fit(text, tmp_path / "other", steps="+5")
     with pytest.raises(
         ConfigError, match=rf"steps: 16 → 32\); lengthen it with: seqloom train {run.folder} --steps 32"

@@ -52,7 +52,7 @@ def test_without_data_the_sizes_are_known(caplog: pytest.LogCaptureFixture):
         model = Config.load("gpt2", ["size=355M"]).model(50257)
     assert found.parameters == sum(parameter.numel() for parameter in model.parameters())
     assert found.memory == 16 * found.parameters and found.seconds is found.largest_batch is None
-    assert "4.00 GB can be used" in found.warnings[0] and found.warnings[0] in caplog.text
+    assert "4 GB can be used" in found.warnings[0] and found.warnings[0] in caplog.text
     changed = check(Config.preset("gpt"), {"model.stack.norm": nn.RMSNorm})
     assert changed.parameters == check("gpt", "model.stack.norm=RMSNorm").parameters
 

@@ -6,7 +6,6 @@ exit code 1, and so is a bug, which says that it is one.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import io
 import json as jsons
@@ -23,20 +22,15 @@ from typing import Any
 
 from cyclopts import (
     App,
-    CycloptsError,
     Group,
-    MissingArgumentError,
     Parameter,
-    UnknownCommandError,
-    UnknownOptionError,
-    UnusedCliTokensError,
 )
 
 from seqloom import __version__
-from seqloom.cli.names import GROUP_PEER_OPTIONS, OLD_OPTIONS, OLD_VALUES, OLD_VERBS, PEER_OPTIONS, VERBS
+from seqloom.cli.error_messages import describe
+from seqloom.cli.names import OLD_OPTIONS, OLD_VALUES, OLD_VERBS, VERBS
 from seqloom.cli.options import Common, Machine
 from seqloom.cli.signals import hear_signals
-from seqloom.errors import Error
 from seqloom.results import to_json
 
 START, TRAIN, USE, LOOK, COMPARE, DATA, FILES = (
@@ -85,7 +79,6 @@ verb_settings: ContextVar[ExitStack] = ContextVar("verb_settings")
 code_files: ContextVar[tuple[Path, ...]] = ContextVar("code_files", default=())
 CHANGE = re.compile(r"[a-z_0-9]+(\.[a-z_0-9]+)*=.*", re.DOTALL)
 EXAMPLES = re.compile(r"^Examples:\n(?:  .*(?:\n|\Z))+\n*", re.MULTILINE)
-NO_MEMORY = ("not enough memory", "can't allocate memory")  # in errors of torch
 BARE_GROUPS = {"runs": "list"}  # what a group does without a sub-command, instead of printing its help
 SEVERAL_VALUES = ("--data", "--valid", "--test", "--file")
 
@@ -291,7 +284,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BaseException as error:
         if isinstance(error, SystemExit):
             raise
-        message, code = describe(error)
+        message, code = describe(error, app)
         if verbose and not isinstance(error, KeyboardInterrupt | BrokenPipeError):
             traceback.print_exception(error)
         print_error(message)
@@ -317,71 +310,6 @@ def check_current_folder() -> None:
     except FileNotFoundError:
         print_error("the current folder was deleted; change to another one")
         sys.exit(2)
-
-
-def describe(error: BaseException) -> tuple[str, int]:
-    """The line to print for an error, empty if there is nobody to read it, and the exit code."""
-    if isinstance(error, UnknownOptionError):
-        name = (error.token.keyword or error.token.value).partition("=")[0]
-        peers = PEER_OPTIONS | GROUP_PEER_OPTIONS.get(next(iter(error.command_chain or ()), ""), {})
-        if name in peers:
-            return f"{name}: here it is {peers[name]}", 2
-    if isinstance(error, UnusedCliTokensError):
-        extra = " ".join(error.unused_tokens or ())
-        return f"{extra}: more arguments than this verb takes; put quotes around a text that has blanks", 2
-    if isinstance(error, MissingArgumentError) and error.keyword is None and error.argument is not None:
-        verb = " ".join(error.command_chain or ())
-        return f"{verb}: {error.argument.name.lstrip('*')} is missing; as in: {first_example(verb)}", 2
-    if isinstance(error, UnknownCommandError) and error.unused_tokens and not error.command_chain:
-        return unknown_verb(error.unused_tokens[0]), 2
-    if isinstance(error, CycloptsError):
-        return str(error), 2
-    if isinstance(error, Error):
-        return str(error), error.code
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", 130
-    if isinstance(error, BrokenPipeError):
-        discard_stdout()
-        return "", 141
-    if isinstance(error, OSError):
-        if error.filename is None:
-            discard_stdout()
-        return f"{error.filename or 'the output'}: {(error.strerror or str(error)).lower()}", 2
-    if isinstance(error, MemoryError) or any(sign in str(error) for sign in NO_MEMORY):
-        return "the memory of this machine is used up; use a smaller model, batch or file", 1
-    if type(error).__name__ == "PanicException":  # of the tokenizers library; not an Exception
-        return f"the tokenizer cannot read this text ({error})", 2
-    what = " ".join(f"{type(error).__name__}: {error}".split())
-    return f"this is a bug in seqloom ({what}); the same command with -v shows where, please report it", 1
-
-
-def first_example(verb: str) -> str:
-    """The first example in the help of a verb."""
-    command: App = app
-    for word in verb.split():
-        command = command.resolved_commands()[word]
-    lines = (command.help_epilogue or "").splitlines()
-    return lines[1].strip() if len(lines) > 1 else f"seqloom {verb} --help"
-
-
-def unknown_verb(word: str) -> str:
-    """What to do about a verb that does not exist."""
-    from seqloom.config_source import preset_names
-
-    if word.startswith("-"):
-        return f"{word}: there is no such option; the verbs, which have options of their own, are in: seqloom --help"
-    if word in preset_names():
-        return f"{word}: a preset, not a verb; train it with: seqloom train {word} --data FILE"
-    near = difflib.get_close_matches(word, [verb for group in VERBS.values() for verb in group], 1)
-    hint = (
-        f"did you mean {near[0]}? All verbs: seqloom --help" if near else "the verbs are in: seqloom --help"
-    )
-    return f"{word}: there is no such verb; {hint}"
-
-
-def discard_stdout() -> None:
-    """Redirects stdout to nowhere, so that the text that could not be written is not written again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def print_error(message: str) -> None:

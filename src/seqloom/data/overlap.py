@@ -43,8 +43,8 @@ class LeakReport(Result):
     """How many inputs of a test set are also in the training set: `exact`; or equal but for case, punctuation and white space
     (`normalized`, which includes the exact ones); or with at most a fifth of the words changed (`near`, which includes both).
 
-    `complete` is False if only the first `train_records` of the training set were read. Running text is compared in pieces of about 32 words;
-    there `exact` is word for word.
+    `complete` is False if only the first `train_records` of the training set were read. Running text is compared in pieces of about 32 words,
+    the `unit`; there `exact` is word for word.
     """
 
     train_records: int
@@ -54,13 +54,14 @@ class LeakReport(Result):
     near: int
     examples: tuple[Leak, ...] = ()
     complete: bool = True
+    unit: str = "record"
 
     def sentence(self) -> str:
         """The counts in one line."""
         share = 100 * self.near / max(self.test_records, 1)
         read = "" if self.complete else f" (its first {self.train_records:,} records)"
         return (
-            f"{self.near:,} of {self.test_records:,} test records are in the training data{read} exactly or nearly, "
+            f"{self.near:,} of {self.test_records:,} test {self.unit}s are in the training data{read} exactly or nearly, "
             f"{share:.1f} %: {self.exact:,} exactly, {self.normalized - self.exact:,} but for case and punctuation, "
             f"{self.near - self.normalized:,} with a few words changed"
         )
@@ -68,6 +69,10 @@ class LeakReport(Result):
     def lines(self) -> list[str]:
         """The report as text."""
         lines = [self.sentence()]
+        if self.unit == "piece":
+            lines.append(
+                "both files are read as running text, in pieces of about 32 words; with --format lines, line by line"
+            )
         for leak in self.examples:
             lines.append(f"  {leak.kind}: {leak.test}: {leak.text}")
             if leak.kind != "exact":
@@ -143,7 +148,16 @@ def find_leaks(
         exact = normalized
     # The least obvious ones first: an exact copy needs no example.
     examples.sort(key=lambda leak: -[*KINDS.values()].index(leak.kind))
-    return LeakReport(train_records, len(found), exact, normalized, near, tuple(examples[:SHOWN]), complete)
+    return LeakReport(
+        train_records,
+        len(found),
+        exact,
+        normalized,
+        near,
+        tuple(examples[:SHOWN]),
+        complete,
+        "piece" if stream else "record",
+    )
 
 
 def examples_of(index: NearIndex, inputs: Sequence[Input], sources: dict[int, Input]) -> Iterator[Leak]:

@@ -63,5 +63,6 @@ def warn_of_swapped_files(sources: Sequence[str], outputs: Sequence[str], bleu: 
         )
     elif len(outputs) >= SUSPICIOUS_SENTENCES and bleu.value < SUSPICIOUS_BLEU:
         logger.warning(
-            "BLEU is %.2f: are the two files swapped, or do their lines not belong together?", bleu.value
+            "BLEU is %.2f: the model is trained too little, or the two files are swapped or do not belong together",
+            bleu.value,
         )

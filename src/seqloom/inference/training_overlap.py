@@ -14,6 +14,7 @@ from seqloom.data.options import is_first
 from seqloom.data.overlap import Leak, LeakReport, find_leaks
 from seqloom.errors import UserError
 from seqloom.run_config import Config
+from seqloom.text.corpus import Lines, Parallel
 
 MAX_CHARACTERS = (
     20_000_000  # of training data that are read before a measurement; `seqloom data leaks` reads all
@@ -60,8 +61,9 @@ def read_saved(content: bytes) -> LeakReport | None:
         return None
 
 
-def log_leaks(report: LeakReport | None) -> None:
-    """Says how many test records are in the training data: a warning if some are equal, else a note."""
+def log_leaks(report: LeakReport | None, config: Config) -> None:
+    """Says how many test records are in the training data of a config: a warning if some are equal, else a note."""
     if report is not None and report.near and is_first(report.sentence()):
         log = logger.warning if report.normalized else logger.info
-        log("%s; seqloom data leaks TRAIN TEST shows them", report.sentence())
+        form = " --format lines" if config.reader_class in (Lines, Parallel) else ""
+        log("%s; seqloom data leaks TRAIN TEST%s shows them", report.sentence(), form)

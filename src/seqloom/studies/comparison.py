@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 from seqloom import files
 from seqloom.data.options import Data, notes_once, resolve_data
-from seqloom.data.overlap import LeakReport
 from seqloom.data.viewing import open_reader
 from seqloom.errors import RunError, UserError
 from seqloom.inference.training_overlap import log_leaks, training_leaks
@@ -152,20 +151,19 @@ def run_study(
     open_folder(study)
     with use_threads(threads):
         logger.info("%s", reused(study) or describe(study, threads))
-        log_leaks(leaks_of(study))
+        log_training_leaks(study)
         failed = train_all(study, threads, progress)
         found = rows(study, progress)
     return finish(study, found, failed)
 
 
-def leaks_of(study: Study) -> LeakReport | None:
-    """Which test records are in the data that the systems will learn from, before anything is trained."""
+def log_training_leaks(study: Study) -> None:
+    """Says which test records are in the data that the systems will learn from, before anything is trained."""
     trained = next((system for system in study.systems if not system.is_finished), None)
-    if trained is None:
-        return None
-    config = study.config(trained)
-    test = config.reader(list(study.test))
-    return training_leaks(config, test, config.kinds(), test.digest())
+    if trained is not None:
+        config = study.config(trained)
+        test = config.reader(list(study.test))
+        log_leaks(training_leaks(config, test, config.kinds(), test.digest()), config)
 
 
 def plan(

@@ -143,7 +143,8 @@ def resolve_increase(budget: Mapping[str, Any], folder: Path | None, present: Ma
         if value.startswith("+"):
             if folder is None:
                 raise ConfigError(
-                    f"--{name} {value}: only a run can be lengthened, as in: seqloom train RUN --{name} {value}"
+                    f"--{name} {value}: a run is lengthened in its own folder, without --out and --from, as in: "
+                    f"seqloom train RUN --{name} {value}; a new run takes a number without +"
                 )
             from seqloom.train.lengthen import reached
 

@@ -200,7 +200,7 @@ def measure(config: Config, options: TrainOptions, prepared: PreparedRun, limit:
 def warn_of_memory(needed: float, limit: float) -> None:
     """Warns if a step needs more memory than there is."""
     if needed > limit:
-        sizes = f"a step needs {needed / 1e9:.2f} GB, and {limit / 1e9:.2f} GB can be used"
+        sizes = f"a step needs {needed / 1e9:.3g} GB, and {limit / 1e9:.3g} GB can be used"
         logger.warning("%s; make the model or the batch smaller", sizes)
 
 

@@ -245,7 +245,7 @@ def log_data(config: Config, train: Store, valid: Store, labels: Sequence[str]) 
             logger.info("%s", line)
         for warning in summary.warnings:
             logger.warning("%s", warning)
-    logger.info("held out: %s", held_out(config, valid, labels))
+    logger.info("held out: %s", held_out(config, train, valid, labels))
     if config.files.valid:
         warn_of_swapped_valid(config)
 
@@ -266,14 +266,19 @@ def warn_of_swapped_valid(config: Config) -> None:
         )
 
 
-def held_out(config: Config, valid: Store, labels: Sequence[str]) -> str:
+def held_out(config: Config, train: Store, valid: Store, labels: Sequence[str]) -> str:
     """What is held out, in a few words."""
     if config.files.valid:
         how = "given files"
     elif config.files.split == "content":
         how = f"a share of {config.files.valid_fraction:g}, drawn by content"
     else:
-        how = f"the last {config.files.valid_fraction:g} of the data"
+        share = valid.fields[0].num_tokens / max(valid.fields[0].num_tokens + train.fields[0].num_tokens, 1)
+        wanted = config.files.valid_fraction
+        is_exact = (
+            abs(share - wanted) < 0.1 * wanted
+        )  # of little data more is held out, so that there is something to measure
+        how = f"the last {wanted if is_exact else share:.3g} of the data"
     if config.kinds() == ("text",):
         return f"{how}, {valid.fields[0].num_bytes:,} bytes"
     counts = ""
