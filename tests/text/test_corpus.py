@@ -199,7 +199,7 @@ def test_tsv_knows_no_quotes(tmp_path):
         ("t.tsv", "a\tb\nc\n", r"t\.tsv:2: 1 cells, but the first row has 2"),
         ("t.csv", 'a,"b\nb"\nc,d,e\n', r"t\.csv:3: 3 cells"),
         ("t.csv", 'a,b\nc,"d\n', r"t\.csv:2: not CSV"),
-        ("t.tsv", "a\nb\n", r"t\.tsv:1: no column 1 among 1"),
+        ("t.tsv", "a\nb\n", r"t\.tsv:1: no column 1 in a row without a tab; a table is expected"),
     ],
 )
 def test_a_bad_row_is_refused_with_its_place(tmp_path, name, content, message):

@@ -239,8 +239,13 @@ class Table(Reader):
                 columns = file_columns(self.columns, cells, is_header, self.header_names, self.location)
                 for column in columns:
                     if not -width <= column < width:
+                        separator = self._separator(path)
+                        between = {",": "comma", "\t": "tab"}.get(separator, repr(separator))
+                        found = (
+                            f"among {width}; count from 0" if width > 1 else f"in a row without a {between}"
+                        )
                         raise DataError(
-                            f"{path}:{number}: no column {column} among {width}; count from 0, or give the right separator"
+                            f"{path}:{number}: no column {column} {found}; a table is expected, with a {between} between its cells"
                         )
                 if is_header:
                     continue
