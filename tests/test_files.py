@@ -75,6 +75,12 @@ def test_a_refusing_disk_leaves_the_old_file_and_says_why(tmp_path, monkeypatch,
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
 
 
+def test_a_folder_that_is_missing_has_nothing_to_do_with_space(tmp_path):
+    with pytest.raises(DataError, match="the folder does not exist; create it first") as caught:
+        write_atomic(tmp_path / "none" / "a.txt", "x")
+    assert "bytes" not in str(caught.value)
+
+
 def refuse(number):
     def refused(*args, **rest):
         raise OSError(number, os.strerror(number))

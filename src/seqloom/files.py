@@ -92,13 +92,14 @@ def disk_error(
     """Returns the error for an `OSError` while writing `content` to `path`: the cause, the bytes needed and free, the
     remedy. A path that does not exist, or leads through a file, is the user's mistake, all else is the disk's."""
     cause, remedy = _CAUSES.get(error.errno or 0, (error.strerror or str(error), "choose another folder"))
+    is_mistake = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST)
     space = ""
-    if needed is not None:
+    if needed is not None and not is_mistake:
         space = f" (it needs {needed:,} bytes"
         with suppress(OSError):
             space += f", {free_bytes(path):,} are free"
         space += ")"
-    kind = DataError if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EEXIST) else NoRoom
+    kind = DataError if is_mistake else NoRoom
     return kind(f"{path}: {content} cannot be written{space}: {cause}; {remedy}.")
 
 

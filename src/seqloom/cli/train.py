@@ -161,4 +161,7 @@ def counted_records(run: Run, metric: str) -> str:
         return "answers"
     if not run.model.predicts_labels:
         return "tokens"
+    sources = {"image": "pictures", "audio": "recordings"}
+    if run.model.reads in sources:
+        return sources[run.model.reads]
     return {"Tagger": "words", "ExtractiveQA": "questions"}.get(type(run.model).__name__, "texts")
