@@ -9,7 +9,7 @@ import pytest
 
 import seqloom
 from seqloom.cli import main
-from seqloom.errors import ConfigError, OutOfMemory, RunError
+from seqloom.errors import ConfigError, OutOfMemory, RunError, UserError
 from seqloom.files import cache_folder
 from seqloom.run_config import Config
 from seqloom.train.loop import TrainLoop
@@ -156,3 +156,16 @@ def test_other_data_for_a_finished_run_is_refused(
     main(["train", run, "--data", str(copy)])
     text.unlink()
     main(["train", run])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epocs": 3}, "epocs: there is no such budget or option; did you mean epochs"),
+        ({"steps": "many"}, "steps='many': give a number"),
+        ({"steps": 4, "data": {"text": ["a", "b"]}}, "one dict; give the path of a file"),
+    ],
+)
+def test_mistakes_in_python_are_named(text: Path, tmp_path: Path, options: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        seqloom.fit("lstm-lm", *TINY, **{"data": text, **options}, out=tmp_path / "run", progress=False)

@@ -55,6 +55,10 @@ def resolve_data(data: Data, kinds: Sequence[str], split: str = "train") -> list
     Records are written as JSON Lines to the cache. `world` is the text of the built-in world for records of these kinds; `split` says
     which part of it.
     """
+    if isinstance(data, Mapping):
+        raise DataError(
+            "data: one dict; give the path of a file, a list of paths, or a list of records, each a tuple or a dict"
+        )
     items = [data] if isinstance(data, str | os.PathLike) else list(data)
     if items and all(isinstance(item, tuple | Mapping) for item in items):
         return [str(write_records(items, kinds))]  # type: ignore[arg-type]  # checked

@@ -9,6 +9,7 @@ for: if it is another than that of the last phase, the run is being lengthened (
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import math
@@ -137,9 +138,18 @@ def resolve_increase(budget: Mapping[str, Any], folder: Path | None, present: Ma
     """A budget in which a text such as "+100" is replaced by what the run has already, and so much more."""
     resolved: dict[str, Any] = {name: value for name, value in budget.items() if value is not None}
     for name, value in resolved.items():
+        if name not in BUDGETS:
+            near = difflib.get_close_matches(name, BUDGETS, 1)
+            hint = f"did you mean {near[0]}?" if near else f"choose from {', '.join(BUDGETS)}"
+            raise ConfigError(f"{name}: there is no such budget or option; {hint}")
         if not isinstance(value, str):
             continue
-        number = float(value) if name != "steps" else int(value)
+        try:
+            number = float(value) if name != "steps" else int(value)
+        except ValueError:
+            raise ConfigError(
+                f"{name}={value!r}: give a number, or +number to lengthen a run by it"
+            ) from None
         if value.startswith("+"):
             if folder is None:
                 raise ConfigError(
