@@ -20,6 +20,7 @@ from seqloom.inspect.head_values import heads
 from seqloom.inspect.reading import read_given
 from seqloom.inspect.removed_edges import no_attention
 from seqloom.nn.capture import capture
+from seqloom.nn.cells import LSTM
 from seqloom.nn.pool import AttentionPool
 from seqloom.run import Run
 
@@ -329,10 +330,25 @@ def test_long_texts_are_cut_and_it_is_reported(runs, caplog):
 
 
 def test_a_model_whose_pooling_attends_says_where_to_look():
-    model = torch.nn.Sequential(AttentionPool(4))
-    found = [
-        str(no_attention(SimpleNamespace(folder="runs/a", model=one)))
-        for one in (model, torch.nn.Linear(1, 1))
-    ]
+    found = []
+    for part, reads in ((AttentionPool(4), "text"), (AttentionPool(4), "audio"), (LSTM(2, 2), "text")):
+        model = torch.nn.Sequential(part)
+        model.reads = reads
+        found.append(str(no_attention(SimpleNamespace(folder="runs/a", model=model), "heads")))
     assert "only its pooling attends: seqloom inspect trace runs/a TEXT" in found[0]
-    assert "inspect its gates" in found[1]
+    assert "only its pooling attends: seqloom inspect trace runs/a FILE" in found[1]
+    assert (
+        "inspect heads shows attention" in found[2] and "use: seqloom inspect gates runs/a TEXT" in found[2]
+    )
+
+
+@pytest.mark.parametrize("verb", [heads, gradients])
+def test_a_source_without_a_translation_is_reported(runs, verb, caplog):
+    """Its target is the model's own output, whose loss is too low."""
+    run = runs("transformer")
+    verb(run, ["the cat\teht tac", "a man"])
+    assert "1 of 2 lines have no tab and translation: the model's own output is their target" in caplog.text
+    caplog.clear()
+    verb(run, ["the cat\teht tac"])
+    verb(runs("gpt"), ["the cat"])
+    assert "no tab" not in caplog.text

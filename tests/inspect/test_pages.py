@@ -94,3 +94,28 @@ def test_values_below_zero_have_a_sign_and_their_own_colour():
     assert "below 0" not in heat_table(["a"], ["x"], np.array([[0.5]]), "shares", 1)
     small = heat_table(["a"], ["x", "y"], np.array([[0.004, -0.002]]), "changes", 0.004)
     assert ">0.0040<" in small and ">−0.0020<" in small
+
+
+def test_edges_have_a_column_for_the_word_itself_only_where_it_is_measured(runs):
+    """An encoder has one score for the whole text, so no edge has an effect at its own word."""
+    page = attention_page(attention(runs("encoder"), TEXT, edges=5), TEXT)
+    assert "at the word" not in page and '"own":false' in page
+    page = attention_page(attention(runs("gpt"), "a cat", edges=5), "a cat")
+    assert (
+        "<th>at the word</th>" in page
+        and "and of the score at the word itself" in page
+        and '"own":true' in page
+    )
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+@pytest.mark.parametrize(("name", "columns"), [("encoder", 3), ("gpt", 4)])
+def test_the_rows_of_edges_have_as_many_cells_as_the_head(runs, name: str, columns: int, tmp_path: Path):
+    path = tmp_path / "page.html"
+    path.write_text(attention_page(attention(runs(name), "a cat sees", edges=20), "a cat sees"), "utf-8")
+    command = [CHROMIUM or "", "--headless", "--no-sandbox", "--virtual-time-budget=5000", "--dump-dom"]
+    dom = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=300).stdout
+    body = re.search(r'<tbody id="edges">(.*?)</tbody>', dom, re.S)
+    assert body is not None
+    rows = re.findall(r"<tr>(.*?)</tr>", body[1], re.S)
+    assert rows and all(row.count("<td>") == columns for row in rows)

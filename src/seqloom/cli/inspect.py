@@ -58,9 +58,9 @@ def attention(
     run
         Run folder.
     text
-        Text to read, - for stdin; a tab separates the texts of a pair. For a captioner, a picture file; for a recognizer, a sound file.
+        Text to read, - for stdin; a tab separates the texts of a pair. For a model of pictures or sounds, a file.
     target
-        Translation or caption to look at; default: the run's own.
+        Translation, caption or label to look at; default: the run's own.
     edges
         How many of the strongest edges to remove one at a time, and as many drawn at random.
     max_tokens
@@ -77,7 +77,7 @@ def attention(
     from seqloom.report.page import shown_token
 
     loaded = open_run(run, machine.threads)
-    if loaded.model.reads == "image":
+    if loaded.model.task == "captioning":
         from seqloom.inference.caption_attention import caption_attention
         from seqloom.inspect.picture_attention import picture_page, summary
 
@@ -136,11 +136,11 @@ def gates(
     run
         Run folder.
     text
-        Text to read, - for stdin; a tab separates the texts of a pair.
+        Text to read, - for stdin; a tab separates the texts of a pair. For a model of pictures or sounds, a file.
     target
-        Translation to look at; default: the run's own.
+        Translation, transcript or label to look at; default: the run's own.
     max_tokens
-        Tokens of a longer text that are read at once.
+        Tokens of a longer text that are read at once, or frames of a sound.
     window
         Which part of a longer text is read, from 1.
     out
@@ -159,7 +159,7 @@ def gates(
         first, share = ("last", -1) if cell.reads_backward else ("first", 0)
         kept = ""
         if cell.carry is not None:
-            kept = f"; {cell.carry[share].mean():.3f} of the {first} word is left when all are read"
+            kept = f"; {cell.carry[share].mean():.3f} of the {first} {found.word} is left when all are read"
         declared = any(one.symbol for one in cell.gates)
         nothing = "no gates" if declared else "no gate is declared; give its points a role in the class"
         lines.append(f"{cell.kind} {cell.cell}: {means or nothing}{kept}")
@@ -190,19 +190,15 @@ def activations(
     run
         Run folder.
     text
-        Text to read; default: a short one.
+        Text to read; default: a short one. For a model of pictures or sounds, a file.
     target
-        Translation to look at; default: the run's own.
+        Translation, caption or label to look at; default: the run's own.
     """
     from seqloom.cli.app import print_result
     from seqloom.inspect.named_values import EXAMPLE
     from seqloom.inspect.named_values import activations as find
 
     loaded, given = open_text(run, EXAMPLE if text is None else text, machine)
-    if text is None and loaded.model.reads != "text":
-        raise UserError(
-            f"{run}: the model reads no text; give a file, as in: seqloom inspect activations {run} FILE"
-        )
     found = find(loaded, given, target)
     width = max(len(value.name) for value in found.values)
     lines = [
@@ -254,8 +250,9 @@ def patch(
     from seqloom.inspect.pages import patch_page
     from seqloom.inspect.patching import patch as find
 
-    check_texts([corrupted], has_file=False)
     loaded, clean = open_text(run, clean, machine)
+    if loaded.model.reads == "text":
+        check_texts([corrupted], has_file=False)
     found = find(loaded, clean, corrupted, points)
     lines = [f"clean: {found.answers[0]!r}, corrupted: {found.answers[1]!r}"]
     for row, name in enumerate(found.points):
@@ -281,6 +278,15 @@ def open_text(run: Path, text: str, machine: Machine) -> tuple[Run, str]:
     """The run, and the text after it is checked; a model of pictures or sounds reads a file of that name."""
     loaded = open_run(run, machine.threads)
     return loaded, single_text(text) if loaded.model.reads == "text" else text
+
+
+def run_texts(
+    run: Run, texts: tuple[str, ...], files: list[str] | None, example: str, most: int
+) -> list[str]:
+    """As `some_texts`; the texts of a model of pictures or sounds are names of files."""
+    if run.model.reads != "text" and texts and not files:
+        return list(texts[:most])
+    return some_texts(texts, files, example, most)
 
 
 def some_texts(texts: tuple[str, ...], files: list[str] | None, example: str, most: int) -> list[str]:

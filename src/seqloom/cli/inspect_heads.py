@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from seqloom.cli.inputs import check_texts, open_run
-from seqloom.cli.inspect import Open, finish, inspect, some_texts
+from seqloom.cli.inspect import Open, finish, inspect, run_texts
 from seqloom.cli.options import (
     Common,
     CommonOptions,
@@ -51,7 +51,7 @@ def heads(
     run
         Run folder.
     texts
-        Texts to read; of a translator, a source, a tab and a translation.
+        Texts to read; of a translator, a source, a tab and a translation. Of a model of pictures or sounds, files.
     file
         Files of such lines; - or nothing is stdin.
     data
@@ -75,12 +75,12 @@ def heads(
 
     if prune < 0 or (prune and out is None):
         raise UserError("--prune N cuts N heads out and writes a smaller run: give its folder with --out")
+    loaded = open_run(run, machine.threads)
     sentences = [] if data is None else parsed_sentences(data, max_texts)
     if sentences and not texts and not file:
         chosen = [sentence.text for sentence in sentences]
     else:
-        chosen = some_texts(texts, file, "seqloom inspect heads RUN --file texts.txt", max_texts)
-    loaded = open_run(run, machine.threads)
+        chosen = run_texts(loaded, texts, file, "seqloom inspect heads RUN --file texts.txt", max_texts)
     found = find(
         loaded,
         chosen,
@@ -145,7 +145,7 @@ def gradients(
     run
         Run folder, or a checkpoint of it such as RUN@2000.
     texts
-        Texts to read; of a translator, a source, a tab and a translation.
+        Texts to read; of a translator, a source, a tab and a translation. Of a model of pictures or sounds, files.
     file
         Files of such lines; - is stdin, and so is nothing if the training was not watched.
     max_texts
@@ -171,8 +171,8 @@ def gradients(
         finish(run, "gradients", watched, page, watched_lines(watched), out, show, common.json)
         return
 
-    chosen = some_texts(texts, file, "seqloom inspect gradients RUN --file texts.txt", max_texts)
     loaded = open_run(run, machine.threads)
+    chosen = run_texts(loaded, texts, file, "seqloom inspect gradients RUN --file texts.txt", max_texts)
     found = find(loaded, chosen, max_tokens=max_tokens, positions=positions, progress=common.progress)
     lines = [f"{found.texts} texts, {found.tokens} tokens"]
     if found.cut:

@@ -246,5 +246,5 @@ def open_embedding(folders: Iterable[Path], verb: str, machine: Machine) -> list
 
     found = [open_run(folder, machine.threads) for folder in folders]
     for run in found:
-        require_vectors(run, f"inspect {verb}")
+        require_vectors(run, verb)
     return found

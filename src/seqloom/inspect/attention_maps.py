@@ -57,6 +57,7 @@ class Attention(Result):
     edges: tuple[Edge, ...] = field(repr=False)
     correlation: float | None  # Spearman's, of weight and |effect| over the drawn edges
     window: str | None = None  # which tokens of a long text were read
+    unit: str = "tokens"  # what the tokens are: tokens, regions of a picture, or frames of a sound
 
     def names(self, found: AttentionMap) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The tokens of a map's queries and keys."""
@@ -85,7 +86,7 @@ def attention(
     reading = read(run, text, target, max_tokens, window)
     layers = attention_layers(run.model, bool(reading.source))
     if not layers:
-        raise no_attention(run)
+        raise no_attention(run, "attention")
     with torch.no_grad():
         with capture(run.model, *(f"{layer.path}.weights" for layer in layers)) as captured:
             reading.scores(1)
@@ -105,6 +106,7 @@ def attention(
         found,
         rank_correlation(drawn),
         reading.window and str(reading.window),
+        reading.unit,
     )
 
 

@@ -20,6 +20,7 @@ from seqloom.errors import DataError, RunError
 from seqloom.inspect.attention_maps import BATCH_TOKENS
 from seqloom.inspect.given_texts import check_texts
 from seqloom.inspect.reading import Reading, picked, pieces
+from seqloom.inspect.refusals import refusal
 from seqloom.inspect.removed_edges import AttentionLayer, HideEdges, attention_layers
 from seqloom.inspect.token_list import framed_spans
 from seqloom.nn.capture import capture, change
@@ -107,8 +108,10 @@ def coreference(
     """
     run = as_run(run)
     if run.model.task != "translation":
-        raise RunError(
-            f"{run.folder}: the probe asks for a French pronoun, so it needs a translator of the world, as seqloom demo trains one"
+        raise refusal(
+            run,
+            "coreference",
+            "asks for a French pronoun, so it needs a translator of the world, as seqloom demo trains one",
         )
     found = [scene_of(text) for text in check_texts(texts, least=0)]
     decisions: list[Decision] = []

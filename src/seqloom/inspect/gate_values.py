@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from seqloom.errors import RunError
-from seqloom.inspect.reading import read
+from seqloom.inspect.reading import one_of, read
+from seqloom.inspect.refusals import refusal
+from seqloom.inspect.removed_edges import attention_layers
 from seqloom.nn.capture import capture
 from seqloom.nn.cells import Cell
 from seqloom.nn.recurrent import UnrolledCell
@@ -52,6 +53,12 @@ class Gates(Result):
     source: tuple[str, ...]
     cells: tuple[CellGates, ...]
     window: str = ""  # which tokens of a long text these are
+    unit: str = "tokens"  # what the tokens are: tokens, regions of a picture, or frames of a sound
+
+    @property
+    def word(self) -> str:
+        """What a reader calls one of the tokens."""
+        return one_of(self.unit)
 
 
 def gates(
@@ -69,7 +76,8 @@ def gates(
         if isinstance(part, Cell) and not path.rpartition(".")[0].endswith("cell")
     }
     if not cells:
-        raise RunError(f"{run.folder}: the model has no recurrent cells, so no gates; inspect its attention")
+        other = "attention" if attention_layers(run.model, False) else "activations"
+        raise refusal(run, "gates", "shows recurrent cells, and the model has no recurrent cells", other)
     reading = read(run, text, target, max_tokens, window)
     with torch.no_grad(), capture(run.model, "*cell.*") as captured:
         reading.scores(1)
@@ -94,7 +102,7 @@ def gates(
         left = None if keep is None else carry(keep[::-1])[::-1] if backward else carry(keep)
         found.append(CellGates(path, type(cell).__name__, positions, series, left, backward))
     which = "" if reading.window is None else str(reading.window)
-    return Gates(reading.tokens, reading.source, tuple(found), which)
+    return Gates(reading.tokens, reading.source, tuple(found), which, reading.unit)
 
 
 def kept_share(series: GateSeries) -> np.ndarray | None:

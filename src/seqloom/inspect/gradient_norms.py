@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqloom.errors import RunError
 from seqloom.inspect.given_texts import check_texts
-from seqloom.inspect.reading import Score, read_given
+from seqloom.inspect.reading import Score, read_given, report_own_targets
 from seqloom.results import ProgressOption, Reporter, Result
 from seqloom.run import Run, RunLike, as_run
 from seqloom.train.fit import build_options
@@ -81,6 +81,7 @@ def gradients(
     """
     run = as_run(run)
     check_texts(texts)
+    report_own_targets(run, texts)
     flow = GradientFlow(run.model, positions)
     weights: list[Tensor] = []
     tokens = cut = 0

@@ -26,7 +26,7 @@ from seqloom.inspect.attention_maps import BATCH_TOKENS
 from seqloom.inspect.given_texts import check_texts
 from seqloom.inspect.head_pruning import Pruned, RemoveHeads, choose_heads, compare, prune
 from seqloom.inspect.head_syntax import ParsedSentence, Syntax, syntax
-from seqloom.inspect.reading import Reading, read_given
+from seqloom.inspect.reading import Reading, read_given, report_own_targets
 from seqloom.inspect.removed_edges import AttentionLayer, attention_layers, no_attention
 from seqloom.nn.capture import KeepSteps, StepChange, capture, change
 from seqloom.nn.layer import HasPoints
@@ -96,12 +96,13 @@ def heads(
     """
     run = as_run(run)
     check_texts(texts)
+    report_own_targets(run, texts)
     readings = [read_given(run, text, max_tokens, seed) for text in texts]
     if cut := [reading.window.stop for reading in readings if reading.window]:
         logger.warning("%d of %d texts are cut at %d tokens", len(cut), len(texts), cut[0])
     layers = attention_layers(run.model, bool(readings[0].source))
     if not layers:
-        raise no_attention(run)
+        raise no_attention(run, "heads")
     maps = Maps(layers)
     for reading in readings:
         with torch.no_grad(), capture(run.model, *(f"{layer.path}.weights" for layer in layers)) as captured:

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.errors import DataError, RunError
+from seqloom.errors import DataError
 from seqloom.inference.completion import length_groups
 from seqloom.inspect.given_texts import check_texts
+from seqloom.inspect.refusals import refusal
 from seqloom.inspect.representation_similarity import Estimate, Kernel, Similarity, compare_layers
 from seqloom.inspect.shared_texts import SharedTexts, share, token_limit
 from seqloom.inspect.vector_geometry import LayerGeometry, LayerSums, WordTable
@@ -63,9 +64,11 @@ class GeometryOfRuns(Result):
     runs: tuple[Geometry, ...]
 
 
-def text_vectors(run: Run, texts: Iterable[str], max_tokens: int = MAX_TOKENS) -> Iterator[TextVectors]:
+def text_vectors(
+    run: Run, texts: Iterable[str], max_tokens: int = MAX_TOKENS, verb: str = "geometry"
+) -> Iterator[TextVectors]:
     """The vectors of every layer for each token of each text, in batches of texts of similar length; one batch is in memory at a time."""
-    require_vectors(run)
+    require_vectors(run, verb)
     limit = token_limit(run, max_tokens)
     rest = iter(texts)
     names: list[str] = []
@@ -88,13 +91,14 @@ def text_vectors(run: Run, texts: Iterable[str], max_tokens: int = MAX_TOKENS) -
         logger.warning("%s: %d of %d texts are cut at %d tokens", run.folder, cut, start, limit)
 
 
-def require_vectors(run: Run, verb: str = "this") -> None:
+def require_vectors(run: Run, verb: str = "geometry") -> None:
     """Raises if the run has no vectors of texts."""
     if not run.model.embeds_text and run.model.task not in ("translation", "summarization"):
-        file = "TEXT" if run.model.reads == "text" else "FILE"
-        raise RunError(
-            f"{run.folder}: {verb} needs vectors of texts, which come from a language model, an encoder or a translator, not from a "
-            f"{type(run.model).__name__}; use: seqloom inspect activations {run.folder} {file}"
+        kind = type(run.model).__name__
+        raise refusal(
+            run,
+            verb,
+            f"needs vectors of texts, which come from a language model, an encoder or a translator, not from a {kind}",
         )
 
 

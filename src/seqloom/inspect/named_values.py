@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from seqloom.errors import DataError
 from seqloom.inspect.reading import read
 from seqloom.nn.capture import capture
 from seqloom.results import Result
@@ -46,6 +47,10 @@ def activations(run: RunLike, text: str = EXAMPLE, target: str | None = None) ->
     'embedding'
     """
     run = as_run(run)
+    if run.model.reads != "text" and text == EXAMPLE:
+        raise DataError(
+            f"{run.folder}: the model reads no text; give a file, as in: seqloom inspect activations {run.folder} FILE"
+        )
     if run.model.predicts_labels and text == EXAMPLE:
         kinds = [kind for kind in run.config.kinds() if kind in (*TEXTS, "words", "passage")]
         text = "\t".join([EXAMPLE] * len(kinds))

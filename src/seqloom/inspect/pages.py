@@ -14,6 +14,7 @@ import numpy as np
 from seqloom.inspect.attention_maps import Attention, AttentionMap
 from seqloom.inspect.gate_values import Gates
 from seqloom.inspect.patching import Patch
+from seqloom.inspect.reading import one_of
 from seqloom.report.page import escape, page, shown_token
 from seqloom.report.plots import PLOT_STYLE
 
@@ -80,6 +81,8 @@ def attention_page(found: Attention, title: str) -> str:
         0,
     )
     numbers = {(one.layer, one.head): index for index, one in enumerate(found.maps)}
+    word = one_of(found.unit)
+    measured = any(edge.target_effect is not None for edge in found.edges)
     content = {
         "tokens": [shown_token(token) for token in found.tokens],
         "source": [shown_token(token) for token in found.source],
@@ -98,7 +101,9 @@ def attention_page(found: Attention, title: str) -> str:
             if (edge.layer, edge.head) in numbers
         ],
         "start": start,
+        "own": measured,
     }
+    own = f", and of the score at the {word} itself" if measured else ""
     embedded = json.dumps(content, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
     body = f"""
 <h1>Attention</h1>
@@ -106,7 +111,7 @@ def attention_page(found: Attention, title: str) -> str:
 <p>{escape(describe(whole))}. {escape(cut)}</p>
 <p class=note>{escape(warning(found))}</p>
 <h2>Every head</h2>
-<p class=soft>A row is a word that reads, a column a word that is read; the stronger the colour, the larger the weight.
+<p class=soft>A row is a {word} that reads, a column a {word} that is read; the stronger the colour, the larger the weight.
 Choose a map, or move from map to map with the arrow keys.</p>
 <div class=maps id=maps></div>
 <h2 id=which></h2>
@@ -116,13 +121,13 @@ Choose a map, or move from map to map with the arrow keys.</p>
 <p class=soft id=cell aria-live=polite>Point at a cell, or move over the map with the arrow keys, to read it.</p>
 <details id=numbers><summary>The map as a table</summary><div class=wide></div></details></div>
 <div class=wide><table><caption>Edges of this head whose removal was measured:
-the change of all scores ({escape(found.score)}), and of the score at the word itself. ○ drawn at random.</caption>
-<thead><tr><th>edge</th><th>weight</th><th>effect</th><th>at the word</th></tr></thead><tbody id=edges></tbody></table>
+the change of all scores ({escape(found.score)}){own}. ○ drawn at random.</caption>
+<thead><tr><th>edge</th><th>weight</th><th>effect</th>{own and f"<th>at the {word}</th>"}</tr></thead><tbody id=edges></tbody></table>
 <p class=soft id=none>No edge of this head was measured; --edges N measures more.</p></div>
 </div>
-<h3>Lines between words</h3>
-<p class=soft>Words that read on the left, words that are read on the right; weights below .05 are left out.
-Choose a word to see its lines alone.</p>
+<h3>Lines between {word}s</h3>
+<p class=soft>The {word}s that read on the left, those that are read on the right; weights below .05 are left out.
+Choose a {word} to see its lines alone.</p>
 <svg class=lines id=lines role=img aria-label="lines between words" xmlns="http://www.w3.org/2000/svg"></svg>
 <script type="application/json" id=data>{embedded}</script>"""
     script = files("seqloom.report").joinpath("attention.js").read_text("utf-8")
@@ -135,7 +140,7 @@ def describe(found: Attention) -> str:
     source = (
         f"{len(found.source)} source and {len(found.tokens)} target tokens"
         if found.source
-        else f"{len(found.tokens)} tokens"
+        else f"{len(found.tokens)} {found.unit}"
     )
     if found.window is not None:
         source += f" ({found.window}; --window N reads another)"
@@ -199,7 +204,7 @@ def gates_page(found: Gates, title: str, coordinates: int = 16) -> str:
     parts = [f"<h1>Gates</h1><p class=soft>{escape(title)}</p>"]
     parts.append(
         "<p>A gate near 1 is open. One that keeps holds on to the old state, one that writes lets the new value in, one that reads shows the state. "
-        "The carry is the product of the keeping gate over all words that are read later: the share of a memory that is kept to the end.</p>"
+        f"The carry is the product of the keeping gate over all {found.word}s that are read later: the share of a memory that is kept to the end.</p>"
     )
     if found.window:
         parts.append(f"<p class=note>{escape(found.window)}</p>")
@@ -209,7 +214,7 @@ def gates_page(found: Gates, title: str, coordinates: int = 16) -> str:
         rows = [f"{one.name} ({one.symbol}) {one.role}" for one in open_gates]
         values = [one.values.mean(1) for one in open_gates]
         if cell.carry is not None:
-            rows.append("carry to the first word" if cell.reads_backward else "carry to the last word")
+            rows.append(f"carry to the {'first' if cell.reads_backward else 'last'} {found.word}")
             values.append(cell.carry.mean(1))
         parts.append(f"<h2>{escape(cell.kind)}: {escape(cell.cell)}</h2>")
         if not values:

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqloom.errors import DataError, RunError
+from seqloom.errors import DataError
 from seqloom.inspect.given_texts import check_text
+from seqloom.inspect.refusals import refusal
 from seqloom.nn.capture import Captured, StepChange, capture, change
 from seqloom.nn.layer import Point
 from seqloom.results import Result
@@ -59,12 +60,14 @@ def patch(run: RunLike, clean: str, corrupted: str, points: str = "") -> Patch:
     ('queen', 'a')
     """
     run = as_run(run)
+    if not run.model.continues or not run.model.predicts_tokens:
+        raise refusal(
+            run,
+            "patch",
+            "compares the next token of two texts, so it needs a language model, which this run is not",
+        )
     check_text(clean, "the clean text")
     check_text(corrupted, "the corrupted text")
-    if not run.model.continues or not run.model.predicts_tokens:
-        raise RunError(
-            f"{run.folder}: patching compares the next token of two texts, so it needs a language model"
-        )
     ids = [run.encode([text], as_prompt=True)[0] for text in (clean, corrupted)]
     if ids[0].shape != ids[1].shape:
         counts = [len(row[0]) for row in ids]

@@ -7,6 +7,8 @@ score is minus the distance of its sentence vector, of norm 1, from the unchange
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +29,7 @@ from seqloom.text.records import RecordSchema
 from seqloom.text.store import in_memory_store
 from seqloom.text.unknown_words import source_words, unknown_id
 
+logger = logging.getLogger("seqloom.inspect")
 Score = Callable[[int], Tensor]
 
 WITH_SOURCE = ("translation", "summarization")  # tasks of models that read a source and write a text
@@ -40,9 +43,10 @@ class Window(NamedTuple):
     total: int
     number: int  # from 1
     windows: int
+    unit: str = "tokens"  # or frames
 
     def __str__(self) -> str:
-        return f"tokens {self.start + 1:,} to {self.stop:,} of {self.total:,}: window {self.number:,} of {self.windows:,}"
+        return f"{self.unit} {self.start + 1:,} to {self.stop:,} of {self.total:,}: window {self.number:,} of {self.windows:,}"
 
 
 @dataclass(frozen=True)
@@ -56,25 +60,32 @@ class Reading:
     score: str  # what the scores are
     scores: Score
     window: Window | None = None  # of a text that is too long to be read at once
+    unit: str = "tokens"  # what the tokens are: tokens, regions of a picture, or frames of a sound
 
 
 def read(
-    run: Run, text: str, target: str | None = None, max_tokens: int | None = None, window: int = 1
+    run: Run,
+    text: str | os.PathLike[str],
+    target: str | None = None,
+    max_tokens: int | None = None,
+    window: int = 1,
 ) -> Reading:
-    """The reading of a text, or of a source and its translation; for a model of pictures or sounds `text` is their file. Of a text that
-    is longer than `max_tokens` or the model's context one window is read, the first by default.
+    """The reading of a text, or of a source and its translation; for a model of pictures or sounds `text` is their file, and `target` its
+    text or label. Of a text that is longer than `max_tokens` or the model's context one window is read, the first by default.
 
     >>> seqloom.inspect.read(run, "the cat").tokens
     ('<eos>', 'the', 'cat')
     """
-    check_text(text)
+    text = check_text(
+        os.fspath(text) if run.model.reads != "text" and isinstance(text, os.PathLike) else text
+    )
     check_target(target)
     task = run.model.task
     with torch.no_grad():
         if run.model.reads != "text":
             from seqloom.inspect.source_reading import read_source
 
-            return read_source(run, text, target, max_tokens)
+            return read_source(run, text, target, max_tokens, window)
         if task in WITH_SOURCE:
             return read_pair(run, text, target, max_tokens, window)
         if target is not None:
@@ -102,6 +113,26 @@ def read_given(run: Run, text: str, max_tokens: int | None = None, seed: int = 0
         if run.model.continues and text.strip():
             return read_next(run, text, max_tokens)
         return read(run, text, None, max_tokens)
+
+
+def report_own_targets(run: Run, texts: Sequence[str]) -> None:
+    """Says for how many of the texts of `read_given` the model's own output is the target, because none is given after a tab."""
+    if run.model.task not in WITH_SOURCE and run.model.reads == "text":
+        return
+    own = sum("\t" not in text for text in texts)
+    if own:
+        what = {"translation": "translation", "summarization": "summary"}.get(run.model.task, "target")
+        logger.warning(
+            "%d of %d lines have no tab and %s: the model's own output is their target, which it finds more probable than a given one",
+            own,
+            len(texts),
+            what,
+        )
+
+
+def one_of(unit: str) -> str:
+    """What a reader calls one position: a word, a region, a frame."""
+    return {"regions": "region", "frames": "frame"}.get(unit, "word")
 
 
 def read_next(run: Run, text: str, max_tokens: int | None) -> Reading:
@@ -162,18 +193,23 @@ def normal_word(run: Run, word: str) -> str:
 
 def choose_window(ids: Tensor, limits: Sequence[int | None], number: int) -> tuple[Tensor, Window | None]:
     """The ids (1, T) of one window, and which it is; None if all fit."""
-    size = min((limit for limit in limits if limit is not None), default=ids.shape[1])
-    total = ids.shape[1]
+    window = choose_part(ids.shape[1], limits, number)
+    return (ids, None) if window is None else (ids[:, window.start : window.stop], window)
+
+
+def choose_part(total: int, limits: Sequence[int | None], number: int, unit: str = "tokens") -> Window | None:
+    """The window of that number of so many tokens; None if all fit."""
+    size = max(1, min((limit for limit in limits if limit is not None), default=total))
     count = max(1, -(-total // size))
     if not 1 <= number <= count:
         raise DataError(
-            f"window {number}: the text has {count:,} windows of {size} tokens; choose one of them"
+            f"window {number}: the text has {count:,} windows of {size} {unit}; choose one of them"
         )
     if count == 1:
-        return ids, None
+        return None
     start = (number - 1) * size
     stop = min(start + size, total)
-    return ids[:, start:stop], Window(start, stop, total, number, count)
+    return Window(start, stop, total, number, count, unit)
 
 
 def picked(logits: Tensor, targets: Tensor) -> Tensor:

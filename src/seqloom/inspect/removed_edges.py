@@ -13,9 +13,11 @@ from torch import Tensor
 
 from seqloom.errors import RunError
 from seqloom.inspect.reading import Reading
+from seqloom.inspect.refusals import input_of
 from seqloom.nn.attention import SelfAttention
 from seqloom.nn.attention_core import AttentionWeights, Softmax
 from seqloom.nn.capture import StepChange, capture, change
+from seqloom.nn.cells import Cell
 from seqloom.nn.layer import HasPoints
 from seqloom.nn.pool import AttentionPool
 from seqloom.nn.transformer import Block, Transformer, resume
@@ -42,16 +44,19 @@ def attention_layers(model: torch.nn.Module, has_source: bool) -> list[Attention
     return found
 
 
-def no_attention(run: Run) -> RunError:
+def no_attention(run: Run, verb: str) -> RunError:
     """The error for a model without layers that attend: what to look at instead."""
     name = type(run.model).__name__
+    text = input_of(run)
     if any(isinstance(part, AttentionPool) for part in run.model.modules()):
         return RunError(
-            f"{run.folder}: a {name} of this config has no attention between tokens; only its pooling attends: "
-            f"seqloom inspect trace {run.folder} TEXT shows its weights"
+            f"{run.folder}: inspect {verb} shows attention, and a {name} of this config has no attention between tokens; only its pooling "
+            f"attends: seqloom inspect trace {run.folder} {text} shows its weights"
         )
+    other = "gates" if any(isinstance(part, Cell) for part in run.model.modules()) else "activations"
     return RunError(
-        f"{run.folder}: a {name} of this config has no attention; inspect its gates or activations"
+        f"{run.folder}: inspect {verb} shows attention, and a {name} of this config has no attention; "
+        f"use: seqloom inspect {other} {run.folder} {text}"
     )
 
 

@@ -16,6 +16,7 @@ from seqloom.inference.completion import banned_ids, prepare_prompt
 from seqloom.inference.search_report import explain_translation
 from seqloom.inference.sources import source_of
 from seqloom.inspect.given_texts import check_target, check_text
+from seqloom.inspect.refusals import refusal
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 
@@ -67,8 +68,9 @@ def beam(
     """
     run = as_run(run)
     if not run.model.generates:
-        raise RunError(
-            f"{run.folder}: the model ({type(run.model).__name__}) does not generate text, so there is no search"
+        kind = type(run.model).__name__
+        raise refusal(
+            run, "beam", f"shows a search, and a {kind} does not generate text, so there is no search"
         )
     check_text(text)
     check_target(why, "`why`")

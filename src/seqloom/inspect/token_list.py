@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from seqloom.inspect.given_texts import check_text
 from seqloom.inspect.reading import pieces
+from seqloom.inspect.refusals import require_text
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 
@@ -38,6 +39,7 @@ def tokens(run: RunLike, text: str) -> Tokens:
     [6, 13, 11, 5, 15, 3]
     """
     run = as_run(run)
+    require_text(run, "tokens", "a text as tokens")
     check_text(text)
     spans = framed_spans(run, text)
     ids = run.encode([text])[0][0].tolist()

@@ -83,7 +83,7 @@ def contexts(
     ] = {}  # by the number of the text: the vector, and the static one
     top = bottom = ""
     with Reporter("contexts", len(chosen), progress) as report:
-        for batch in text_vectors(run, [text for text, _ in chosen]):
+        for batch in text_vectors(run, [text for text, _ in chosen], verb="contexts"):
             names = list(batch.layers)
             bottom, top = names[0], names[-1] if layer is None else layer
             if top not in names:

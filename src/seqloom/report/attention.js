@@ -152,7 +152,7 @@ function table(map, queries, keys) {
   document.getElementById("none").hidden = rows.length > 0;
   document.getElementById("edges").innerHTML = rows.slice(0, 40).map(([, query, key, weight, effect, own, drawn]) =>
     `<tr><td>${drawn ? "○ " : ""}${escapeText(queries[query])} → ${escapeText(keys[key])}</td><td>${weight.toFixed(2)}</td>`
-    + `<td>${signed(effect)}</td><td>${own === null ? "" : signed(own)}</td></tr>`).join("");
+    + `<td>${signed(effect)}</td>${data.own ? `<td>${own === null ? "" : signed(own)}</td>` : ""}</tr>`).join("");
 }
 
 const signed = (value) => (value >= 0 ? "+" : "−") + (Math.abs(value) >= 0.001 || value === 0 ? Math.abs(value).toFixed(3) : Math.abs(value).toExponential(0));
