@@ -7,7 +7,7 @@ One thread. SoundFeatures and steps are timed alternately with their peers, and 
 
 from __future__ import annotations
 
-import sys
+import argparse
 import tempfile
 import time
 from collections.abc import Callable
@@ -165,6 +165,9 @@ def transcribe() -> None:
 
 
 if __name__ == "__main__":
+    tables = {"features": features, "step": step, "transcribe": transcribe}
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("tables", nargs="*", choices=[*tables, []], help="all of them by default")
     torch.set_num_threads(1)
-    for bench in [globals()[name] for name in sys.argv[1:] or ("features", "step", "transcribe")]:
-        bench()
+    for name in parser.parse_args().tables or tables:
+        tables[name]()

@@ -82,7 +82,8 @@ def split(
 ) -> None:
     """Split a file into train, valid and test by content.
 
-    Equal records are in one part, each label gives its share, and the parts have the form of the file, with its header.
+    Equal records are in one part, each label gives its share, and the parts have the form of the file, with its header. Running text is
+    cut in its order.
 
     Examples:
       seqloom data split reviews.tsv --out parts
