@@ -68,6 +68,12 @@ class Run:
         self.adds_eos: bool = config.reader_class.adds_eos
         self.specials = special_tokens(tokenizer)
 
+    def __repr__(self) -> str:
+        size = ""
+        if (self.folder / RESULTS_FILE).exists() and isinstance(self.model, Module):  # an ensemble is none
+            size = f", parameters={self.results.parameters.total:,}"
+        return f"Run({str(self.folder)!r}, task={self.task!r}{size})"
+
     @cached_property
     def decoding(self) -> Decoding:
         """How the run generates where the caller does not say."""

@@ -50,7 +50,7 @@ class Sampling(Search):
     min_p: float | None = None
     """Choose among the tokens that are at least p times as probable as the most probable one."""
     greedy: bool = False
-    """Always take the most probable token; the same as --temperature 0."""
+    """Always take the most probable token; the same as --temperature 0. With --beam above 1 it is the beam search."""
     repetition_penalty: float | None = None
     """Above 1, tokens of the prompt and the text so far are less likely to be repeated; 1.2 is usual."""
     stop: list[str] | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TypedDict, TypeVar
 
 from seqloom.decoding.sampling import Greedy, RandomSampler, Sampler
@@ -68,9 +69,10 @@ class Decoding:
     """How texts are generated. None is the run's own value, `run.decoding`.
 
     `temperature` 0 is greedy; `top_k` 0, `top_p` 1 and `min_p` 0 switch these off. A `beam` above 1 or a `coverage_penalty` above
-    0 means beam search, which does not sample; `length_penalty` is α of its lp(Y) = ((5 + |Y|) / 6)^α, the GNMT paper's. `n` is the
-    number of texts of each prompt: n samples, or the n best of the beam. A text ends before the first of the strings `stop`. The
-    same `seed` gives a prompt the same samples, alone or beside any others.
+    0 means beam search, which does not sample: with `temperature` 0 it is the beam search, another temperature is refused.
+    `length_penalty` is α of its lp(Y) = ((5 + |Y|) / 6)^α, the GNMT paper's. `n` is the number of texts of each prompt: n samples, or
+    the n best of the beam. A text ends before the first of the strings `stop`. The same `seed` gives a prompt the same samples, alone or
+    beside any others.
 
     >>> Decoding(top_p=0.9).plan(run.decoding).sampler
     RandomSampler(temperature=1.0, top_k=None, top_p=0.9, min_p=None)
@@ -90,8 +92,11 @@ class Decoding:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        strings = (self.stop,) if isinstance(self.stop, str) else tuple(self.stop)
-        object.__setattr__(self, "stop", strings)
+        object.__setattr__(self, "stop", stop_strings(self.stop))
+        for option, kind in NUMBERS.items():
+            value = getattr(self, option)
+            if value is not None or option not in INHERITED:
+                object.__setattr__(self, option, number(option, value, kind))
 
     def with_options(self, options: DecodingOptions) -> Decoding:
         """These settings with some of them replaced."""
@@ -166,6 +171,29 @@ class Decoding:
         return (self.beam is not None and self.beam > 1) or bool(self.coverage_penalty)
 
 
+def number(option: str, value: object, kind: type[int] | type[float]) -> int | float:
+    """The number that an option is given, a whole one if its kind is int; raises if it is none."""
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if kind is float and is_number:
+        return value  # type: ignore[return-value]  # a Real computes as a float does
+    if is_number and value == value // 1:  # type: ignore[operator]  # 5.0 and numpy's integers too
+        return int(value)
+    raise UserError(f"{option} is {value!r}: give a {'number' if kind is float else 'whole number'}")
+
+
+def stop_strings(stop: object) -> tuple[str, ...]:
+    """The strings that end a text: one, or several."""
+    strings = (stop,) if isinstance(stop, str) else tuple(stop) if isinstance(stop, Sequence) else (stop,)
+    if not all(isinstance(string, str) for string in strings):
+        raise UserError(f"stop is {stop!r}: give a str, or a list of them")
+    return strings
+
+
+NUMBERS: dict[str, type[int] | type[float]] = {  # the option: what kind of number it is
+    **dict.fromkeys(("max_tokens", "top_k", "beam", "n", "seed"), int),
+    **dict.fromkeys(("temperature", "top_p", "min_p"), float),
+    **dict.fromkeys(("length_penalty", "coverage_penalty", "repetition_penalty"), float),
+}
 INHERITED = tuple(name for name in Decoding.__annotations__ if name not in ("n", "stop", "seed"))
 OPTION_NAMES = ", ".join(DecodingOptions.__annotations__)
 LANGUAGE_MODEL = Decoding(200, 1.0, None, None, None, 1, 0.6, 0.0, 1.0)
