@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from seqloom.cli import main
 from seqloom.cli.caption import caption_lines
@@ -15,9 +16,14 @@ from seqloom.cli.decoding_options import Captioning
 from seqloom.cli.train import describe_results
 from seqloom.decoding import Decoding
 from seqloom.inference.unknown_text import UnknownText
-from seqloom.text.tokenizer import Characters, Words, special_tokens
+from seqloom.text.tokenizer import BPE, Characters, Words, special_tokens
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
+
+
+def small_bytes(texts: list[str]) -> Tokenizer:
+    """Byte pairs of text with one letter beyond ASCII."""
+    return BPE([*texts, "\u00e8 " * 20], size=300)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +36,11 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "v1"
         ),
         (Words, ["abc 日本"], "1 word of the input is not in its vocabulary ('日本')"),
         (Characters, ["abc"], ""),
+        (Words, ["abc ab abc cab", "abc <unk>"], ""),  # a rare word
+        (Words, ["abc cab cab"], "2 words of the input are not in its vocabulary ('cab')"),
+        (Words, ["abc ab abc c\u00e9b"], "1 word of the input is not in its vocabulary ('c\u00e9b')"),
+        (small_bytes, ["日本 ab", "日"], "3 characters of the input are not in its vocabulary ('日', '本')"),
+        (small_bytes, ["\u00e9 \u00e8"], ""),  # whose first byte begins a token
     ],
 )
 def test_what_a_tokenizer_does_not_know_is_counted_once(

@@ -76,7 +76,7 @@ def test_each_task_knows_its_own_files_whatever_they_are_called(
     path = put(tmp_path / "x.txt", text)
     assert type(choose_format(trained[name], path)).__name__ == f"{form}File"
     assert type(choose_format(trained[name], path, "jsonl")).__name__ == "JSONLinesFile"
-    with pytest.raises(ValueError, match="'xml' is not a form of a file; choose from auto, text, lines"):
+    with pytest.raises(ValueError, match="--format xml: predict reads files of the forms conllu, conll"):
         choose_format(trained[name], path, "xml")
 
 

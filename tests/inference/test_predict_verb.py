@@ -227,6 +227,7 @@ def test_forms_have_one_list_of_names(
     trained: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     """Those of `data`; the older names are read too, and the present one is printed."""
+    from seqloom.inference.file_formats import FILLED
     from seqloom.text.formats import FORMATS
 
     run, path = str(trained["tagger"].folder), put(tmp_path / "x.dat", "The X\ndog X\n")
@@ -235,11 +236,12 @@ def test_forms_have_one_list_of_names(
     main(["predict", run, "--file", path, "--form", "Columns"])
     captured = capsys.readouterr()
     assert captured.out == "The X DET\ndog X NOUN\n" and "--form is now --format" in captured.err
-    said = fails(capsys, "predict", run, "--file", path, "--format", "xml")
-    assert all(name in said for name in FORMATS)
-    assert "predict fills files of the forms" in fails(
-        capsys, "predict", run, "--file", path, "--format", "pairs"
-    )
+    for name in ("xml", "pairs"):
+        for given in (["--file", path], ["The dog"]):
+            said = fails(capsys, "predict", run, *given, "--format", name)
+            assert [form for form in FORMATS if form in said.partition(" forms ")[2]] == [
+                form for form in FORMATS if form in FILLED
+            ]
 
 
 def test_out_is_whole_or_not_there(

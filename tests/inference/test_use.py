@@ -38,10 +38,6 @@ def test_one_prompt_gives_one_result_and_a_list_a_list() -> None:
     lazy = seqloom.generate(run, iter(PROMPTS), max_tokens=4, seed=1)
     assert isinstance(lazy, Iterator) and [found.text for found in lazy] == [one.text for one in several]
     assert seqloom.generate(GOLDEN / "gru", "the cat", Decoding(max_tokens=4, seed=1)) == one
-    with pytest.raises(ValueError, match="prompt 1 is a tuple, not a str"):
-        seqloom.generate(run, ("the", "cat"))  # type: ignore[call-overload]
-    with pytest.raises(ValueError, match="not a int"):
-        seqloom.generate(run, 3)  # type: ignore[call-overload]
 
 
 def test_a_repeated_prompt_gets_the_same_texts_from_a_list_and_from_a_stream() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ from seqloom.cli.outputs import check_output
 from seqloom.errors import DataError, UserError
 
 if TYPE_CHECKING:
-    from seqloom.inference.scoring import TextScore
+    from seqloom.inference.scoring import Pair
     from seqloom.run import Run
 
 SAMPLE = 256  # texts that are also embedded in float32, to report the error of int8
@@ -76,8 +77,8 @@ def embed(
 
     from seqloom.files import open_atomic
     from seqloom.inference.embeddings import Embedder
-    from seqloom.inference.embeddings import embed as embed_texts
     from seqloom.inference.one_or_many import in_blocks
+    from seqloom.inference.unknown_text import UnknownText
 
     check_output(out, overwrite)
     if out is not None and out.suffix != ".npy":
@@ -92,22 +93,30 @@ def embed(
         sample = list(islice(given, SAMPLE))
         given = chain(sample, given)
         loaded = quantized(loaded, quantize, sample, max_input_tokens)
+    embedder = Embedder(loaded, True, max_input_tokens)
+    unknown = UnknownText(loaded)
     if out is not None:
         lines = list(given)
-        vectors = embed_texts(loaded, lines, max_input_tokens=max_input_tokens)
+        vectors = embedder(lines)
+        unknown.add_all(lines)
         with open_atomic(out) as target:
             np.save(target, vectors)
         blank.warn()
+        unknown.warn()
         report = {"vectors": str(out), "count": len(vectors), "dim": vectors.shape[1]}
         logger.info("%s vectors of %d numbers", f"{len(vectors):,}", vectors.shape[1])
         print_result(report, [f"vectors: {out}"], common.json)
         return
-    embedder = Embedder(loaded, True, max_input_tokens)
-    for text, vector in in_blocks(given, lambda block: list(zip(block, embedder(block), strict=True))):
+
+    def embed_block(block: list[str]) -> list[tuple[str, np.ndarray]]:
+        return list(zip(block, embedder(block), strict=True))
+
+    for text, vector in in_blocks(given, unknown.watch(embed_block)):
         numbers = [round(float(value), 6) for value in vector]
         line = " ".join(f"{value:.6f}" for value in numbers)
         print_result({"text": text, "vector": numbers}, [line], common.json)
     blank.warn()
+    unknown.warn()
 
 
 class BlankLines:
@@ -129,13 +138,11 @@ class BlankLines:
 def quantized(run: Run, kind: str, sample: list[str], max_input_tokens: int) -> Run:
     """The run with int8 weights; logs how close its vectors are to those in float32."""
     from seqloom.inference.derived_runs import quantize
-    from seqloom.inference.embeddings import embed as embed_texts
+    from seqloom.inference.embeddings import Embedder
 
     result = quantize(run, kind)
     if sample:
-        exact, rounded = (
-            embed_texts(one, sample, max_input_tokens=max_input_tokens) for one in (run, result)
-        )
+        exact, rounded = (Embedder(one, True, max_input_tokens)(sample) for one in (run, result))
         cosines = (exact * rounded).sum(1)
         logger.info(
             "%s: cosine to full precision %.5f, lowest %.5f, over %d texts",
@@ -160,8 +167,8 @@ def score(
 ) -> None:
     """Print how probable a model finds texts.
 
-    Prints ln P, the number of scored tokens, the perplexity and the text, between tabs. A translator scores pairs: a text, a tab and its
-    translation. Of a masked model it is the pseudo-log-likelihood.
+    Prints ln P, the number of scored tokens, the perplexity (– without tokens) and the text, between tabs. A translator scores pairs:
+    a text, a tab and its translation. Of a masked model it is the pseudo-log-likelihood.
 
     Examples:
       seqloom score runs/gpt "To be, or not to be" "To be or to be not"
@@ -182,33 +189,32 @@ def score(
         int8: one byte for each weight, faster to read.
     """
     from seqloom.inference.one_or_many import in_blocks
+    from seqloom.inference.scoring import scorer, texts_read
     from seqloom.inference.unknown_text import UnknownText
 
     given = read_texts(texts, file, 'seqloom score RUN "To be"')
     loaded = open_run(run, machine.threads, quantize)
     unknown = UnknownText(loaded)
-    if loaded.model.task == "language modelling":
-        given = unknown.counted(given)
+    work = unknown.watch(scorer(loaded), partial(texts_read, loaded))
+
     if loaded.model.task == "language modelling" and loaded.starts_bare:
         logger.info("nothing precedes a text of this model: the first token is context and is not scored")
-    scores = in_blocks(given, lambda block: list(zip(block, score_block(loaded, block), strict=True)))
-    for text, found in scores:
-        line = f"{found.logprob:.4f}\t{len(found.tokens)}\t{found.perplexity:.4f}\t{text}"
+    for found in in_blocks((scored_pair(loaded, line) for line in given), work, unknown.warn):
+        perplexity = "–" if found.perplexity is None else f"{found.perplexity:.4f}"
+        line = f"{found.logprob:.4f}\t{len(found.tokens)}\t{perplexity}\t{found.text}"
+        line += "" if found.target is None else f"\t{found.target}"
         tokens = token_lines(found.token_logprobs, found.tokens) if per_token else ()
         print_result(found.to_dict(), [line, *tokens], common.json)
-    unknown.warn()
 
 
-def score_block(run: Run, block: list[str]) -> list[TextScore]:
-    """The scores of several lines; those of a translator are pairs with a tab between them."""
-    from seqloom.inference.scoring import score as score_texts
+def scored_pair(run: Run, line: str) -> Pair:
+    """The text of a line; for a translator, the two texts that a tab separates."""
+    from seqloom.inference.scoring import Pair
 
     if run.model.task != "translation":
-        return score_texts(run, block)
-    for text in block:
-        if text.count("\t") != 1:
-            raise DataError(
-                f"{text[:60]!r}: a translator scores a text and its translation with one tab between them"
-            )
-    sources, targets = zip(*(text.split("\t") for text in block), strict=True)
-    return score_texts(run, list(sources), list(targets))
+        return Pair(line, None)
+    if line.count("\t") != 1:
+        raise DataError(
+            f"{line[:60]!r}: a translator scores a text and its translation with one tab between them"
+        )
+    return Pair(*line.split("\t"))

@@ -6,6 +6,7 @@ import json as jsons
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -191,10 +192,16 @@ def fill_mask(
     top
         How many tokens to print for each mask.
     """
-    from seqloom.inference.mask_filling import fill_mask as fill_masks
+    from seqloom.inference.mask_filling import fill_texts, masked_model, without_masks
+    from seqloom.inference.one_or_many import in_blocks
+    from seqloom.inference.unknown_text import UnknownText
 
     given = read_texts(texts, file, 'seqloom fill-mask RUN "the [MASK] sat"')
-    for filled in fill_masks(open_run(run, machine.threads), given, top=top):
+    loaded = open_run(run, machine.threads)
+    masked_model(loaded)
+    unknown = UnknownText(loaded)
+    work = unknown.watch(partial(fill_texts, loaded, top), without_masks)
+    for filled in in_blocks(given, work, unknown.warn):
         gaps = [
             "  " + ", ".join(f"{guess.token} {guess.probability:.3f}" for guess in gap) for gap in filled.gaps
         ]

@@ -65,9 +65,11 @@ def predict(
     overwrite
         Replace the file that is already there.
     """
+    from seqloom.inference.file_formats import check_filled, fill_file
     from seqloom.inference.prediction import require_task
 
     check_output(out, overwrite)
+    check_filled(format)
     loaded = open_run(run, machine.threads)
     require_task(loaded)
     if top > 1 and loaded.model.task != "classification":
@@ -75,8 +77,6 @@ def predict(
     names_files = loaded.model.reads != "text" and bool(texts)  # pictures or sounds
     files = [] if names_files else input_files(texts, file, 'seqloom predict RUN "a fine film"')
     if files:
-        from seqloom.inference.file_formats import fill_file
-
         pieces: Iterator[str] = (
             piece for path in files for piece in fill_file(loaded, path, common.json, format, top)
         )
@@ -88,10 +88,9 @@ def predict(
 def predict_texts(run: Run, texts: Sequence[str], top: int, json: bool) -> Iterator[str]:
     """Each text with its prediction, as a line. The two texts of a pair are separated by a tab."""
     from seqloom.inference.file_format import input_names
-    from seqloom.inference.prediction import model_input, predict_stream
-    from seqloom.text.records import field_class
+    from seqloom.inference.prediction import input_fields, model_input, predict_stream
 
-    fields = [name for name in run.config.kinds() if field_class(name).is_input]
+    fields = input_fields(run)
     records = []
     for number, text in enumerate(texts, 1):
         record = tuple(text.split("\t")) if len(fields) > 1 and "\t" in text else text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +68,7 @@ def summarize(
     """
     from seqloom.inference.one_or_many import in_blocks
     from seqloom.inference.summarization import check_summarizes, summarize_texts, summary_plan
+    from seqloom.inference.unknown_text import UnknownText
 
     check_output(out, overwrite)
     files = input_files(texts, file, EXAMPLE)
@@ -76,7 +78,9 @@ def summarize(
     if texts:
         check_texts(texts, "a document")
     documents = read_documents(loaded, files, lines) if files else iter(texts)
-    summaries = in_blocks(documents, lambda block: summarize_texts(loaded, plan, block))
+    unknown = UnknownText(loaded)
+    work = unknown.watch(partial(summarize_texts, loaded, plan))
+    summaries = in_blocks(documents, work, unknown.warn)
     pieces = (
         json_text(summary.to_dict()) + "\n"
         if common.json

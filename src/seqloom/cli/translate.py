@@ -108,6 +108,7 @@ def translate(
         checked_translation,
         translate_texts,
     )
+    from seqloom.inference.unknown_text import UnknownText
 
     check_output(out, overwrite)
     files = input_files(texts, file, EXAMPLE)
@@ -123,8 +124,11 @@ def translate(
     job = TranslationJob(plan, align, words, Execution(workers=workers))
     check_job(loaded, job)
 
+    unknown = UnknownText(loaded)
+
     def best_of(sources: list[str]) -> list[str]:
         single = job._replace(align=False)
+        unknown.add_all(sources)
         return [translation.text for translation in translate_texts(loaded, single, sources)]
 
     structured = [name for name in files if Path(name).suffix.lower() in (".po", ".tmx")]
@@ -133,9 +137,10 @@ def translate(
             raise UserError(f"{structured[0]}: a .po or .tmx file is translated by itself; give one --file")
         pieces = iter([fill_catalogue(Path(structured[0]), best_of, source_lang, target_lang)])
     else:
-        translations = in_blocks(lines, checked_translation(loaded, job))
+        translations = in_blocks(lines, checked_translation(loaded, job, unknown))
         pieces = (format_translation(translation, common.json) + "\n" for translation in translations)
     write_pieces(pieces, out, "translating", common.progress)
+    unknown.warn()
 
 
 def fill_catalogue(

@@ -17,7 +17,7 @@ from seqloom.errors import UserError
 from seqloom.inference.completion import Completion, Execution, prepare_prompt
 from seqloom.inference.one_or_many import apply
 from seqloom.inference.source_completion import complete_sources, source_log_probs
-from seqloom.inference.sources import source_of
+from seqloom.inference.sources import is_source, source_of
 from seqloom.inference.verbs import wrong_verb
 from seqloom.nn.layer import select
 from seqloom.results import Result
@@ -76,9 +76,7 @@ def caption(run: RunLike, pictures: Any, **decoding: Unpack[DecodingOptions]) ->
     opened = as_run(run)
     check_captions(opened)
     plan = Decoding().with_options(decoding).plan(opened.decoding)
-    if isinstance(pictures, np.ndarray | os.PathLike):
-        return caption_pictures(opened, plan, [pictures])[0]
-    return apply(pictures, partial(caption_pictures, opened, plan))
+    return apply(pictures, partial(caption_pictures, opened, plan), is_one=is_source, noun="picture")
 
 
 def check_captions(run: Run) -> None:

@@ -9,7 +9,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -48,6 +48,10 @@ class Completion(Result):
     score: float
     finish_reason: Literal["stop", "length"]
     stop_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The text as JSON, without `token_logprobs` if there are none."""
+        return {name: value for name, value in super().to_dict().items() if name != "token_logprobs" or value}
 
 
 @dataclass(frozen=True)

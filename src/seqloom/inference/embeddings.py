@@ -14,7 +14,8 @@ from torch import Tensor
 from seqloom.batches import pad
 from seqloom.errors import UserError
 from seqloom.inference.completion import length_groups
-from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.one_or_many import apply, is_text, require_texts
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.run import Run, RunLike, as_run
 
@@ -58,7 +59,10 @@ def embed(
     (2, 4)
     """
     embedder = Embedder(as_run(run), normalize, max_input_tokens)
-    return embedder(texts) if isinstance(texts, list) else apply(texts, embedder)
+    if is_text(texts) and not str(texts).strip():
+        raise UserError("an empty text has no vector; give a text with words in it")
+    unknown = UnknownText(embedder.run)
+    return apply(texts, unknown.watch(embedder), collect=np.asarray, after=unknown.warn)
 
 
 class Embedder:
@@ -83,6 +87,8 @@ class Embedder:
     def __call__(self, texts: list[str]) -> Any:
         """The vectors of several texts (texts, D). Texts of similar length form a batch."""
         require_texts(texts)
+        if not texts:
+            return self(["a"])[:0]
         rows = self.rows(texts)
         lengths = torch.tensor([len(row) for row in rows], dtype=torch.int64)
         vectors = np.zeros((len(rows), 0), np.float32)

@@ -22,7 +22,7 @@ from seqloom.inference.prediction import predict_stream, require_task
 from seqloom.inference.predictions import Prediction, Tags
 from seqloom.run import Run
 from seqloom.text import annotated, corpus
-from seqloom.text.formats import FORMATS, check_format
+from seqloom.text.formats import FORMATS, OLD_NAMES
 from seqloom.text.lines import lines_with_ends, split_line_end, strip_compression
 from seqloom.text.records import field_class
 from seqloom.text.tables import file_columns, is_header_row
@@ -325,15 +325,21 @@ FILLED: dict[str, type[FileFormat]] = {  # the forms of text/formats.py that can
 AMBIGUOUS = (".tsv",)  # suffixes of a form that also stand for that of training
 
 
+def check_filled(name: str) -> str:
+    """The name of a form that can be filled, `auto` included; raises for another."""
+    name = OLD_NAMES.get(name, name)
+    if name != "auto" and name not in FILLED:
+        raise UserError(
+            f"--format {name}: predict reads files of the forms {', '.join(FILLED)}; give one of them, or auto"
+        )
+    return name
+
+
 def choose_format(run: Run, path: str | Path, name: str = "auto", top: int = 1) -> FileFormat:
     """The form with this name; `auto` is that of the file's suffix. A suffix that may mean several is the form of training if the
     first record of the file is in it, and stdin always is."""
-    name = check_format(name)
+    name = check_filled(name)
     if name != "auto":
-        if name not in FILLED:
-            raise UserError(
-                f"--format {name}: predict fills files of the forms {', '.join(FILLED)}; give one of them"
-            )
         return FILLED[name](run, path, top)
     suffix = strip_compression(path).suffix.lower()
     by_suffix = next((filled for name, filled in FILLED.items() if suffix in FORMATS[name].suffixes), None)

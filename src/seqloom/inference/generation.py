@@ -11,6 +11,7 @@ from typing import Any, Unpack, overload
 from seqloom.decoding import Decoding, DecodingOptions, DecodingPlan
 from seqloom.inference.completion import Completion, Execution, complete
 from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
@@ -65,7 +66,8 @@ def generate(
     check_continues(run)
     plan = (settings or Decoding()).with_options(decoding).plan(run.decoding)
     work = partial(generations, run, plan, Execution(), Counter[int]())
-    return apply(prompts, work)
+    unknown = UnknownText(run)
+    return apply(prompts, unknown.watch(work), noun="prompt", after=unknown.warn)
 
 
 def generations(

@@ -17,6 +17,7 @@ from torch import Tensor
 from seqloom.batches import masked, pad
 from seqloom.errors import UserError
 from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.measure.number import Number, RecordSums, make_signature, nats_interval
 from seqloom.models import MaskedLM
@@ -37,10 +38,12 @@ class Guess(Result):
 
 @dataclass(frozen=True)
 class Filled(Result):
-    """A text with each mask replaced by its most probable token, and the guesses for each mask, most probable first."""
+    """A text with each mask replaced by its most probable token, the guesses for each mask, most probable first, and the `source`, which has
+    the masks."""
 
     text: str
     gaps: tuple[tuple[Guess, ...], ...]
+    source: str = ""
 
 
 def masked_model(run: Run, verb: str = "fill-mask") -> MaskedLM:
@@ -106,7 +109,13 @@ def fill_mask(run: RunLike, texts: str | list[str] | Iterator[str], *, top: int 
     """
     run = as_run(run)
     masked_model(run)
-    return apply(texts, partial(fill_texts, run, top))
+    unknown = UnknownText(run)
+    return apply(texts, unknown.watch(partial(fill_texts, run, top), without_masks), after=unknown.warn)
+
+
+def without_masks(text: str) -> list[str]:
+    """What a text says around its masks."""
+    return [MASK_PATTERN.sub(" ", text)]
 
 
 @torch.inference_mode()
@@ -141,7 +150,7 @@ def fill_text(run: Run, text: str, probs: Tensor, top: int) -> Filled:
         tuple(Guess(token_text(run, token), p) for p, token in zip(mask_probs, tokens, strict=True))
         for mask_probs, tokens in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     )
-    return Filled(insert_tokens(run, text, best.indices[:, 0].tolist()), gaps)
+    return Filled(insert_tokens(run, text, best.indices[:, 0].tolist()), gaps, text)
 
 
 def insert_tokens(run: Run, text: str, tokens: Sequence[int]) -> str:

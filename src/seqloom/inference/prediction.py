@@ -15,7 +15,9 @@ from typing import Any, NamedTuple, TypeAlias, overload
 import numpy as np
 
 from seqloom.errors import DataError, UserError
-from seqloom.inference.sources import source_of
+from seqloom.inference.one_or_many import many
+from seqloom.inference.sources import SOURCE_KINDS, is_source, source_of
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.measure.classification import Confusion
 from seqloom.measure.number import Number
@@ -71,8 +73,9 @@ def predict_stream(
     run: Run, records: Iterable[tuple[str, Sequence[Any]]], check_vocabulary: bool = True
 ) -> Iterator[Any]:
     """The prediction for each record (its location for errors, its input fields) as they arrive; a part of them is in memory
-    at a time. With `check_vocabulary`, raises if no record has a token that the tokenizer knows."""
+    at a time. With `check_vocabulary`, raises if no record has a token that the tokenizer knows. Warns behind the last of what is unknown."""
     task = require_task(run)
+    unknown = UnknownText(run)
     stream = iter(records)
     has_known = not check_vocabulary
     schema = RecordSchema(run.config.kinds(), [run.tokenizer], run.adds_eos, run.labels, with_targets=False)
@@ -84,19 +87,29 @@ def predict_stream(
         if not has_known and not following:
             raise unknown_text_error(run)
         yield from task.predictions(run, run.config.data(store))
+        unknown.add_all([text for record in values for text in texts_of(record)])
+    unknown.warn()
+
+
+def texts_of(record: Sequence[Any]) -> Iterator[str]:
+    """The texts among the fields of a record; words are one text."""
+    for value in record:
+        if isinstance(value, str | list):
+            yield value if isinstance(value, str) else " ".join(value)
 
 
 @overload
 def predict(run: RunLike, records: str | tuple[str, ...]) -> SomePrediction: ...
 @overload
-def predict(run: RunLike, records: list[Any]) -> list[SomePrediction]: ...
+def predict(run: RunLike, records: list[Any] | np.ndarray) -> list[SomePrediction]: ...
 @overload
 def predict(run: RunLike, records: Iterator[Any]) -> Iterator[SomePrediction]: ...
 def predict(run: RunLike, records: Any) -> Any:
     """The prediction for a record: a `Label`, `Tags`, `Span` or `Value`, by the run's task.
 
     A record is a text, a pair of texts as a tuple (question and passage too), or a sentence, as a text or a tuple of its words. One
-    record gives one prediction, a list a list, and an iterator an iterator, which reads ahead of its results by at most 2,048 records.
+    record gives one prediction, a list, an array or a tuple of records a list, and an iterator an iterator, which reads ahead of its
+    results by at most 2,048 records.
 
     >>> predict(classifier, "the queen sees a dog").label
     'court'
@@ -105,11 +118,20 @@ def predict(run: RunLike, records: Any) -> Any:
     """
     opened = as_run(run)
     require_task(opened)
-    if isinstance(records, str | tuple):
-        return next(predict_records(opened, iter([records])))
-    if isinstance(records, list):
-        return list(predict_records(opened, iter(records)))
-    return predict_records(opened, iter(records))
+    if is_record(opened, records):
+        [prediction] = predict_records(opened, iter([records]))
+        return prediction
+    if isinstance(records, Iterator):
+        return predict_records(opened, records)
+    noun = "text" if len(input_fields(opened)) == 1 and opened.model.reads == "text" else "record"
+    return list(predict_records(opened, iter(many(records, noun))))
+
+
+def is_record(run: Run, value: Any) -> bool:
+    """Whether a value is one record: a text, a picture or sound, or a tuple, unless it is one of records."""
+    if isinstance(value, tuple):
+        return not all(isinstance(item, tuple | list) for item in value) or not value
+    return isinstance(value, str) or (run.config.kinds()[0] in SOURCE_KINDS and is_source(value))
 
 
 def predict_records(run: Run, records: Iterator[Any]) -> Iterator[SomePrediction]:
@@ -121,22 +143,31 @@ def predict_records(run: Run, records: Iterator[Any]) -> Iterator[SomePrediction
     return predict_stream(run, located, check_vocabulary=False)
 
 
+def input_fields(run: Run) -> list[str]:
+    """The kinds of the fields that the model reads of a record."""
+    return [name for name in run.config.kinds() if field_class(name).is_input]
+
+
 def model_input(run: Run, record: Any, location: str) -> tuple[Any, ...]:
     """The fields that the model reads of a record, which is a text, a pair of texts or a sentence of words."""
-    fields = [name for name in run.config.kinds() if field_class(name).is_input]
+    fields = input_fields(run)
     if fields[:1] in (["audio"], ["image"]) and len(fields) == 1:
         return (source_of(run, record, location),)
     if fields == ["words"]:
         return (list(record) if isinstance(record, tuple) else record,)
-    if len(fields) == 1:
-        if isinstance(record, tuple) and len(record) == 1:
-            return record
-        return (record,)
-    if isinstance(record, str):
+    if len(fields) > 1 and isinstance(record, str):
         raise DataError(
             f"{location}: one text, but the run reads pairs; give two, as a tuple, or with a tab between them"
         )
-    return tuple(record)
+    values = tuple(record) if isinstance(record, tuple | list) else (record,)
+    strangers = [type(value).__name__ for value in values if not isinstance(value, str)]
+    if strangers or len(values) != len(fields):
+        expected = "a str" if len(fields) == 1 else f"a tuple of {len(fields)} str"
+        given = f"a {strangers[0]}" if strangers else f"{len(values)} texts"
+        raise DataError(
+            f"{location} is {given}; give {expected} for each record, and several records as a list"
+        )
+    return values
 
 
 def next_chunk(records: Iterator[tuple[str, Sequence[Any]]]) -> Iterator[tuple[str, Sequence[Any]]]:

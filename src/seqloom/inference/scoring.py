@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import zip_longest
@@ -20,7 +20,8 @@ from seqloom.errors import UserError
 from seqloom.inference.completion import length_groups, prepare_prompt
 from seqloom.inference.mask_filling import encode as encode_masked
 from seqloom.inference.mask_filling import pseudo_log_probs
-from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.one_or_many import apply, many, require_texts
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
@@ -31,12 +32,14 @@ OUTPUT_POSITIONS = 256  # positions whose whole distribution is in memory at a t
 
 @dataclass(frozen=True)
 class TextScore(Result):
-    """ln P of a text, of each of its tokens, and exp(-ln P / tokens)."""
+    """ln P of a text, or of the target after it, of each of its tokens, and exp(-ln P / tokens), None without tokens."""
 
     logprob: float
     tokens: tuple[str, ...]
     token_logprobs: tuple[float, ...]
-    perplexity: float
+    perplexity: float | None
+    text: str = ""
+    target: str | None = None
 
 
 class Pair(NamedTuple):
@@ -87,10 +90,21 @@ def score(
     True
     """
     run = as_run(run)
-    task = run.model.task
-    if task not in SCORERS:
+    unknown = UnknownText(run)
+    work = unknown.watch(scorer(run), partial(texts_read, run))
+    return apply(pairs(texts, targets), work, is_one=lambda item: isinstance(item, Pair), after=unknown.warn)
+
+
+def scorer(run: Run) -> Callable[[list[Pair]], list[TextScore]]:
+    """The function that scores pairs under a run; raises for a run that scores nothing."""
+    if run.model.task not in SCORERS:
         raise wrong_verb(run, "score")
-    return apply(pairs(texts, targets), partial(SCORERS[task], run))
+    return partial(SCORERS[run.model.task], run)
+
+
+def texts_read(run: Run, record: Pair) -> list[str]:
+    """What a run reads as text of a record: not the name of a picture."""
+    return [text for text in (record.text if run.model.reads == "text" else "", record.target) if text]
 
 
 def pairs(
@@ -103,7 +117,12 @@ def pairs(
         return Pair(texts, targets)
     if isinstance(targets, str):
         raise UserError("several texts and one target: give a target for each text")
-    joined = (Pair(text, None) for text in texts) if targets is None else joined_pairs(texts, targets)
+    texts = texts if isinstance(texts, Iterator) else many(texts)
+    joined: Iterator[Pair]
+    if targets is None:
+        joined = (Pair(text, None) for text in texts)
+    else:
+        joined = joined_pairs(texts, targets if isinstance(targets, Iterator) else many(targets, "target"))
     return joined if isinstance(texts, Iterator) else list(joined)
 
 
@@ -142,7 +161,7 @@ def score_continuations(run: Run, records: Sequence[Pair]) -> list[TextScore]:
     for record, count in zip(records, counts, strict=True):
         _, ids = continuation_ids(run, record)
         log_probs = [log_p for _ in range(count) for log_p in next(scored)[0]]
-        results.append(text_score(run, ids, log_probs))
+        results.append(text_score(run, record, ids, log_probs))
     return results
 
 
@@ -249,7 +268,7 @@ def score_translations(run: Run, records: Sequence[Pair]) -> list[TextScore]:
         rows = [targets[row] for row in group]
         log_probs = forced_log_probs(run.model, prompt, rows, state, prompt_mask, eos_id=eos)
         for row, target, values in zip(group, rows, log_probs, strict=True):
-            results[row] = text_score(run, [*target, eos], values)
+            results[row] = text_score(run, records[row], [*target, eos], values)
     return [results[row] for row in range(len(records))]
 
 
@@ -257,13 +276,17 @@ def score_masked(run: Run, records: Sequence[Pair]) -> list[TextScore]:
     """The pseudo-log-likelihoods of texts."""
     check_pairs(records, False)
     rows = [encode_masked(run, record.text) for record in records]
-    return [text_score(run, row[1:-1], pseudo_log_probs(run, row)) for row in rows]
+    return [
+        text_score(run, record, row[1:-1], pseudo_log_probs(run, row))
+        for record, row in zip(records, rows, strict=True)
+    ]
 
 
-def text_score(run: Run, ids: Sequence[int], log_probs: Sequence[float]) -> TextScore:
+def text_score(run: Run, record: Pair, ids: Sequence[int], log_probs: Sequence[float]) -> TextScore:
     total = math.fsum(log_probs)
-    perplexity = math.exp(min(-total / max(1, len(ids)), 700))
-    return TextScore(total, tuple(token_string(run, token) for token in ids), tuple(log_probs), perplexity)
+    perplexity = math.exp(min(-total / len(ids), 700)) if ids else None
+    tokens = tuple(token_string(run, token) for token in ids)
+    return TextScore(total, tokens, tuple(log_probs), perplexity, *record)
 
 
 def token_string(run: Run, token: int) -> str:
@@ -280,8 +303,8 @@ def score_described(run: Run, records: Sequence[Pair]) -> list[TextScore]:
     found = score_captions(run, [record.text for record in records], captions)
     encodings = run.tokenizer.encode_batch(captions, add_special_tokens=False)
     return [
-        text_score(run, [*encoding.ids, run.specials.eos], values)
-        for encoding, values in zip(encodings, found, strict=True)
+        text_score(run, record, [*encoding.ids, run.specials.eos], values)
+        for record, encoding, values in zip(records, encodings, found, strict=True)
     ]
 
 

@@ -45,6 +45,11 @@ def pieces(text: str) -> list[tuple[str, bool]]:
     return [(part, translatable) for part, translatable in parts if part]
 
 
+def without_protected(text: str) -> list[str]:
+    """What is translated of a text, without tags, addresses and placeholders."""
+    return [PROTECTED.sub(" ", text)]
+
+
 def sentences(text: str) -> list[str]:
     """A text of at most MAX_WORDS words in one piece; a longer one by sentences, and a longer sentence by words."""
     if len(text.split()) <= MAX_WORDS:

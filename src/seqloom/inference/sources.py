@@ -30,6 +30,11 @@ def read_file(path: str) -> bytes:
         ) from None
 
 
+def is_source(value: object) -> bool:
+    """Whether a value is one picture or sound: a file, an array, or a record of a corpus."""
+    return isinstance(value, str | os.PathLike | np.ndarray | LazyArray)
+
+
 def source_of(run: Run, value: Any, location: str) -> LazyArray:
     """A file, an array or a `LazyArray` as a source that is decoded when it is needed."""
     if isinstance(value, LazyArray):

@@ -15,6 +15,7 @@ from seqloom.inference.completion import TokenGenerator, check_prompt_length, la
 from seqloom.inference.detokenizer import Detokenizer, StopStrings
 from seqloom.inference.generation import check_continues
 from seqloom.inference.one_or_many import require_texts
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
 
@@ -45,7 +46,15 @@ def stream(
     plan = (settings or Decoding()).with_options(decoding).plan(run.decoding)
     if plan.searches or plan.n > 1:
         raise UserError("only one text can be streamed, and not that of a beam search: drop n and beam")
-    return stream_plan(run, prompt, plan)
+    return warned_at_the_end(run, prompt, stream_plan(run, prompt, plan))
+
+
+def warned_at_the_end(run: Run, prompt: str, tokens: Iterator[Token]) -> Iterator[Token]:
+    """The tokens, and after them a warning if the run does not know the text of the prompt."""
+    yield from tokens
+    unknown = UnknownText(run)
+    unknown.add(prompt)
+    unknown.warn()
 
 
 def stream_plan(run: Run, prompt: str, plan: DecodingPlan) -> Iterator[Token]:

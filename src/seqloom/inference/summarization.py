@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Unpack, overload
 
 import numpy as np
@@ -13,6 +14,7 @@ from seqloom.batches.summaries import MAX_SOURCE, Summaries
 from seqloom.decoding import Decoding, DecodingOptions, DecodingPlan
 from seqloom.inference.completion import Completion, Execution, complete
 from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.number import Number, make_signature, percent, wilson
@@ -70,7 +72,9 @@ def summarize(
     run = as_run(run)
     check_summarizes(run)
     plan = summary_plan(run, decoding)
-    return apply(texts, lambda block: summarize_texts(run, plan, block))
+    unknown = UnknownText(run)
+    work = unknown.watch(partial(summarize_texts, run, plan))
+    return apply(texts, work, noun="document", after=unknown.warn)
 
 
 def check_summarizes(run: Run) -> None:

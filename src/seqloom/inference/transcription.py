@@ -13,7 +13,7 @@ import torch
 from seqloom.batches.sources import stack_sources
 from seqloom.decoding.ctc import CTCSearch, CTCText, align_text
 from seqloom.errors import UserError
-from seqloom.inference.one_or_many import in_blocks
+from seqloom.inference.one_or_many import apply
 from seqloom.inference.verbs import wrong_verb
 from seqloom.media.features import SoundFeatures
 from seqloom.models.recognizer import JointRecognizer, Recognizer, Speller
@@ -134,11 +134,12 @@ def transcribe(
     """
     opened = as_run(run)
     job = make_job(opened, beam, None if lm is None else as_run(lm), lm_weight, bonus, n, timestamps)
-    if isinstance(files, str | os.PathLike | np.ndarray):
-        return next(transcribe_all(opened, job, [files]))
-    if isinstance(files, Iterator):
-        return in_blocks(files, lambda block: list(transcribe_all(opened, job, block)))
-    return list(transcribe_all(opened, job, list(files)))
+    return apply(
+        files,
+        lambda block: list(transcribe_all(opened, job, block)),
+        is_one=lambda item: isinstance(item, str | os.PathLike | np.ndarray),
+        noun="recording",
+    )
 
 
 def make_job(

@@ -20,7 +20,8 @@ from seqloom.inference.completion import Completion, Execution, complete
 from seqloom.inference.language_check import SwapCheck
 from seqloom.inference.lexicon import Lexicon, read_lexicon, replace_unk
 from seqloom.inference.one_or_many import apply, require_texts
-from seqloom.inference.segments import map_pieces
+from seqloom.inference.segments import map_pieces, without_protected
+from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.results import Result
 from seqloom.run import Run, RunLike, as_run
@@ -112,7 +113,8 @@ def translate(
     plan = Decoding().with_options(decoding).plan(run.decoding, allow_unk=words is not None)
     job = TranslationJob(plan, align, words)
     check_job(run, job)
-    return apply(texts, checked_translation(run, job))
+    unknown = UnknownText(run)
+    return apply(texts, checked_translation(run, job, unknown), after=unknown.warn)
 
 
 def check_translates(run: Run, verb: str = "translate") -> None:
@@ -129,8 +131,10 @@ def check_job(run: Run, job: TranslationJob) -> None:
         align_segments(run, ["a"], [[run.specials.eos]], [[(0, 0)]])
 
 
-def checked_translation(run: Run, job: TranslationJob) -> Callable[[list[str]], list[Translation]]:
-    """`translate_texts` as a function of the texts, which warns once if they look like the target language."""
+def checked_translation(
+    run: Run, job: TranslationJob, unknown: UnknownText
+) -> Callable[[list[str]], Sequence[Translation]]:
+    """`translate_texts` as a function of the texts, which warns once if they look like the target language and counts what is unknown."""
     check = SwapCheck(run)
 
     def translate_block(texts: list[str]) -> list[Translation]:
@@ -138,7 +142,7 @@ def checked_translation(run: Run, job: TranslationJob) -> Callable[[list[str]], 
         check.add(texts)
         return translate_texts(run, job, texts)
 
-    return translate_block
+    return unknown.watch(translate_block, without_protected)
 
 
 def translate_texts(run: Run, job: TranslationJob, texts: list[str]) -> list[Translation]:
