@@ -174,8 +174,16 @@ def test_what_cannot_be_aligned_is_one_line(
         seqloom.inspect.sound(run, place / file, target)
 
 
+def test_a_recording_and_a_target_that_are_none_are_said(run: Run, place: Path) -> None:
+    for wrong in (3, None, ["0.wav"]):
+        with pytest.raises(DataError, match=r"the recording is .*; give the name of its file"):
+            seqloom.inspect.sound(run, wrong)
+    with pytest.raises(DataError, match="the target is an int; give one text"):
+        seqloom.inspect.sound(run, place / "0.wav", 3)
+
+
 def test_a_decoder_without_ctc_has_no_times(place: Path) -> None:
-    with pytest.raises(RunError, match="gives no times; use a recognizer with CTC"):
+    with pytest.raises(RunError, match="gives no times; use: seqloom inspect attention"):
         seqloom.inspect.sound(trained(place, "las"), place / "0.wav")
 
 

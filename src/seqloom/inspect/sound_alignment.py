@@ -16,10 +16,12 @@ import torch
 
 from seqloom.batches.sources import stack_sources
 from seqloom.decoding.ctc import CTCSearch, align_text
-from seqloom.errors import RunError, UserError
+from seqloom.errors import DataError, UserError
 from seqloom.inference.transcription import SpokenWord, allowed, features_of, word_times
 from seqloom.inference.verbs import wrong_verb
+from seqloom.inspect.given_texts import a_type, check_target
 from seqloom.inspect.pages import picture_page
+from seqloom.inspect.refusals import refusal
 from seqloom.models.recognizer import JointRecognizer, Recognizer
 from seqloom.report.page import escape, shown_token, table
 from seqloom.results import Result
@@ -67,10 +69,14 @@ def sound(run: RunLike, file: str | os.PathLike[str], target: str | None = None)
     if model.task != "speech recognition":
         raise wrong_verb(opened, "inspect sound")
     if not isinstance(model, Recognizer | JointRecognizer):
-        raise RunError(f"{opened.folder}: its decoder gives no times; use a recognizer with CTC")
-    if target is not None and not target.strip():
+        raise refusal(
+            opened, "sound", "needs a recognizer with CTC, and a decoder alone gives no times", "attention"
+        )
+    if check_target(target) is not None and not str(target).strip():
         raise UserError("the target is empty; give the text of the recording, or none")
     features = features_of(opened)
+    if not isinstance(file, str | os.PathLike):
+        raise DataError(f"the recording is {a_type(file)}; give the name of its file")
     name = os.fspath(file)
     frames = recording_of(name, features).frames()
     seconds = len(frames) * features.step
