@@ -19,6 +19,7 @@ from seqloom.text.corpus import table_rows, table_separator
 from seqloom.text.encoder import TEXTS
 from seqloom.text.formats import CHAT_FORMS, FORMATS, MEDIA_FORMS, OLD_NAMES, detect_format
 from seqloom.text.lines import first_lines, starts_with
+from seqloom.text.quoted_cells import row_remedy
 
 PAIRS = (("text", "text"), ("document", "summary"))
 SENTENCES = ("words", "tags")
@@ -123,8 +124,9 @@ def set_header(tree: dict[str, Any], kinds: Sequence[str], path: str | Path, fix
         raise DataError(f"{path}: {remedy}")
     for number, cells in numbered:
         if len(cells) != len(first):
+            remedy = row_remedy(cells, separator)
             raise DataError(
-                f"{path}:{number}: {len(cells)} cells, but the first row has {len(first)}; repair the row"
+                f"{path}:{number}: {len(cells)} cells, but the first row has {len(first)}; {remedy}"
             )
     columns = tree["columns"]
     numbers = [column if isinstance(column, int) else 0 for column in columns]

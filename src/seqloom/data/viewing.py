@@ -15,7 +15,12 @@ from seqloom.text import tables
 from seqloom.text.corpus import Reader, Text, table_rows, table_separator
 from seqloom.text.formats import FORMATS, check_format, detect_format
 from seqloom.text.lines import first_lines
+from seqloom.text.records import RecordSchema
 from seqloom.text.summary import DataSummary, describe
+from seqloom.text.tokenizer import Characters
+
+CHECKED = {"text", "words", "tags", "label", "number", "passage", "span", "document", "summary"}  # kinds
+SHOWN_REFUSALS = 3
 
 
 def show(
@@ -31,9 +36,31 @@ def show(
     """
     reader = open_reader(data, format, columns)
     summary = describe(reader, show=limit)
+    warnings = [*summary.warnings, *refusals(reader, summary)]
     if isinstance(reader, Text) and (hint := labels_hint(reader)):
-        summary = replace(summary, warnings=[*summary.warnings, hint])
-    return summary
+        warnings.append(hint)
+    return replace(summary, warnings=warnings)
+
+
+def refusals(reader: Reader, summary: DataSummary) -> list[str]:
+    """What a training refuses of the records, with the place of the first: an empty label, an empty text, a word without a tag."""
+    if not summary.words and set(reader.kinds) <= CHECKED:
+        return [f"{reader.paths[0]}: no words: there is nothing to learn; give a file with text"]
+    if reader.is_plain or not set(reader.kinds) <= CHECKED:
+        return []
+    schema = RecordSchema(reader.kinds, [Characters(["a"])], reader.adds_eos, list(summary.labels))
+    found: list[str] = []
+    count = 0
+    for record in reader:
+        try:
+            schema.check(record, reader.location)
+        except DataError as error:
+            count += 1
+            if count <= SHOWN_REFUSALS:
+                found.append(f"training refuses {error}")
+    more = count - len(found)
+    records = "1 more record" if more == 1 else f"{more:,} more records"
+    return [*found, f"training refuses {records}"] if more else found
 
 
 def labels_hint(reader: Text) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -16,12 +17,14 @@ from seqloom.inference.sources import SOURCE_KINDS, source_of
 from seqloom.run import Run
 from seqloom.run_config import Config
 from seqloom.text.chat_template import template_name
+from seqloom.text.corpus import Table
 from seqloom.text.formats import detect_format
 from seqloom.text.lazy_array import LazyArray
 from seqloom.text.records import RecordSchema
 from seqloom.text.store import Store, build, in_memory_store
 
 Data = str | os.PathLike[str] | list[Any]  # a file, files, or records
+logger = logging.getLogger("seqloom.inference")
 PLAIN_WIDTH = 256  # tokens of a window of plain text, for a model of chats
 
 
@@ -41,6 +44,9 @@ def read_data(run: Run, data: Data, limit: int | None = None) -> EvaluationData:
         raise DataError("no data: give the files to measure on, as in: seqloom evaluate RUN FILE")
     if isinstance(items[0], str | os.PathLike):
         reader = run.config.reader([path for item in items for path in data_paths(os.fspath(item), kinds)])
+        if isinstance(reader, Table):
+            for warning in reader.quotes_warnings():
+                logger.warning("%s", warning)
         store = build(reader, run.tokenizer, labels=run.labels)
         if limit is None or limit >= len(store):
             return EvaluationData(store, reader, reader.digest())

@@ -56,6 +56,10 @@ class FileFormat:
         """The text before the first line: a byte-order mark, or nothing."""
         return byte_order_mark(self.path)
 
+    def warning(self) -> str:
+        """What looks wrong in the file; empty if nothing does."""
+        return ""
+
     def matches(self) -> bool:
         """Whether the first record of the file is in this format."""
         try:

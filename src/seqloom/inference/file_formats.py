@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice, pairwise
@@ -24,6 +25,7 @@ from seqloom.run import Run
 from seqloom.text import annotated, corpus
 from seqloom.text.formats import FORMATS, OLD_NAMES
 from seqloom.text.lines import lines_with_ends, split_line_end, strip_compression
+from seqloom.text.quoted_cells import quotes_warning, row_remedy
 from seqloom.text.records import field_class
 from seqloom.text.tables import file_columns, is_header_row
 
@@ -169,6 +171,9 @@ class TableFile(FileFormat):
             for line in block[size:]:
                 yield TableRow(line_number, line, None)
 
+    def warning(self) -> str:
+        return quotes_warning(self.path) if self.separator == "\t" else ""
+
     def records(self) -> Iterator[FileRecord]:
         is_header = False
         columns: list[int] = []
@@ -185,9 +190,8 @@ class TableFile(FileFormat):
                 expected = f"{len(self.input_fields)} are read"
                 if len(cells) != width:
                     expected = f"the first row has {width}"
-                raise UserError(
-                    f"{self.path}:{line_number}: {len(cells)} cells, but {expected}; repair the row"
-                )
+                remedy = row_remedy(cells, self.separator)
+                raise UserError(f"{self.path}:{line_number}: {len(cells)} cells, but {expected}; {remedy}")
             if is_header:
                 is_header = False
                 has_probability = not {"number", "tags"} & set(self.run.config.kinds())
@@ -314,6 +318,7 @@ class LinesFile(FileFormat):
         return "\t".join([text, *prediction.cells(self.top)]) + end
 
 
+logger = logging.getLogger("seqloom.inference")
 FILLED: dict[str, type[FileFormat]] = {  # the forms of text/formats.py that can be filled
     "conllu": CoNLLUFile,
     "conll": ColumnsFile,
@@ -385,3 +390,5 @@ def fill_file(
     if not has_records:
         raise UserError(f"{path}: the file has no records; give a file with text")
     yield from passthrough()
+    if warning := source.warning():
+        logger.warning("%s", warning)

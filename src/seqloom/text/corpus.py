@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from seqloom.errors import DataError
 from seqloom.text.lines import blocks, lines, local_copy, strip_compression
+from seqloom.text.quoted_cells import quotes_warning, row_remedy
 from seqloom.text.tables import SAMPLE_ROWS, file_columns, has_header, is_header_row
 
 Paths = Sequence[str | Path]
@@ -225,6 +226,11 @@ class Table(Reader):
         separators = [self._separator(path) for path in self.paths]
         return self.columns, separators, self.header, *kinds, *names, *self.blanks.options()
 
+    def quotes_warnings(self) -> list[str]:
+        """Returns what to say of files with tabs that are quoted as CSV."""
+        found = [quotes_warning(path) for path in self.paths if self._separator(path) == "\t"]
+        return [warning for warning in found if warning]
+
     def _separator(self, path: str | Path) -> str:
         return self.separator or table_separator(path)
 
@@ -250,8 +256,9 @@ class Table(Reader):
                 if is_header:
                     continue
             if len(cells) != width:
+                remedy = row_remedy(cells, self._separator(path))
                 raise DataError(
-                    f"{path}:{number}: {len(cells)} cells, but the first row has {width}; repair the row"
+                    f"{path}:{number}: {len(cells)} cells, but the first row has {width}; {remedy}"
                 )
             record = tuple(cells[column] for column in columns)
             if not self.blanks.drops(record, self.location):

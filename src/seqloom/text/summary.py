@@ -18,6 +18,7 @@ from seqloom.text.encoder import TEXTS
 from seqloom.text.formats import OLD_NAMES
 
 SHOWN_LABELS = 20
+SHOWN_ALIKE = 5  # groups of labels in a warning
 PAIRS_CHECKED = 20_000  # pairs whose alignment is looked at
 TRAINING_RECORDS = 200_000  # records that are looked at before training
 
@@ -144,6 +145,7 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
         longest=longest,
         blank=reader.blanks.count,
         warnings=[
+            *(reader.quotes_warnings() if isinstance(reader, Table) else ()),
             *label_warnings(labels, kinds, records),
             *pair_warnings(reader, pairs, places),
             *(turns.warnings(kinds, records) if turns else ()),
@@ -222,7 +224,16 @@ def label_warnings(labels: Counter[str], kinds: Sequence[str], records: int) -> 
         return [f"every record has the label {next(iter(labels))!r}: there is nothing to learn"]
     if records >= 20 and len(labels) > records // 2:
         return [f"{len(labels):,} different labels in {records:,} records: is it the right column?"]
-    return []
+    spellings: dict[str, list[str]] = {}
+    for label in filter(str.strip, labels):
+        spellings.setdefault(" ".join(label.casefold().split()), []).append(label)
+    alike = [", ".join(map(repr, group)) for group in spellings.values() if len(group) > 1]
+    if not alike:
+        return []
+    shown = "; ".join(alike[:SHOWN_ALIKE]) + ("; …" if len(alike) > SHOWN_ALIKE else "")
+    return [
+        f"labels that differ only by case or blanks: {shown}: write each in one way, if they mean the same"
+    ]
 
 
 def pair_warnings(reader: Reader, pairs: Sequence[Sequence[str]], places: Sequence[str]) -> list[str]:
