@@ -143,7 +143,7 @@ def test_saved_vectors_are_loaded_and_nothing_is_overwritten_unasked(name: str, 
     found = vectors.load(str(tmp_path / name))
     assert list(found.words) == list(some().words)
     np.testing.assert_array_equal(found.matrix, some().matrix)
-    with pytest.raises(ValueError, match="exists already; choose another --out such as ") as caught:
+    with pytest.raises(ValueError, match="exists already; choose another --out, such as ") as caught:
         some().save(tmp_path / name)
     assert f"{tmp_path / name.replace('v', 'v-2', 1)}, or" in str(caught.value)
     some().first(2).save(tmp_path / name, overwrite=True)
@@ -208,3 +208,22 @@ def test_a_place_without_a_name_is_refused(place: str, overwrite: bool, tmp_path
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="give --out a name"):
         some().save(place, overwrite=overwrite)
+
+
+def test_a_minimum_count_that_leaves_little_is_told(caplog: pytest.LogCaptureFixture):
+    """A short text has few words that occur five times; a long one is not told."""
+    few = [[f"word{i}", "the", "a"] for i in range(40)]
+    for options, said in (({}, True), ({"min_count": 1}, False), ({"max_vocab": 2}, False)):
+        caplog.clear()
+        vectors.train(few, dim=4, epochs=1, threads=1, progress=False, **options)  # type: ignore[arg-type]
+        told = [message for message in caplog.messages if "--min-count 1" in message]
+        assert bool(told) == said
+    caplog.clear()
+    vectors.train(
+        [[f"word{i % 30}", "the"] for i in range(600)] + [["once"]],
+        dim=4,
+        epochs=1,
+        threads=1,
+        progress=False,
+    )
+    assert not any("--min-count 1" in message for message in caplog.messages)

@@ -30,6 +30,8 @@ TextPath = str | PathLike[str]
 VectorData = TextPath | Sequence[TextPath] | Iterable[Sequence[str]]
 WORLD_SENTENCES = 20_000
 logger = logging.getLogger("seqloom.vectors")
+LEAST_KEPT = 0.5  # of the text: below, words are missing
+FEW_WORDS = 20  # of a vocabulary
 GLUED_SHARE = 0.03  # of the words; above, punctuation was surely not separated
 
 
@@ -155,6 +157,8 @@ def train(
             f"the vocabulary has only one word, {vocabulary.words[0]!r}: lower --min-count or give more text"
         )
     logger.info("%s: %s words, vocabulary %s", name, f"{vocabulary.corpus_words:,}", f"{len(vocabulary):,}")
+    if rare := rare_words(vocabulary, options):
+        logger.warning("%s: %s", name, rare)
     if glued := glued_punctuation(vocabulary):
         logger.warning("%s: %s; --lowercase separates it, and lower-cases the text", name, glued)
     corpus = encode(source, vocabulary)
@@ -192,6 +196,18 @@ def _as_paths(data: VectorData) -> list[TextPath]:
     if isinstance(data, list | tuple) and all(isinstance(one, str | PathLike) for one in data):
         return list(data)
     return []
+
+
+def rare_words(vocabulary: Vocabulary, options: VectorOptions) -> str:
+    """That the minimum count leaves out too much of the text to learn from the rest; empty if it does not."""
+    kept = vocabulary.total / vocabulary.corpus_words
+    is_cut = len(vocabulary) == options.max_vocab
+    if options.min_count == 1 or is_cut or kept == 1 or (kept >= LEAST_KEPT and len(vocabulary) >= FEW_WORDS):
+        return ""
+    return (
+        f"only {len(vocabulary):,} words occur {options.min_count} times or more, {100 * kept:.0f} % of the text, and the others are left out: "
+        "give --min-count 1 to keep all words, or more text"
+    )
 
 
 def glued_punctuation(vocabulary: Vocabulary) -> str:
