@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -87,6 +88,30 @@ def test_other_texts_of_one_function_are_said(runs):
         seqloom.inspect.beam(runs("transformer"), TEXT, ["tac"])
     with pytest.raises(DataError, match="the word is an int"):
         seqloom.inspect.contexts(runs("gpt"), 3, [TEXT, TEXT])
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "message"),
+    [
+        ("abc", ["a"], "the sources are of type str; give a list of texts"),
+        (["a"], 3, "the targets are of type int; give a list of texts"),
+        (["a"], [3], "target 1 is a int, not a str"),
+        (["a", "b"], ["a"], "2 sources and 1 targets; give one target for each source"),
+    ],
+)
+def test_sources_and_targets_of_an_alignment_are_lists(runs, sources, targets, message: str):
+    with pytest.raises(UserError, match=message):
+        seqloom.inspect.alignment(runs("transformer"), sources, targets)
+
+
+def test_an_array_of_texts_is_a_list_of_texts(runs):
+    texts = [TEXT, "a cat", "the cat", "a river"]
+    gpt, found = runs("gpt"), np.array(texts)
+    assert seqloom.inspect.geometry(gpt, found) == seqloom.inspect.geometry(gpt, texts)
+    assert seqloom.inspect.heads(gpt, found).loss == seqloom.inspect.heads(gpt, texts).loss
+    assert np.array_equal(
+        seqloom.inspect.similarity(gpt, gpt, found).cka, seqloom.inspect.similarity(gpt, gpt, texts).cka
+    )
 
 
 MANY_TEXTS = ("heads", "gradients", "geometry", "similarity", "contexts", "coreference")

@@ -17,7 +17,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from seqloom.decoding import forced_attention
+from seqloom.errors import UserError
 from seqloom.inference.completion import length_groups, prepare_prompt
+from seqloom.inference.one_or_many import require_texts
 from seqloom.results import Result
 from seqloom.run import Run
 from seqloom.text.tokenizer import special_tokens
@@ -161,6 +163,12 @@ def align(run: Run, sources: Sequence[str], targets: Sequence[str]) -> list[Alig
     >>> seqloom.inspect.alignment(translator, ["the cat sees"], ["eht tac sees"])[0].to_dict()["words"]
     '0-0 0-1 0-2'
     """
+    for name, texts in (("sources", sources), ("targets", targets)):
+        if isinstance(texts, str) or not isinstance(texts, Iterable):
+            raise UserError(f"the {name} are of type {type(texts).__name__}; give a list of texts")
+        require_texts(list(texts), name[:-1])
+    if len(sources) != len(targets):
+        raise UserError(f"{len(sources)} sources and {len(targets)} targets; give one target for each source")
     encodings = run.tokenizer.encode_batch(list(targets), add_special_tokens=False)
     segments = align_segments(
         run,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from seqloom.errors import DataError
 from seqloom.text.encoder import check_unicode
 
@@ -28,7 +30,9 @@ def check_str(text: object, what: str) -> str:
 
 
 def check_texts(texts: object, least: int = 1) -> Sequence[str]:
-    """The texts; raises if they are something else than a sequence of so many texts."""
+    """The texts; raises if they are something else than a list, a tuple or an array of so many texts."""
+    if isinstance(texts, np.ndarray) and texts.ndim == 1:
+        texts = texts.tolist()
     if isinstance(texts, str | bytes) or not isinstance(texts, Sequence):
         raise DataError(f"the texts are {a_type(texts)}; give a list of texts")
     for number, text in enumerate(texts, 1):

@@ -80,7 +80,7 @@ def gradients(
     5
     """
     run = as_run(run)
-    check_texts(texts)
+    texts = check_texts(texts)
     report_own_targets(run, texts)
     flow = GradientFlow(run.model, positions)
     weights: list[Tensor] = []

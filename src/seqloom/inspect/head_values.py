@@ -95,7 +95,7 @@ def heads(
     2
     """
     run = as_run(run)
-    check_texts(texts)
+    texts = check_texts(texts)
     report_own_targets(run, texts)
     readings = [read_given(run, text, max_tokens, seed) for text in texts]
     if cut := [reading.window.stop for reading in readings if reading.window]:

@@ -146,7 +146,7 @@ def geometry(
     >>> seqloom.inspect.geometry(run, ["the cat sees a king", "a king hears the river"]).tokens
     12
     """
-    check_texts(texts)
+    texts = check_texts(texts)
     if isinstance(run, Run | str | os.PathLike):
         return geometry_of(as_run(run), texts, progress)
     if not isinstance(run, Sequence) or not run:
@@ -208,7 +208,8 @@ def similarity(
     >>> seqloom.inspect.similarity(gpt, run, texts).rows
     ('embedding', 'stack.input', 'stack.blocks.0')
     """
-    if len(check_texts(texts, least=0)) < 4:
+    texts = check_texts(texts, least=0)
+    if len(texts) < 4:
         raise DataError(f"similarity compares layers over many texts, not {len(texts)}; give at least 4")
     runs = [as_run(first), as_run(second)]
     for run in runs:

@@ -71,7 +71,7 @@ def contexts(
     """
     run = as_run(run)
     check_text(word, "the word")
-    check_texts(texts)
+    texts = check_texts(texts)
     pattern = re.compile(rf"(?<!\w){re.escape(word.strip())}(?!\w)", re.IGNORECASE)
     chosen = [(text, match.span()) for text in texts if (match := pattern.search(text))][:limit]
     if len(chosen) < 2:
