@@ -49,6 +49,7 @@ NEW_KEYS = {
     "leaks",  # which older versions did not write
     *("low", "high", "n", "data_sha256", "weights_sha256"),
     *("ids", "token_logprobs", "stop_reason", "alignments"),
+    *("source", "text", "target"),  # of fill-mask and score
 }
 VERSION = re.compile(r"\|?version:[^|]*")  # of a library that measures; no part of what was measured
 
