@@ -14,7 +14,7 @@ from torch import Tensor
 from seqloom.batches import pad
 from seqloom.errors import UserError
 from seqloom.inference.completion import length_groups
-from seqloom.inference.one_or_many import apply, is_text, require_texts
+from seqloom.inference.one_or_many import Texts, apply, is_text, require_texts
 from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.run import Run, RunLike, as_run
@@ -35,7 +35,7 @@ def embed(
 ) -> np.ndarray: ...
 @overload
 def embed(
-    run: RunLike, texts: list[str], *, normalize: bool = True, max_input_tokens: int = MAX_INPUT_TOKENS
+    run: RunLike, texts: Texts, *, normalize: bool = True, max_input_tokens: int = MAX_INPUT_TOKENS
 ) -> np.ndarray: ...
 @overload
 def embed(
@@ -43,7 +43,7 @@ def embed(
 ) -> Iterator[np.ndarray]: ...
 def embed(
     run: RunLike,
-    texts: str | list[str] | Iterator[str],
+    texts: str | Texts | Iterator[str],
     *,
     normalize: bool = True,
     max_input_tokens: int = MAX_INPUT_TOKENS,

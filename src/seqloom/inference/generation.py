@@ -10,7 +10,7 @@ from typing import Any, Unpack, overload
 
 from seqloom.decoding import Decoding, DecodingOptions, DecodingPlan
 from seqloom.inference.completion import Completion, Execution, complete
-from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.one_or_many import Texts, apply, require_texts
 from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.results import Result
@@ -36,7 +36,7 @@ def generate(
 ) -> Generation: ...
 @overload
 def generate(
-    run: RunLike, prompts: list[str], settings: Decoding | None = None, **decoding: Unpack[DecodingOptions]
+    run: RunLike, prompts: Texts, settings: Decoding | None = None, **decoding: Unpack[DecodingOptions]
 ) -> list[Generation]: ...
 @overload
 def generate(
@@ -47,7 +47,7 @@ def generate(
 ) -> Iterator[Generation]: ...
 def generate(
     run: RunLike,
-    prompts: str | list[str] | Iterator[str],
+    prompts: str | Texts | Iterator[str],
     settings: Decoding | None = None,
     **decoding: Unpack[DecodingOptions],
 ) -> Any:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from seqloom.batches import masked, pad
 from seqloom.errors import UserError
-from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.one_or_many import Texts, apply, require_texts
 from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.measure.number import Number, RecordSums, make_signature, nats_interval
@@ -94,10 +94,10 @@ def tokens_carry_space(run: Run) -> bool:
 @overload
 def fill_mask(run: RunLike, texts: str, *, top: int = 5) -> Filled: ...
 @overload
-def fill_mask(run: RunLike, texts: list[str], *, top: int = 5) -> list[Filled]: ...
+def fill_mask(run: RunLike, texts: Texts, *, top: int = 5) -> list[Filled]: ...
 @overload
 def fill_mask(run: RunLike, texts: Iterator[str], *, top: int = 5) -> Iterator[Filled]: ...
-def fill_mask(run: RunLike, texts: str | list[str] | Iterator[str], *, top: int = 5) -> Any:
+def fill_mask(run: RunLike, texts: str | Texts | Iterator[str], *, top: int = 5) -> Any:
     """The `top` most probable tokens for each [MASK] of each text, P(w | the rest of the text). Several masks of one text are
     predicted independently.
 

@@ -16,6 +16,7 @@ from seqloom.errors import UserError
 
 MAX_BLOCK = 256  # records of an iterator that are computed together
 
+Texts = list[str] | tuple[str, ...] | np.ndarray  # many texts
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 

@@ -20,7 +20,7 @@ from seqloom.errors import UserError
 from seqloom.inference.completion import length_groups, prepare_prompt
 from seqloom.inference.mask_filling import encode as encode_masked
 from seqloom.inference.mask_filling import pseudo_log_probs
-from seqloom.inference.one_or_many import apply, many, require_texts
+from seqloom.inference.one_or_many import Texts, apply, many, require_texts
 from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.results import Result
@@ -63,15 +63,15 @@ Alternatives = list[tuple[int, float]]  # ids and ln p, most probable first
 @overload
 def score(run: RunLike, texts: str, targets: str | None = None) -> TextScore: ...
 @overload
-def score(run: RunLike, texts: list[str], targets: list[str] | None = None) -> list[TextScore]: ...
+def score(run: RunLike, texts: Texts, targets: Texts | None = None) -> list[TextScore]: ...
 @overload
 def score(
     run: RunLike, texts: Iterator[str], targets: Iterator[str] | None = None
 ) -> Iterator[TextScore]: ...
 def score(
     run: RunLike,
-    texts: str | list[str] | Iterator[str],
-    targets: str | list[str] | Iterator[str] | None = None,
+    texts: str | Texts | Iterator[str],
+    targets: str | Texts | Iterator[str] | None = None,
 ) -> Any:
     """ln P of each text under a language model, or of each target after its text: a continuation, or a translation.
 
@@ -108,7 +108,7 @@ def texts_read(run: Run, record: Pair) -> list[str]:
 
 
 def pairs(
-    texts: str | list[str] | Iterator[str], targets: str | list[str] | Iterator[str] | None
+    texts: str | Texts | Iterator[str], targets: str | Texts | Iterator[str] | None
 ) -> Pair | list[Pair] | Iterator[Pair]:
     """Texts with their targets, in the form in which they are given."""
     if isinstance(texts, str):

@@ -13,7 +13,7 @@ import numpy as np
 from seqloom.batches.summaries import MAX_SOURCE, Summaries
 from seqloom.decoding import Decoding, DecodingOptions, DecodingPlan
 from seqloom.inference.completion import Completion, Execution, complete
-from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.one_or_many import Texts, apply, require_texts
 from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
 from seqloom.measure.by_length import ScoredRecords
@@ -52,14 +52,12 @@ class CutDocuments(NamedTuple):
 @overload
 def summarize(run: RunLike, texts: str, **decoding: Unpack[DecodingOptions]) -> Summary: ...
 @overload
-def summarize(run: RunLike, texts: list[str], **decoding: Unpack[DecodingOptions]) -> list[Summary]: ...
+def summarize(run: RunLike, texts: Texts, **decoding: Unpack[DecodingOptions]) -> list[Summary]: ...
 @overload
 def summarize(
     run: RunLike, texts: Iterator[str], **decoding: Unpack[DecodingOptions]
 ) -> Iterator[Summary]: ...
-def summarize(
-    run: RunLike, texts: str | list[str] | Iterator[str], **decoding: Unpack[DecodingOptions]
-) -> Any:
+def summarize(run: RunLike, texts: str | Texts | Iterator[str], **decoding: Unpack[DecodingOptions]) -> Any:
     """The summaries of each document, `n` of each, best first.
 
     The options are those of `Decoding`; a summary has at most 120 tokens unless `max_tokens` says otherwise. Of a document that is longer

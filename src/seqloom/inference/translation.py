@@ -19,7 +19,7 @@ from seqloom.inference.alignment import (
 from seqloom.inference.completion import Completion, Execution, complete
 from seqloom.inference.language_check import SwapCheck
 from seqloom.inference.lexicon import Lexicon, read_lexicon, replace_unk
-from seqloom.inference.one_or_many import apply, require_texts
+from seqloom.inference.one_or_many import Texts, apply, require_texts
 from seqloom.inference.segments import map_pieces, without_protected
 from seqloom.inference.unknown_text import UnknownText
 from seqloom.inference.verbs import wrong_verb
@@ -75,7 +75,7 @@ def translate(
 @overload
 def translate(
     run: RunLike,
-    texts: list[str],
+    texts: Texts,
     *,
     align: bool = False,
     lexicon: Lexicon | str | os.PathLike[str] | None = None,
@@ -92,7 +92,7 @@ def translate(
 ) -> Iterator[Translation]: ...
 def translate(
     run: RunLike,
-    texts: str | list[str] | Iterator[str],
+    texts: str | Texts | Iterator[str],
     *,
     align: bool = False,
     lexicon: Lexicon | str | os.PathLike[str] | None = None,
