@@ -158,7 +158,12 @@ UNLIKE = ["lorem ipsum dolor sit amet"] * 100
     [
         (SENTENCES, FOREIGN, 80.0, None),
         (SENTENCES, SENTENCES, 5.0, "more like the source"),
-        (SENTENCES, UNLIKE, 0.1, "BLEU is 0.10: the model is trained too little, or the two files are swapped"),
+        (
+            SENTENCES,
+            UNLIKE,
+            0.1,
+            "BLEU is 0.10: the model is trained too little, or the two files are swapped",
+        ),
         (SENTENCES[:99], UNLIKE[:99], 0.1, None),
     ],
     ids=["right", "copied", "unlike", "few"],
