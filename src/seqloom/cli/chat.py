@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from seqloom.cli.app import USE, app, print_result
-from seqloom.cli.decoding_options import Sampling, SamplingOptions
+from seqloom.cli.decoding_options import Answering, AnsweringOptions
 from seqloom.cli.inputs import open_run
 from seqloom.cli.options import Common, CommonOptions, Kind, Machine, MachineOptions, RunPath
 from seqloom.cli.signals import conversation
@@ -43,7 +43,7 @@ def chat(
     system: str | None = None,
     once: str | None = None,
     file: Annotated[Path | None, Parameter(name="--file")] = None,
-    decoding: SamplingOptions = Sampling(),
+    decoding: AnsweringOptions = Answering(),
     quantize: Kind | None = None,
     machine: MachineOptions = Machine(),
     common: CommonOptions = Common(),

@@ -72,6 +72,16 @@ class Sampling(Search):
 
 
 @dataclass(frozen=True)
+class Answering(Sampling):
+    """How a chat is answered."""
+
+    n: Count = 1
+    """Answers to each message: samples, or the best of the beam."""
+    temperature: float | None = None
+    """Below 1 sharpens the choice, above 1 flattens it, 0 is greedy; default: the run's own, or 0.7 if that is 1."""
+
+
+@dataclass(frozen=True)
 class Translating(Search):
     """How texts are translated."""
 
@@ -94,6 +104,7 @@ class Captioning(Translating):
 
 
 SearchOptions = Annotated[Search, Parameter(name="*", group=DECODING)]
+AnsweringOptions = Annotated[Answering, Parameter(name="*", group=DECODING)]
 SamplingOptions = Annotated[Sampling, Parameter(name="*", group=DECODING)]
 TranslatingOptions = Annotated[Translating, Parameter(name="*", group=DECODING)]
 CaptioningOptions = Annotated[Captioning, Parameter(name="*", group=DECODING)]

@@ -51,7 +51,9 @@ class DataSummary(Result):
         header = " with header" if self.header else ""
         fields = "".join(f", {one['name']} ({one['kind']})" for one in self.fields if one["name"])
         of = "" if self.complete else "the first "
-        lines = [f"{names}: {self.form}{header}{fields}; {of}{self.records:,} records, {self.words:,} words"]
+        has_words = self.longest > 0 and all(one["kind"] != "smiles" for one in self.fields)
+        words = f", {self.words:,} words" if has_words else ""
+        lines = [f"{names}: {self.form}{header}{fields}; {of}{self.records:,} records{words}"]
         if self.labels:
             lines.append(self.label_line())
         if self.blank:
@@ -64,11 +66,12 @@ class DataSummary(Result):
             lines.append(f"{pairs} left out: {where}")
         copies = "twice" if self.most_copies == 2 else "more than once"
         texts = "1 text occurs" if self.doubles == 1 else f"{self.doubles:,} texts occur"
-        doubles = f"{texts} {copies}; " if self.doubles else ""
+        last = [f"{texts} {copies}"] if self.doubles else []
         if self.turns:
             lines.append("turns: " + ", ".join(f"{role} {count:,}" for role, count in self.turns.items()))
-        lines.append(f"{doubles}longest {self.longest:,} words")
-        return lines
+        if has_words:
+            last.append(f"longest {self.longest:,} words")
+        return [*lines, "; ".join(last)] if last else lines
 
     def label_line(self) -> str:
         """The labels with their counts."""
