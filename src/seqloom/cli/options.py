@@ -6,6 +6,7 @@ in s, m, h or d.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -33,7 +34,10 @@ def parse_unit(text: str, units: dict[str, int], example: str) -> float:
     found = re.fullmatch(r"([+-]?\d[\d_]*(?:\.\d+)?(?:e[+-]?\d+)?)\s*([a-z]*)", text.strip().lower())
     if not found or found[2] not in units:
         raise UserError(f"{text!r} is not a number; write it as in {example}")
-    return float(found[1]) * units[found[2]]
+    value = float(found[1]) * units[found[2]]
+    if math.isinf(value):
+        raise UserError(f"{text!r} is too large; give a smaller number, as in {example}")
+    return value
 
 
 def parse_count(text: str) -> int:
