@@ -21,6 +21,7 @@ from seqloom.run import Run
 Item = TypeVar("Item")
 Out = TypeVar("Out")
 
+LONG = 100_000  # characters of a text that are looked at
 SHOWN = 5  # examples in the warning
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 logger = logging.getLogger("seqloom.inference")
@@ -60,7 +61,8 @@ class UnknownText:
         self.add_all([text])
 
     def add_all(self, texts: Sequence[str]) -> None:
-        """Counts texts."""
+        """Counts texts; of a long one, its beginning."""
+        texts = [text[:LONG] for text in texts]
         if self.reads_bytes:
             for text in texts:
                 if not text.isascii():
@@ -69,7 +71,7 @@ class UnknownText:
         unk = self.run.specials.unk
         if unk is None:
             return
-        encodings = self.run.tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        encodings = self.run.tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         for text, encoding in zip(texts, encodings, strict=True):
             if unk in encoding.ids:
                 self.add_unknown(text, unk)
