@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 
+import seqloom
 from seqloom.data.options import write_records
 from seqloom.run_config import Config
 
@@ -200,3 +201,23 @@ def test_files_of_records_are_in_the_current_folder(tmp_path, monkeypatch):
         }
     path = write_records([("one.png", ["a dog"])], ("image", "captions"))
     assert json.loads(path.read_text("utf-8"))["file"] == str(tmp_path / "one.png")
+
+
+def test_a_share_that_equal_records_make_too_large_is_told(tmp_path, caplog):
+    """Equal texts are held out together; half of this table is one text."""
+    rows = ["one text\tpos\n"] * 400 + [f"text {index}\tneg\n" for index in range(400)]
+    for share in (0.1, 0.4):
+        (tmp_path / "table.tsv").write_text("".join(rows), "utf-8")
+        caplog.clear()
+        with caplog.at_level("INFO"):
+            seqloom.fit(
+                "naive-bayes",
+                data=tmp_path / "table.tsv",
+                valid=share,
+                out=tmp_path / f"{share}",
+                progress=False,
+            )
+        held = next(record.message for record in caplog.records if record.message.startswith("held out:"))
+        count = int(held.split()[2])
+        assert f"a share of {count / 800:.2g}" in held or f"a share of {share:g}" in held
+        assert ("equal records are held out together" in caplog.text) == (count > 2 * share * 800)

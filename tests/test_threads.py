@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 import torch
 
-from seqloom.threads import set_for_this_thread, use_threads
+import seqloom
+from seqloom.errors import UserError
+from seqloom.threads import set_for_this_thread, thread_count, use_threads
 
 
 def in_new_thread(work: Callable[[], int]) -> int:
@@ -55,3 +58,16 @@ def test_threads_with_different_counts_do_not_change_one_another() -> None:
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(counts, [1, 2, 3, 5])) == [(count, default) for count in (1, 2, 3, 5)]
     assert in_new_thread(torch.get_num_threads) == default
+
+
+def test_the_environment_sets_the_threads_of_a_training_from_python(
+    tmp_path: Path, text: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SEQLOOM_THREADS", "3")
+    assert thread_count(None) == 3 and thread_count(2) == 2
+    changes = ["model.dim=8", "model.stack.dim=8", "batches.width=9"]
+    run = seqloom.fit("lstm-lm", *changes, data=text, steps=2, out=tmp_path / "run", progress=False)
+    assert run.results.actual.threads == 3
+    monkeypatch.setenv("SEQLOOM_THREADS", "all")
+    with pytest.raises(UserError, match="SEQLOOM_THREADS is 'all'"):
+        thread_count(None)

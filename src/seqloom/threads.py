@@ -10,19 +10,29 @@ The compiled kernels ask torch for the count of the calling thread, so these fun
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-
-import torch
 
 from seqloom.errors import UserError
 
 _lock = threading.Lock()  # one change of the default at a time
 
 
+def thread_count(threads: int | None) -> int | None:
+    """The threads that are asked for, else those of SEQLOOM_THREADS; None leaves the choice to torch."""
+    if threads is None and (text := os.environ.get("SEQLOOM_THREADS")):
+        if not text.isdigit() or int(text) < 1:
+            raise UserError(f"SEQLOOM_THREADS is {text!r}; give a number of CPU threads, at least 1")
+        return int(text)
+    return threads
+
+
 def set_for_this_thread(count: int) -> None:
     """Sets torch's thread count for the calling thread; other threads, running or new, keep theirs."""
+    import torch
+
     if count < 1:
         raise UserError(f"threads is {count}: give at least 1")
     with _lock:
@@ -38,6 +48,8 @@ def use_threads(count: int | None) -> Iterator[None]:
     if count is None:
         yield
         return
+    import torch
+
     with _lock:  # a thread takes over the default at its first call, which another thread may be changing
         before = torch.get_num_threads()
     set_for_this_thread(count)
@@ -49,6 +61,8 @@ def use_threads(count: int | None) -> Iterator[None]:
 
 def _default_count() -> int:
     """The count that a new thread starts with."""
+    import torch
+
     counts: list[int] = []
     _run_in_new_thread(lambda: counts.append(torch.get_num_threads()))
     return counts[0]

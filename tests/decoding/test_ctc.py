@@ -111,6 +111,10 @@ def test_what_cannot_be_is_refused() -> None:
     log_probs = random_frames(np.random.default_rng(0), 2)
     with pytest.raises(UserError, match="2 frames are too few"):
         align_text(log_probs, (1, 1))
+    never = log_probs.copy()
+    never[:, 2] = -np.inf
+    with pytest.raises(UserError, match="characters that the recognizer never writes"):
+        align_text(never, (2,))
     with pytest.raises(UserError, match="a beam of 0"):
         CTCSearch(beam=0)
     assert CTCSearch(beam=4)(log_probs[:0])[0].ids == ()

@@ -173,6 +173,16 @@ def test_the_command_line_fills_and_says_what_is_wrong(
     )
 
 
+def test_lines_without_a_mask_keep_their_place(learnt: seqloom.Run, tmp_path: Path) -> None:
+    file = tmp_path / "gaps.txt"
+    file.write_text("the cow [MASK] and then\n\nthe cow moos\nthe [MASK] moos\n", "utf-8")
+    done = command("fill-mask", str(learnt.folder), "--file", str(file), "--json")
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [len(one["gaps"]) for one in found] == [1, 0, 0, 1] and done.returncode == 0
+    assert [one["text"] for one in found[1:3]] == ["", "the cow moos"]
+    assert "2 lines have no [MASK]" in done.stderr
+
+
 def test_pairs_of_segments_are_learnt_beside(tmp_path: Path) -> None:
     """[I1] Lines of numbers in a row: whether the second segment goes on is plain to see, and is learnt."""
     text = tmp_path / "text.txt"

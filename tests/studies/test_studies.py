@@ -13,6 +13,7 @@ import yaml
 from seqloom import world
 from seqloom.cli import main
 from seqloom.config_source import find_config
+from seqloom.errors import UserError
 from seqloom.measure.by_length import ScoredRecords
 from seqloom.measure.number import Number
 from seqloom.run_config import PRESETS, Config
@@ -358,3 +359,8 @@ def test_without_records_the_seeds_decide() -> None:
     assert p_value("bits_per_byte", runs(*first), runs(*second)) == pytest.approx(expected)
     assert seeds_interval(first) == pytest.approx(t.ppf(0.975, 2) * 0.02 / np.sqrt(3))
     assert p_value("bits_per_byte", runs(2.4), runs(2.5)) is None and seeds_interval([2.4]) is None
+
+
+def test_a_quick_study_has_one_seed() -> None:
+    with pytest.raises(UserError, match="quick is one seed, and seeds is 3"):
+        compare("naive-bayes", data="world", quick=True, seeds=3)

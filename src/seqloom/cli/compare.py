@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from seqloom.cli.app import COMPARE, app, print_result
-from seqloom.cli.inputs import thread_count
 from seqloom.cli.options import (
     Amount,
     BigCount,
@@ -32,7 +31,7 @@ def compare(
     tokens: Amount | None = None,
     flops: Amount | None = None,
     parameters: BigCount | None = None,
-    seeds: Count = 3,
+    seeds: Count | None = None,
     quick: bool = False,
     ensembles: bool = False,
     out: OutPath = None,
@@ -72,7 +71,7 @@ def compare(
     parameters
         Scale the widths of every system until it has about this many parameters: 800k.
     seeds
-        Runs of each system.
+        Runs of each system; default: 3.
     quick
         One seed and a tenth of the budget.
     ensembles
@@ -92,7 +91,7 @@ def compare(
         out=out,
         quick=quick,
         ensembles=ensembles,
-        threads=thread_count(machine.threads),
+        threads=machine.threads,
         progress=common.progress,
         minutes=minutes,
         steps=steps,

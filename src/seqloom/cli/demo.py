@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from cyclopts import Parameter
 
 from seqloom.cli.app import START, app, logger, print_result
-from seqloom.cli.inputs import thread_count
 from seqloom.cli.options import OUTPUT, Common, CommonOptions, Machine, MachineOptions, Minutes
 
 if TYPE_CHECKING:
@@ -174,7 +173,7 @@ def demo(
     if name == "feedback":
         show_feedback(out, minutes, machine, common, open)
         return
-    result, lines = run_demo(out, minutes, machine.seed, thread_count(machine.threads), common.progress)
+    result, lines = run_demo(out, minutes, machine.seed, machine.threads, common.progress)
     print_result(result, lines, common.json)
     if open:
         show_equations(out)
@@ -201,9 +200,7 @@ def show_feedback(out: Path, minutes: float, machine: Machine, common: Common, o
     from seqloom.studies.feedback_pages import chain_page
 
     out = Path("runs/feedback") if out == Path("runs/demo") else out
-    chain = feedback_chain(
-        out, minutes, seed=machine.seed, threads=thread_count(machine.threads), progress=common.progress
-    )
+    chain = feedback_chain(out, minutes, seed=machine.seed, threads=machine.threads, progress=common.progress)
     page = out / "feedback.html"
     files.write_atomic(page, chain_page(chain))
     lines = []
@@ -239,16 +236,13 @@ def show_feedback(out: Path, minutes: float, machine: Machine, common: Common, o
 
 def show_optimum(out: Path, machine: Machine, common: Common, open: bool) -> None:
     """Trains each method on the problem whose optimum is known, writes the page and prints how far each is from it."""
-    from contextlib import nullcontext
-
     from seqloom import files
     from seqloom.studies.feedback_pages import optimum_page
     from seqloom.studies.known_optimum import known_optimum
-    from seqloom.threads import use_threads
+    from seqloom.threads import thread_count, use_threads
 
     out = Path("runs/optimum") if out == Path("runs/demo") else out
-    threads = thread_count(machine.threads)
-    with use_threads(threads) if threads else nullcontext():
+    with use_threads(thread_count(machine.threads)):
         study = known_optimum()
     out.mkdir(parents=True, exist_ok=True)
     page = out / "optimum.html"

@@ -200,9 +200,15 @@ def fill_mask(
     loaded = open_run(run, machine.threads)
     masked_model(loaded)
     unknown = UnknownText(loaded)
-    work = unknown.watch(partial(fill_texts, loaded, top), without_masks)
+    # Lines of a file may have no mask, as blank ones do: they keep their place.
+    work = unknown.watch(partial(fill_texts, loaded, top, needs_masks=bool(texts)), without_masks)
+    whole = 0
     for filled in in_blocks(given, work, unknown.warn):
+        whole += not filled.gaps
         gaps = [
             "  " + ", ".join(f"{guess.token} {guess.probability:.3f}" for guess in gap) for gap in filled.gaps
         ]
         print_result(filled.to_dict(), [filled.text, *gaps], common.json)
+    if whole:
+        lines = "1 line has" if whole == 1 else f"{whole:,} lines have"
+        logger.warning("%s no [MASK] and nothing to fill in; printed as read", lines)

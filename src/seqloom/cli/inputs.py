@@ -38,18 +38,9 @@ def build_config(
     return from_run(config, base, changes)
 
 
-def thread_count(threads: int | None) -> int | None:
-    """The threads of the option, else of SEQLOOM_THREADS; None leaves the choice to torch."""
-    if threads is None and (text := os.environ.get("SEQLOOM_THREADS")):
-        if not text.isdigit() or int(text) < 1:
-            raise UserError(f"SEQLOOM_THREADS is {text!r}; give a number of CPU threads, at least 1")
-        return int(text)
-    return threads
-
-
 def set_threads(threads: int | None) -> None:
     """The CPU threads of torch until the verb ends."""
-    from seqloom.threads import use_threads
+    from seqloom.threads import thread_count, use_threads
 
     verb_settings.get().enter_context(use_threads(thread_count(threads)))
 

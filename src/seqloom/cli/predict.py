@@ -75,6 +75,11 @@ def predict(
     if top > 1 and loaded.model.task != "classification":
         raise UserError(f"--top {top}: only labels of texts have alternatives to print; drop --top")
     names_files = loaded.model.reads != "text" and bool(texts)  # pictures or sounds
+    if file and loaded.model.reads != "text":
+        raise UserError(
+            f"--file: {loaded.folder} reads pictures or sounds, and no table of them is filled in; give the files as arguments, as in: "
+            f"seqloom predict {loaded.folder} FILE …"
+        )
     files = [] if names_files else input_files(texts, file, 'seqloom predict RUN "a fine film"')
     if files:
         pieces: Iterator[str] = (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from seqloom.cli.app import TRAIN, app, print_result
-from seqloom.cli.inputs import load_code, thread_count
+from seqloom.cli.inputs import load_code
 from seqloom.cli.options import (
     MACHINE,
     OUTPUT,
@@ -106,7 +106,7 @@ def train(
         fit.Budget(**dataclasses.asdict(budget)),  # type: ignore[typeddict-item]  # the same names
     )
     config, folder, resumes = training
-    run = fit.train(config, folder, thread_count(threads), common.progress, resumes, overwrite)
+    run = fit.train(config, folder, threads, common.progress, resumes, overwrite)
     if int(os.environ.get("RANK", 0)):
         return
     results = run.results

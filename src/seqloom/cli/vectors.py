@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from seqloom.cli.app import DATA, add_group, print_result
-from seqloom.cli.inputs import thread_count
 from seqloom.cli.options import (
     Amount,
     Bytes,
@@ -92,6 +91,7 @@ def train(
     overwrite
         Replace vectors that are already there.
     """
+    from seqloom.threads import thread_count
     from seqloom.vectors import formats
     from seqloom.vectors.training import data_name
     from seqloom.vectors.training import train as train_vectors

@@ -205,6 +205,10 @@ def align_text(log_probs: np.ndarray, ids: Sequence[int]) -> tuple[list[tuple[in
     log_probs = np.asarray(log_probs, np.float64)
     if not len(ids):
         return [], float(log_probs[:, BLANK].sum())
+    if not np.isfinite(log_probs[:, ids]).any(0).all():
+        raise UserError(
+            "the text has characters that the recognizer never writes; give it as the texts of the training are"
+        )
     length = len(log_probs)
     states = np.full(2 * len(ids) + 1, BLANK)
     states[1::2] = ids

@@ -119,13 +119,15 @@ def without_masks(text: str) -> list[str]:
 
 
 @torch.inference_mode()
-def fill_texts(run: Run, top: int, texts: list[str], batch: int = 32) -> list[Filled]:
-    """`fill_mask` of several texts, `batch` at a time."""
+def fill_texts(
+    run: Run, top: int, texts: list[str], batch: int = 32, needs_masks: bool = True
+) -> list[Filled]:
+    """`fill_mask` of several texts, `batch` at a time. A text without a mask stays as it is, or is an error if each needs one."""
     require_texts(texts)
     if top < 1:
         raise UserError(f"top must be at least 1, not {top}")
     for text in texts:
-        if not MASK_PATTERN.search(text):
+        if needs_masks and not MASK_PATTERN.search(text):
             raise UserError(f"{text[:60]!r}: nothing to fill; write [MASK] where a token is missing")
     model = masked_model(run)
     *_, mask_id = frame_ids(run)

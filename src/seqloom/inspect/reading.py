@@ -89,7 +89,9 @@ def read(
         if task in WITH_SOURCE:
             return read_pair(run, text, target, max_tokens, window)
         if target is not None:
-            raise RunError(f"{run.folder}: only a translator takes a target; leave it out")
+            raise RunError(
+                f"{run.folder}: the target is for runs that read something else than they write, and this one is for {task}; leave it out"
+            )
         if task == "masked language modelling":
             return read_masked(run, text, max_tokens, window)
         if run.model.continues:

@@ -25,7 +25,7 @@ from seqloom.studies.study import Study, check, is_random, is_solved, open_folde
 from seqloom.studies.systems import CHANGE, System, no_system, parse_systems
 from seqloom.studies.table import ResultRow, rows
 from seqloom.studies.training import Failure, train_all
-from seqloom.threads import use_threads
+from seqloom.threads import thread_count, use_threads
 from seqloom.train.budget import duration
 
 logger = logging.getLogger("seqloom.studies")
@@ -85,7 +85,7 @@ def compare(
     data: Data | None = None,
     valid: Data | float = 0.1,
     test: Data | float = 0.1,
-    seeds: int = 3,
+    seeds: int | None = None,
     parameters: float | None = None,
     out: str | os.PathLike[str] | None = None,
     quick: bool = False,
@@ -96,7 +96,7 @@ def compare(
 ) -> Comparison:
     """Compares presets, YAML files, finished runs, or the systems of a study (table2, classical), all of one task.
 
-    A change such as "model.dim=64" belongs to the system before it, or to all if it comes first. Systems are trained `seeds` times on
+    A change such as "model.dim=64" belongs to the system before it, or to all if it comes first. Systems are trained `seeds` times, by default 3, on
     `data` under the same budget; finished runs are only measured. Without test files a share of the data is held out for the test. `quick`
     means one seed and a tenth of the budget. The same call goes on where an earlier one stopped.
 
@@ -106,7 +106,9 @@ def compare(
     >>> comparison.page
     PosixPath('runs/compare-naive-bayes-logistic-reviews/compare.html')
     """
-    options = StudyOptions(seeds, parameters, quick, ensembles)
+    if quick and seeds not in (None, 1):
+        raise UserError(f"quick is one seed, and seeds is {seeds}: drop one of them")
+    options = StudyOptions(3 if seeds is None else seeds, parameters, quick, ensembles)
     with notes_once():
         return run_study(systems, data, valid, test, options, out, threads, progress, budget)
 
@@ -149,7 +151,7 @@ def run_study(
         )
         check(study)
     open_folder(study)
-    with use_threads(threads):
+    with use_threads(thread_count(threads)):
         logger.info("%s", reused(study) or describe(study, threads))
         log_training_leaks(study)
         failed = train_all(study, threads, progress)

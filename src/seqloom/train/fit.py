@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -31,7 +31,7 @@ from seqloom.run_files import (
     read_results,
     write_results,
 )
-from seqloom.threads import use_threads
+from seqloom.threads import thread_count, use_threads
 from seqloom.train import budget as costs
 from seqloom.train import process
 from seqloom.train.budget import refuse_costs
@@ -174,7 +174,7 @@ def train(
     """
     if is_run(folder) and not overwrite:
         config = config.continuing(folder)
-    with use_threads(threads) if threads else nullcontext():
+    with use_threads(thread_count(threads)):
         options = build_options(pinned(config))
         with process.name_lost_process():
             group = process.init()

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 OPTIMIZERS = (AdamW, SGD)
 CLIPS = (GlobalNorm, PerTensor, ByValue, NoClip)
 SCHEDULES = (Constant, LinearDecay, Cosine, InverseSquareRoot)
+MANY_HELD_OUT = 50  # records above which a share that is too large is warned of
 logger = logging.getLogger("seqloom.train")
 TRAIN_PARTS: config_tree.Names = {part.__name__: part for part in (*OPTIMIZERS, *CLIPS, *SCHEDULES)}
 PROFILE_PAIRS = 2000  # pairs that the profiles of the languages are made of
@@ -271,7 +272,16 @@ def held_out(config: Config, train: Store, valid: Store, labels: Sequence[str]) 
     if config.files.valid:
         how = "given files"
     elif config.files.split == "content":
-        how = f"a share of {config.files.valid_fraction:g}, drawn by content"
+        share, wanted = len(valid) / max(len(valid) + len(train), 1), config.files.valid_fraction
+        is_near = abs(share - wanted) < 0.2 * wanted
+        how = f"a share of {wanted if is_near else share:.2g}, drawn by content"
+        if share > 2 * wanted and len(valid) > MANY_HELD_OUT:
+            logger.warning(
+                "equal records are held out together, so that %.2g of the data is held out instead of %g: it has few different "
+                "records; check the columns, or give a file as --valid",
+                share,
+                wanted,
+            )
     else:
         share = valid.fields[0].num_tokens / max(valid.fields[0].num_tokens + train.fields[0].num_tokens, 1)
         wanted = config.files.valid_fraction
