@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from seqloom.run import Run
     from seqloom.run_config import Config
 
+MAX_LINE = 4_000_000  # characters of one text of a file
+
 
 def build_config(
     source: str,
@@ -142,14 +144,17 @@ def is_file(text: str) -> bool:
 
 
 def iterate_files(files: Sequence[str]) -> Iterator[str]:
-    """The lines of the files, one file after the other; - is stdin."""
+    """The lines of the files, one file after the other; - is stdin. Tokens of a line of gigabytes would fill the memory."""
     from seqloom.text.lines import lines
 
     for file in files:
-        if file == "-":
-            yield from stdin_lines()
-        else:
-            yield from lines(file)
+        for number, line in enumerate(stdin_lines() if file == "-" else lines(file), 1):
+            if len(line) > MAX_LINE:
+                name = "stdin" if file == "-" else file
+                raise DataError(
+                    f"{name}:{number}: a line of {len(line):,} characters is too long for one text; divide it into lines"
+                )
+            yield line
 
 
 def stdin_lines() -> Iterator[str]:
