@@ -204,9 +204,8 @@ def choose_part(total: int, limits: Sequence[int | None], number: int, unit: str
     size = max(1, min((limit for limit in limits if limit is not None), default=total))
     count = max(1, -(-total // size))
     if not 1 <= number <= count:
-        raise DataError(
-            f"window {number}: the text has {count:,} windows of {size} {unit}; choose one of them"
-        )
+        windows = "1 window" if count == 1 else f"{count:,} windows"
+        raise DataError(f"window {number}: the text has {windows} of {size} {unit}; choose one of them")
     if count == 1:
         return None
     start = (number - 1) * size
