@@ -94,7 +94,7 @@ class PreferenceFile:
         self.path = Path(path)
         self.ties = self.path.with_name(f"{self.path.stem}.ties.jsonl")
         self.records = {path: read_records(path) for path in (self.path, self.ties)}
-        self.order: list[Path] = []  # of the choices of this session
+        self.order: list[Path] = []  # of the choices since the start
 
     def done(self) -> list[int]:
         """The numbers of the prompts that have been judged."""
@@ -113,9 +113,9 @@ class PreferenceFile:
         self.write(path)
 
     def undo(self) -> int:
-        """Removes the last choice of this session and returns its number."""
+        """Removes the last choice since the start and returns its number."""
         if not self.order:
-            raise UserError("there is no choice of this session to undo")
+            raise UserError("nothing was chosen since the start, so there is nothing to undo")
         path = self.order.pop()
         number = int(self.records[path].pop()["number"])
         self.write(path)
