@@ -200,3 +200,12 @@ def test_the_cache_is_pruned(tmp_path, monkeypatch):
     report = data.prune(30)
     assert (report.removed, report.freed, report.bytes) == (1, 100, 200)
     assert new.exists() and foreign.exists() and not old.exists()
+
+
+def test_a_long_file_is_shown_with_progress(tmp_path):
+    path = write(tmp_path / "words.dict", "WORD  W ER D\n" * 20_000)
+    seen: list[tuple[str, float]] = []
+    summary = data.show(path, format="dictionary", progress=lambda step: seen.append((step.what, step.done)))
+    assert summary.records == 20_000
+    assert {what for what, _ in seen} == {"reading", "checking"}
+    assert max(done for what, done in seen if what == "reading") > 10_000

@@ -49,7 +49,9 @@ def show(
     """
     from seqloom.data import show as show_data
 
-    summary = show_data(require_files(files, "show"), format=format, columns=columns, limit=limit)
+    summary = show_data(
+        require_files(files, "show"), format=format, columns=columns, limit=limit, progress=common.progress
+    )
     records = [" | ".join(map(show_value, record)) for record in summary.first]
     lines = [*summary.lines(), *(f"warning: {warning}" for warning in summary.warnings), *records]
     print_result(summary.to_dict(), lines, common.json)

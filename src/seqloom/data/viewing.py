@@ -11,12 +11,13 @@ from typing import Any
 from seqloom.data.adapt import adapt_corpus
 from seqloom.data.options import Data, as_list, resolve_data
 from seqloom.errors import DataError
+from seqloom.results import ProgressOption, Reporter
 from seqloom.text import tables
 from seqloom.text.corpus import Reader, Text, table_rows, table_separator
 from seqloom.text.formats import FORMATS, check_format, detect_format
 from seqloom.text.lines import first_lines
 from seqloom.text.records import RecordSchema
-from seqloom.text.summary import DataSummary, describe
+from seqloom.text.summary import REPORTED, DataSummary, describe
 from seqloom.text.tokenizer import Characters
 
 CHECKED = {"text", "words", "tags", "label", "number", "passage", "span", "document", "summary"}  # kinds
@@ -24,7 +25,12 @@ SHOWN_REFUSALS = 3
 
 
 def show(
-    data: Data, *, format: str = "auto", columns: str | Sequence[int | str] | None = None, limit: int = 3
+    data: Data,
+    *,
+    format: str = "auto",
+    columns: str | Sequence[int | str] | None = None,
+    limit: int = 3,
+    progress: ProgressOption = False,
 ) -> DataSummary:
     """What files hold: their form, fields, labels, doubles and the first `limit` records.
 
@@ -35,14 +41,16 @@ def show(
     (40, {'court': 17, 'animal': 16, 'land': 7})
     """
     reader = open_reader(data, format, columns)
-    summary = describe(reader, show=limit)
-    warnings = [*summary.warnings, *refusals(reader, summary)]
+    with Reporter("reading", None, progress) as report:
+        summary = describe(reader, show=limit, advance=report.advance)
+    with Reporter("checking", summary.records, progress) as report:
+        warnings = [*summary.warnings, *refusals(reader, summary, report)]
     if isinstance(reader, Text) and (hint := labels_hint(reader)):
         warnings.append(hint)
     return replace(summary, warnings=warnings)
 
 
-def refusals(reader: Reader, summary: DataSummary) -> list[str]:
+def refusals(reader: Reader, summary: DataSummary, report: Reporter) -> list[str]:
     """What a training refuses of the records, with the place of the first: an empty label, an empty text, a word without a tag."""
     if not summary.words and set(reader.kinds) <= CHECKED:
         return [f"{reader.paths[0]}: no words: there is nothing to learn; give a file with text"]
@@ -51,7 +59,9 @@ def refusals(reader: Reader, summary: DataSummary) -> list[str]:
     schema = RecordSchema(reader.kinds, [Characters(["a"])], reader.adds_eos, list(summary.labels))
     found: list[str] = []
     count = 0
-    for record in reader:
+    for number, record in enumerate(reader, 1):
+        if number % REPORTED == 0:
+            report.update(number)
         try:
             schema.check(record, reader.location)
         except DataError as error:

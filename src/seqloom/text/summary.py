@@ -6,7 +6,7 @@ Of a long corpus only the first records are looked at, and the summary says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -17,6 +17,7 @@ from seqloom.text.corpus import Reader, Table
 from seqloom.text.encoder import TEXTS
 from seqloom.text.formats import OLD_NAMES
 
+REPORTED = 4096  # records between two reports of progress
 SHOWN_LABELS = 20
 SHOWN_ALIKE = 5  # groups of labels in a warning
 PAIRS_CHECKED = 20_000  # pairs whose alignment is looked at
@@ -82,8 +83,14 @@ class DataSummary(Result):
         return f"labels: {counts}{order}"
 
 
-def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSummary:
-    """What the first `limit` records of a reader hold; all of them if it is None. The first `show` are part of the summary."""
+def describe(
+    reader: Reader,
+    limit: int | None = None,
+    show: int = 0,
+    advance: Callable[[int], object] = lambda count: None,
+) -> DataSummary:
+    """What the first `limit` records of a reader hold; all of them if it is None. The first `show` are part of the summary. `advance` is called
+    with the number of records that were read since its last call."""
     kinds = reader.kinds
     if reader.is_plain and not show:
         return describe_text(reader, limit)
@@ -109,6 +116,8 @@ def describe(reader: Reader, limit: int | None = None, show: int = 0) -> DataSum
             complete = False
             break
         records += 1
+        if records % REPORTED == 0:
+            advance(REPORTED)
         if len(first) < show:
             first.append(turns.shown(record) if turns else list(record))
         sizes = [
