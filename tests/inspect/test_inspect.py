@@ -238,7 +238,7 @@ def test_a_long_text_is_read_window_by_window(runs):
     second = attention(run, text, edges=1, max_tokens=10, window=2)
     ids, _ = run.encode([text], as_prompt=True)
     assert second.tokens == tuple(run.decode([token]) for token in ids[0, 10:20].tolist())
-    with pytest.raises(UserError, match="windows of 10 tokens"):
+    with pytest.raises(UserError, match="window 7: the text has 1 window of 10 tokens"):
         attention(run, "a cat", max_tokens=10, window=7)
     lstm = gates(runs("lstm"), text, max_tokens=20, window=3)
     assert lstm.window is not None and all(len(cell.gates[0].values) == 20 for cell in lstm.cells)

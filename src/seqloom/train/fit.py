@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from os import PathLike
@@ -174,7 +175,8 @@ def train(
     """
     if is_run(folder) and not overwrite:
         config = config.continuing(folder)
-    with use_threads(thread_count(threads)):
+    is_set = threads is not None or "SEQLOOM_THREADS" in os.environ
+    with use_threads(thread_count(threads)) if is_set else nullcontext():
         options = build_options(pinned(config))
         with process.name_lost_process():
             group = process.init()
