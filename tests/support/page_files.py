@@ -320,10 +320,15 @@ NAME = re.compile(r"(?<![\w./$-])(?:[\w-][\w.-]*)")
 
 
 def make_files(code: str, folder: Path) -> list[str]:
-    """Writes the files that the code names and we can make; returns their names."""
+    """Writes the files that the code names and we can make, but for those that verbs on texts write; returns their names."""
     made = []
+    written = re.findall(
+        r"seqloom (?:predict|translate|embed|summarize|transcribe|caption)\b.*--out (\S+)", code
+    )
     for name in dict.fromkeys(NAME.findall(code)):
         name = name.rstrip(".")
+        if name in written:
+            continue
         for pattern, maker in MAKERS:
             if re.fullmatch(pattern, name):
                 maker(folder / name)
